@@ -266,7 +266,7 @@ def docker_engine() -> Generator[docker.DockerClient]:
 @pytest.fixture(scope="session")
 def node_image(docker_engine: docker.DockerClient) -> str:
     """Name of the default node image, built if it is missing."""
-    from lab.engine.image.image import ensure_image
+    from lab.features.image.make import ensure_image
 
     return ensure_image(docker_engine).name
 

@@ -14,7 +14,7 @@ from lab.record.events import Over
 from lab.record.result import Result
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.outcome import outcome
 from lab.run.outputs import Outputs
 from lab.run.starters import Starters
@@ -89,7 +89,7 @@ class Launched:
         return self.clock
 
 
-class _Begun(Silence):
+class _Begun(Observer):
     def __init__(self, begun: list[int]) -> None:
         self._begun = begun
 

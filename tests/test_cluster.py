@@ -15,7 +15,7 @@ from lab.node.messages.agent import Refused
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Resources, Scenario
 from lab.spec.volumes import Volume
@@ -201,7 +201,7 @@ def test_a_failure_does_not_keep_the_others_from_running():
 
 
 def test_ctrl_c_ends_many_runs_and_not_only_the_one_that_runs():
-    class Interrupt(Silence):
+    class Interrupt(Observer):
         def output(self, *arguments: object) -> None:
             raise KeyboardInterrupt
 

@@ -10,7 +10,7 @@ import yaml
 
 from lab import DISTRIBUTION, __version__
 from lab.carried import carried
-from lab.engine.image.image import DEFAULT_IMAGE
+from lab.engine.docker.image import DEFAULT_IMAGE
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -14,6 +14,7 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import add_scenarios, named_scenarios, say
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, UsageError
+from lab.feature import hook
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text, written_snapshots
@@ -100,9 +101,9 @@ def run(arguments: argparse.Namespace) -> int:
     many = len(scenarios) > 1
     options = replace(options, terminal=not (many or arguments.json or arguments.quiet or options.stdin))
     if options.interactive is not None:
-        from lab.run.keyboard import Keyboard
-
-        Keyboard.need()
+        require_terminal = hook("require_terminal")
+        if require_terminal is not None:
+            require_terminal()
     if many and (options.stdin or options.interactive is not None):
         raise UsageError(
             f"{len(scenarios)} scenarios cannot share the terminal or standard input",

@@ -15,6 +15,7 @@ from lab.report.harmless import harmless
 from lab.report.shared_terminal import SharedTerminal
 from lab.report.style import style_for
 from lab.report.table import MANY, alike, form_of, nearly_alike
+from lab.run.observe import Observer
 from lab.words import format_duration, name_ranks, plural
 
 _COLOUR = r"\x1b\[[0-9;:]*m"
@@ -133,7 +134,7 @@ _TELLING_TICKS = 3
 """After so many seconds without a word of a rank it is told that the run goes on, and where the ranks are."""
 
 
-class LiveOutput:
+class LiveOutput(Observer):
     """Merges the output of all ranks; an observer of a run.
 
     A line goes by when it is whole. One that is not, such as a progress bar that is written over and over, stands at

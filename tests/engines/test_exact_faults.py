@@ -14,13 +14,12 @@ import pytest
 
 from lab import Result
 from lab.features.faults.fault import Fault, When
-from lab.features.faults.kinds.ranks import Flip, Hang, Loader, Nan, Pauses, Signal
+from lab.features.faults.kinds.ranks import Flip, Hang, Loader, Nan, Pauses, Raise, Signal
 from lab.spec.launching import Launching
 from tests.engines.conftest import each_recorder, lines_of, written
 
 Run = Callable[..., Result]
 pytestmark = pytest.mark.trains
-Raise = __import__("lab.features.faults.kinds.ranks", fromlist=["KIND"]).KIND
 
 
 def calls(result: Result, rank: int, op: str) -> tuple[int, int]:

@@ -52,7 +52,7 @@ from lab.run.collect import EXCHANGES, clock_of
 from lab.run.conversation import Conversation
 from lab.run.drive import Driver
 from lab.run.execute import check
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.outputs import Outputs
 from lab.run.ship import pack_folder
 from lab.run.stdin import Stdin
@@ -97,7 +97,7 @@ class Driven:
             self.engine,
             self.channels,
             self.writer,
-            observer or Silence(),
+            observer or Observer(),
             owner="me",
             facts=begin_facts(self.plan, None),
             users=users,
@@ -284,7 +284,7 @@ def test_nobody_is_let_go_before_all_are_prepared(drive):
 def test_output_and_notes_reach_record_and_observer_in_order(drive):
     seen = []
 
-    class Watch(Silence):
+    class Watch(Observer):
         def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
             seen.append((rank, node, stream, data))
 
@@ -333,7 +333,7 @@ def test_a_run_that_does_not_end_times_out_with_the_stack_of_each_rank(drive):
 def test_a_node_in_trouble_is_told_and_not_waited_for_where_it_cannot_answer(drive):
     told = []
 
-    class Watch(Silence):
+    class Watch(Observer):
         def progress(self, text: str) -> None:
             told.append(text)
 
@@ -428,7 +428,7 @@ def test_a_release_that_nobody_confirms_is_not_waited_for_without_end(drive, mon
 
 
 def test_ctrl_c_stops_everything_at_once_and_is_on_record(drive):
-    class Interrupt(Silence):
+    class Interrupt(Observer):
         def output(self, *arguments: object) -> None:
             raise KeyboardInterrupt
 

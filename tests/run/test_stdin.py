@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from lab.features.interactive import terminal as subject
+from lab.features.interactive.terminal import FedStdin, Terminal
 from lab.node.messages.agent import (
     ANOTHERS,
     FED,
@@ -21,9 +23,6 @@ from lab.node.messages.agent import (
     Taken,
     Window,
 )
-from lab.run import terminal as subject
-from lab.run.stdin import FedStdin
-from lab.run.terminal import Terminal
 
 pytestmark = pytest.mark.unit
 

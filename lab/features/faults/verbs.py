@@ -122,13 +122,13 @@ def _kinds_json() -> list[dict[str, Any]]:
             "allowed": kind.value().allowed,
             "example": kind.example,
             "by_rank": kind.by_worker,
-            "cannot": _cannot(kind),
+            "cannot": cannot(kind),
         }
         for name, kind in fault_kinds().items()
     ]
 
 
-def _cannot(kind: type[FaultKind]) -> dict[str, str]:
+def cannot(kind: type[FaultKind]) -> dict[str, str]:
     """The engines that cannot do a kind, and why not."""
     return {engine: why for engine in engine_names() if (why := kind.why_not(engine))}
 
@@ -139,7 +139,7 @@ def _kinds_text(style: Style) -> str:
     rows = [[name, *(engine_cell(kind, engine) for engine in engines), kind.does] for name, kind in kinds]
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, kind in kinds:
-        for engine, why in _cannot(kind).items():
+        for engine, why in cannot(kind).items():
             reasons.setdefault((engine, why), []).append(name)
     lines = [f"not on {engine}: {listing(names)}, which {why}" for (engine, why), names in reasons.items()]
     return "\n".join([table_text(["fault", *engines, "what it breaks"], rows, style), *lines])

@@ -22,7 +22,7 @@ from lab.node.messages.agent import CALLED, Exited, Input, Output, Taken, Worker
 from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
 from lab.report.harmless import harmless
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.stdin import Stdin
 from lab.words import name_ranks
 
@@ -203,7 +203,7 @@ _MOST_BYTES = 1 << 20
 """Of one call; the record has all of it."""
 
 
-class Printed(Silence):
+class Printed(Observer):
     """Collects it in the thread that drives the run, and prints it in the one that called."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ from lab.plan.limits import limits_for
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.run.lock import ClusterLock
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.place import Place, refuse_absent_image
 from lab.run.ship import pack_folder
@@ -255,7 +255,7 @@ class _Bench:
         self._there = True
         return there or self.place.make(self._shape, "grading")
 
-    def run(self, scenario: Scenario, options: RunOptions, observer: Silence) -> Result:
+    def run(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run on such nodes.
 
         Raises:
@@ -270,7 +270,7 @@ class _Bench:
         self._there = False
 
 
-class _Stoppable(Silence):
+class _Stoppable(Observer):
     """Cuts a run short when it is told to."""
 
     def __init__(self, stop: threading.Event) -> None:

@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="packages",
+    needs=("image",),
     keys={"requirements": "lab.features.packages.requirements:PackagesKeys"},
     hooks={
         "package_store": "lab.features.packages.stores:package_store",
@@ -12,4 +13,5 @@ FEATURE = Feature(
         "requirements_in": "lab.features.packages.requirements:read_file",
         "requirements_of_script": "lab.features.packages.requirements:read_block",
     },
+    on_node="lab.features.packages.on_node",
 )

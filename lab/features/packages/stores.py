@@ -20,12 +20,13 @@ from typing import IO, TYPE_CHECKING, Any
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
-from lab.engine.image.build import BuildLog
-from lab.engine.image.image import DEFAULT_IMAGE, ImageInfo, build_from, ensure_image, inspect_image
+from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
 from lab.engine.local.state import ENGINE, PACKAGES_VARIABLE
 from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
 from lab.engine.protocol import Announce, Engine, ImageMaker, PythonRunner, capable
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
+from lab.features.image.engine_log import BuildLog
+from lab.features.image.make import build_from, ensure_image
 from lab.features.packages.pip import PROBE_DEADLINE_S, Target, ask_python, probe_text, run_program
 from lab.features.packages.requirements import wheel_path
 from lab.features.packages.wheels import check_wheels, fetch_wheels, install_request, library_folder, program_text

@@ -24,13 +24,13 @@ from lab.engine.select import CHOICES, select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
 from lab.feature import hook
 from lab.features.functions.calling import calling_of, run_ranks
+from lab.features.pytest.guard import Guard
 from lab.features.pytest.session import DEADLINE, POOL
 from lab.plan.limits import Machine
 from lab.record.layout import RUNS
 from lab.record.read import Turn
 from lab.record.result import Result
 from lab.report.harmless import harmless
-from lab.run.guard import Guard
 from lab.run.lock import forget, keeper_lock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions

@@ -20,7 +20,7 @@ from lab.features.suite.outcome import Attempt
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.result import Result
 from lab.run.lock import ClusterLock
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.place import Place, refuse_foreign_wishes
 from lab.run.pool import Several
@@ -209,7 +209,7 @@ def _kept_from(scenario: Scenario, error: LabError) -> Result:
     )
 
 
-class _Telling(Silence):
+class _Telling(Observer):
     """Passes on what a run says of its progress."""
 
     def __init__(self, worker: Worker) -> None:

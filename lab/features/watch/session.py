@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from lab.features.watch.now import Follower, Now
+from lab.features.watch.watched import Watched
 from lab.record.read import Record
-from lab.run.watched import Watched
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.words import listing, name_ranks

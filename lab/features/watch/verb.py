@@ -20,14 +20,14 @@ from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
 from lab.features.watch.screen import Lines, Screen
 from lab.features.watch.session import Keys, Session, Show, Stepper
+from lab.features.watch.watched import Watched
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.watched import Watched
 from lab.spec.lessons import SIGN
 from lab.spec.load import open_scenario
 
@@ -106,7 +106,7 @@ def _goes_on(arguments: argparse.Namespace) -> Record:
     )
 
 
-class _Progress(Silence):
+class _Progress(Observer):
     """Says what is being done before the run and after it; in between the view says that."""
 
     def __init__(self, watched: Watched, ended: threading.Event, *, quiet: bool) -> None:
@@ -128,7 +128,7 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
     watched, ended = Watched(step=arguments.step), threading.Event()
     stepper = Stepper(watched) if arguments.step else None
     progress = _Progress(watched, ended, quiet=arguments.json)
-    options = replace(RunOptions(**shared.fields_said(RunOptions, arguments)), watched=watched)
+    options = replace(RunOptions(**shared.fields_said(RunOptions, arguments)), companions=(watched,))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=progress.progress, **shape)
     with _page(arguments, scenario.name, lambda: watched.path, stepper) as page, Keys(sys.stdin, stepper) as keys:
         session = Session(lambda: watched.path, [*_shows(arguments, _SOON_S), *page], stepper, keys)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.docker.request import requests_for
-from lab.engine.image.image import DEFAULT_IMAGE
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
 from lab.plan.limits import Limits, Machine

@@ -20,7 +20,7 @@ from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed, FaultHealed
 from lab.record.read import Record
 from lab.report.verdict import fault_told
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from tests.fake_engine import FakeEngine, exits, notes, prints
 
 
@@ -141,7 +141,7 @@ def test_what_a_killed_command_broke_is_healed_by_the_next_run_unless_it_is_to_b
 
 
 def test_whoever_watches_is_told_what_is_done_on_purpose() -> None:
-    class Watcher(Silence):
+    class Watcher(Observer):
         def __init__(self) -> None:
             self.told: list[str] = []
 

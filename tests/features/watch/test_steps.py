@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from lab.features.watch import session as steps
+from lab.features.watch import watched as clock
 from lab.features.watch.now import Follower, Now
 from lab.features.watch.session import Stepper
+from lab.features.watch.watched import Watched
 from lab.node.messages.agent import EVERY_RANK, RUN_ON
-from lab.run import watched as clock
-from lab.run.watched import Watched
 from tests.features.watch.growing import ORIGIN, Growing
 
 MESSAGE = {"g": "0", "in": [["float32", [1]]], "iv": [[1.0]], "ib": 4, "tag": 0}

@@ -17,8 +17,7 @@ from typing import Any
 from ....node import warm
 from ....node.lent import Lender, Lent
 from ....node.messages.typed import read
-from ....node.rank import called
-from . import call_assertions
+from . import call_assertions, called
 from . import messages as call_frames
 from . import messages as call_messages
 from . import messages as call_values
