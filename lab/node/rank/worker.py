@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from .. import warm
+from ..channels import SPEC_VARIABLE
 from ..messages.agent import Imported
 from ..recorder import holds
 from ..recorder import install as recorder
@@ -41,7 +42,6 @@ from . import (
 from .raised import raised, without_frames
 
 STACK_SIGNAL = joining.STACK_SIGNAL
-SPEC_VARIABLE = "LAB_WORKER_SPEC"
 _ORDER_DEADLINE_S = 1.0
 _COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send
 """As they are before any package runs."""

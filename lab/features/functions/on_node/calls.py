@@ -59,11 +59,16 @@ class Caller:
             return None  # a fork must not take what is said to its parent
         with self._lock:
             self.say(MODULE, _json(call_messages.Wanted(name)))
-            said = self.next()
-        if said is None or said[0] != MODULE:
-            return None
-        lent = read(Lent, json.loads(said[1]))
-        return lent if lent.files else None
+            others: list[tuple[bytes, bytes]] = []
+            lent = None
+            while lent is None and (said := self.next()) is not None:
+                answer = read(Lent, json.loads(said[1])) if said[0] == MODULE else None
+                if answer is not None and answer.name == name:
+                    lent = answer
+                else:  # sent before the caller was asked
+                    others.append(said)
+            self._waiting[:0] = others
+        return lent if lent is not None and lent.files else None
 
 
 def serve() -> None:
@@ -72,10 +77,11 @@ def serve() -> None:
         raise RuntimeError("nobody calls this process")
     from .call_surroundings import Surroundings
 
+    import torch.distributed as dist  # which looks for modules that nobody has
+
     caller = Caller(*called.ends)
     lender = Lender(caller.lend)
     sys.meta_path.append(lender)
-    import torch.distributed as dist
 
     surroundings: Surroundings | None = None
     while True:
