@@ -23,7 +23,7 @@ from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
 from lab.run.lock import ClusterLock
-from lab.run.observe import Observer, Silence
+from lab.run.observe import Observer
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
 from lab.spec.data import checked_folders
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from lab.features.faults.by_hand import Breakable
-    from lab.features.functions.on_cluster import Calls
+    from lab.features.functions.calling import Calls
 
     class Featured(Breakable, Calls):
         """What features add; see `Feature.cluster`."""
@@ -253,7 +253,7 @@ class Cluster(Featured):
         scenario = replace(scenario, args=(*scenario.args, *args))
         options = replace(options or RunOptions(), **more)
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
-            return run_one(self.place, self._usable(lock, options), scenario, options, observer or Silence())
+            return run_one(self.place, self._usable(lock, options), scenario, options, observer or Observer())
 
     def run_all(
         self,
@@ -284,7 +284,7 @@ class Cluster(Featured):
         """
         from lab.run.pool import Several
 
-        options, watcher = options or RunOptions(), observer or Silence()
+        options, watcher = options or RunOptions(), observer or Observer()
         outcomes: list[Result | LabError] = []
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock, options)

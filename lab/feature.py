@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 IN_TREE = (
     "suite",
+    "timeline",
+    "traffic",
+    "records",
     "watch",
     "html",
     "export",
     "calls",
     "replicas",
+    "training",
     "compare",
     "projection",
     "score",
@@ -33,6 +37,7 @@ IN_TREE = (
     "interactive",
     "copy",
     "image",
+    "remote",
     "completion",
     "help",
     "faults",
@@ -44,6 +49,8 @@ IN_TREE = (
     "pytest",
     "packages",
     "launchers",
+    "mpi",
+    "gpu",
     "swarm",
     "slurm",
 )

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import DdpStory, Finding, FindingKind
-from lab.trace.model import Call, Mark, RankTrace, calls_within
+from lab.trace.model import Buckets, Call, Mark, RankTrace, calls_within
 from lab.trace.timing import Span, length
-from lab.trace.training import Buckets
 from lab.words import format_bytes
 
 _INFINITY = float("inf")

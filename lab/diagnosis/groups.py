@@ -14,8 +14,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
 from lab.diagnosis.finding import Finding, FindingKind, GroupDestroyed, GroupNotMade, GroupsDiffer, Side, majority
 from lab.diagnosis.waits import Wait, find_waits
-from lab.trace.groups import World, is_end_of_world, worlds_of
-from lab.trace.model import Group, Mark
+from lab.trace.model import Group, Mark, World, is_end_of_world, worlds_of
 from lab.trace.steps import Step
 
 

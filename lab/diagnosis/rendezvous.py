@@ -9,8 +9,7 @@ from dataclasses import replace
 from lab.diagnosis.ends import activities_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, Rendezvous, Side, majority
-from lab.trace.groups import worlds_of
-from lab.trace.lookup import StoreLookup
+from lab.trace.model import StoreLookup, worlds_of
 
 _LOOPBACK = re.compile(r"localhost|127\.|::1$")
 """Addresses that each node has for itself."""

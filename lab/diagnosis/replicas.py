@@ -10,8 +10,7 @@ from typing import NamedTuple
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, Replicas, Side, WeightsApart, majority
 from lab.trace.expected import number_of
-from lab.trace.model import Buffer, Call
-from lab.trace.training import Module, Parameter, Turn
+from lab.trace.model import Buffer, Call, Module, Parameter, Turn
 from lab.words import plural
 
 _CLOSE = 1e-4

@@ -12,10 +12,9 @@ from statistics import median
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import CriticalPath, Finding, FindingKind, PathPart, Straggler, TimeShare, TimeShares
 from lab.diagnosis.wording import NOISE_S
-from lab.trace.critical import from_new_group, parts_of
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
-from lab.trace.timing import Span, blocked_spans, length, share_of, waiting_span
+from lab.trace.timing import Span, blocked_spans, from_new_group, length, parts_of, share_of, waiting_span
 
 LEAST_STEPS = 3
 """The others must have waited for a rank in at least this many steps."""

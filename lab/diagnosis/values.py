@@ -13,10 +13,9 @@ from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, OddValues, SameValues, WrongElement, WrongResult, majority
 from lab.trace.clashes import clash_in
-from lab.trace.expected import Number, compared, is_copy, is_outside
-from lab.trace.late import wait_after
+from lab.trace.expected import Number, compared, is_copy, is_outside, output_parts
 from lab.trace.model import Buffer, Call, calls_within
-from lab.trace.parts import output_parts
+from lab.trace.read import wait_after
 from lab.trace.steps import Step
 
 # -- results that are not what their operation should have given: computed anew from what all ranks brought

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RunFacts
 from lab.errors import ClusterBusy, NodeLost
+from lab.feature import view
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     ANSWERS,
@@ -66,7 +67,6 @@ from lab.words import format_duration
 if TYPE_CHECKING:
     from lab.diagnosis.facts import RankFacts, RunFacts
     from lab.run.observe import Companion
-    from lab.trace.now import Place, Whereabouts
 
 EXCHANGES = 8
 """Of so many in a row, the one that took least time tells most."""
@@ -294,7 +294,7 @@ class Collector:
         """Node -> Unix time at which it was sent its claim."""
         self.attempts = Attempts(facts, writer, observer)
         self.clocks = Clocks(self._tell_clock)
-        self._whereabouts: tuple[int, Whereabouts] | None = None
+        self._whereabouts: tuple[int, Any] | None = None
         """Of which attempt, and where its ranks are."""
         self.companions: Sequence[Companion] = ()
         """What goes along with the run, and hears what its agents say."""
@@ -356,16 +356,16 @@ class Collector:
         for companion in self.companions:
             companion.hear(message)
 
-    def where(self) -> dict[int, Place]:
-        """Where the ranks that run are, as far as their traces have come."""
+    def where(self, elapsed_s: float, columns: int) -> str:
+        """Where the ranks that run are, in one line; empty where that is not known."""
         attempt = len(self.facts.earlier)
         if self._whereabouts is None or self._whereabouts[0] != attempt:
             from lab.record.read import Record
-            from lab.trace.now import Whereabouts
 
-            self._whereabouts = attempt, Whereabouts(Record(path=self.writer.path))
-        places = self._whereabouts[1].look()
-        return {rank: place for rank, place in places.items() if not self.facts.rank(rank).over}
+            make = view("whereabouts")
+            self._whereabouts = attempt, make(Record(path=self.writer.path)) if make else None
+        whereabouts = self._whereabouts[1]
+        return whereabouts.line(elapsed_s, columns, lambda rank: not self.facts.rank(rank).over) if whereabouts else ""
 
     def fact(self, event: Event) -> None:
         """Take one fact, into the record too."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
-from lab.node.messages.agent import Claim, Fetch, Files, Finish, Follow, Go, Prepare, Stacks, Stop, Store
+from lab.node.messages.agent import Claim, Fetch, Files, Finish, Go, Prepare, Stacks, Stop, Store
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.plan.present import HOST
@@ -30,7 +30,6 @@ from lab.words import name_nodes
 
 if TYPE_CHECKING:
     from lab.run.observe import Companion
-    from lab.run.watched import Watched
 
 _FINISH_DEADLINE_S = 5.0
 _CANCEL_DEADLINE_S = 0.5
@@ -111,7 +110,6 @@ class Driver:
         emptied: str = "",
         outputs: Outputs,
         shared: str = "",
-        watched: Watched | None = None,
         stdin: Stdin | None = None,
         companions: Sequence[Companion] = (),
         cluster: ClusterInfo | None = None,
@@ -127,7 +125,6 @@ class Driver:
         self.began = 0.0
         """Monotonic time at which the workers were let go; 0: never."""
         self.outputs = outputs
-        self.watched = watched
         self.shared = shared
         """A folder that goes with the nodes, whose files are brought back too."""
         self.stdin = stdin or Stdin()
@@ -197,8 +194,8 @@ class Driver:
         )
         self.collector.claims_sent[node] = time.time()
         self.agents.say(node, claim)
-        if self.watched is not None:
-            self.agents.say(node, Follow(self.plan.run, self.watched.step))
+        for companion in self.companions:
+            companion.claim(self.agents, node)
 
     def _prepare(self, node: str, files: Iterable[Files]) -> None:
         """Ship the scenario's folder to a node and have its workers wait at their gate, and the store listen."""
@@ -254,8 +251,6 @@ class Driver:
         for companion in self.companions:
             companion.attend(self.agents, self.collector.fact, self._look_for_nodes)
         self.agents.say_all(Go(self.plan.run))
-        if self.watched is not None:
-            self.watched.attend(self.agents)
         if self.starters and self.plan.ranks_planned:  # those that are not there yet could be given nothing to read
             until = min(self.began + _ANSWER_DEADLINE_S, self._deadline())
             self.agents.listen(lambda: self._all_there() or self._all_over() or self._failed(), until)
@@ -282,7 +277,7 @@ class Driver:
         """The monotonic time at which the run has taken too long; it moves while none has started, or some are held."""
         if self.stdin.held:
             return time.monotonic() + SELDOM_S
-        held_s = self.stdin.held_s + sum(one.held_s for one in (self.watched, *self.companions) if one is not None)
+        held_s = self.stdin.held_s + sum(companion.held_s for companion in self.companions)
         return self.began + self.starters.took_s(self.began, self.facts.ranks) + self.plan.timeout_s + held_s
 
     def _await_culprit(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
-from lab.errors import UsageError
+from lab.feature import hook
 from lab.node.config import FIRST_UID
 from lab.node.messages.agent import Check, Exited
 from lab.node.users import GROUP, first_uid_of
@@ -56,18 +56,15 @@ def execute(
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
     """
-    watched = options.watched
     scenario, memory_bytes = plan.scenario, cluster.limits.memory_bytes
     parcel = EMPTY if options.calls else pack_folder(scenario.script.parent, cluster.shape.data.values())
     if parcel.warning:
         observer.progress(parcel.warning)
     place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
-    how: dict[str, object] = {"stepped": True} if watched is not None and watched.step else {}
+    how = {name: said for companion in companions for name, said in companion.describe(writer.path).items()}
     if options.turn is not None:
         how["turn"] = vars(options.turn)
     writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place, **how})
-    if watched is not None:
-        watched.path = writer.path
     if plan.launcher.name != (options.launcher or scenario.launcher.name):
         observer.progress(f"{plan.launcher.name} starts the ranks: {plan.backend} needs it")
     facts, brought = begin_facts(plan, memory_bytes), Outputs(options.outputs or writer.path / OUTPUTS)
@@ -83,7 +80,6 @@ def execute(
         emptied=cluster.shared if plan.fresh else "",
         outputs=brought,
         shared=cluster.shared if cluster.run else "",
-        watched=watched,
         stdin=_stdin(plan, options, observer),
         companions=companions,
         cluster=cluster,
@@ -139,19 +135,10 @@ def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
         options.calls.timeout_s = plan.timeout_s
         calls: Stdin = options.calls
         return calls
-    if options.stdin and not plan.ranks_planned:
-        raise UsageError(f"rank 0 cannot read the standard input where {plan.launcher.name} starts it")
-    if options.stdin:
-        from lab.run.stdin import FedStdin
-
-        return FedStdin(plan)
-    if options.terminal or plan.interactive is not None:
-        from lab.run.keyboard import Keyboard
-        from lab.run.terminal import Terminal
-
-        keyboard = Keyboard.find() if plan.interactive is None else Keyboard.need()
-        return Terminal(plan, keyboard, observer) if keyboard is not None else None
-    return None
+    if not (options.stdin or plan.interactive is not None or (options.terminal and os.isatty(0) and os.isatty(1))):
+        return None
+    choose_stdin = hook("stdin")
+    return choose_stdin(plan, observer, fed=options.stdin) if choose_stdin else None
 
 
 def check(

@@ -243,7 +243,7 @@ class Place:
         if plan.world_size > FEW_RANKS:
             make_room(plan, self.engine)
         removed_after = cluster.run == writer.run
-        companions = self._companions(plan, cluster, removed_after=removed_after)
+        companions = self._companions(plan, cluster, options, removed_after=removed_after)
         try:
             for companion in companions:
                 companion.begin()
@@ -269,9 +269,12 @@ class Place:
             if not removed_after:
                 self._heal(cluster, keep_faults=options.keep_faults)
 
-    def _companions(self, plan: Plan, cluster: ClusterInfo, *, removed_after: bool) -> list[Companion]:
+    def _companions(
+        self, plan: Plan, cluster: ClusterInfo, options: RunOptions, *, removed_after: bool
+    ) -> list[Companion]:
         """What goes along with the run; most have nothing."""
-        return [load(part.companion)(part, plan, self.engine, cluster, removed=removed_after) for part in plan.parts]
+        of_parts = (load(one.companion)(one, plan, self.engine, cluster, removed=removed_after) for one in plan.parts)
+        return [*options.companions, *of_parts]
 
 
 _STANDSTILLS = ("paused", "halted", "disconnected")

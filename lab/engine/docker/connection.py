@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from lab.engine.ready import Stream
 from lab.errors import ClusterError, EngineAbsent, EngineUnavailable
+from lab.feature import hook
 from lab.plan.cluster import Node
 from lab.words import clip
 
@@ -95,10 +96,6 @@ class DirectApi:
         with self._ask("GET", path) as connection, connection.makefile("rb") as body:
             return [json.loads(line) for line in body if line.strip()]
 
-    def attach(self, container: str) -> socket.socket:
-        """A stream to the standard input, output and error of a container's first process."""
-        return self.stream(f"/containers/{container}/attach?stdin=1&stdout=1&stderr=1&stream=1")
-
     def stream(self, path: str, said: Mapping[str, Any] | None = None) -> socket.socket:
         """The stream that such a request becomes."""
         return self._ask("POST", path, said=said)
@@ -162,6 +159,9 @@ U = TypeVar("U")
 
 _CALL_TIMEOUT_S = 60
 _FIRST_ANSWER_S = 15
+_ATTACHED = "stdin=1&stdout=1&stderr=1&stream=1"
+_REMOTE = ("https://", "http+docker://ssh")
+"""How docker-py calls engines of which it gives no plain sockets."""
 _AT_ONCE = 8
 """Requests: an engine waits for its kernel most of the time that it takes to start a container."""
 
@@ -249,6 +249,16 @@ def _fix_for(error: BaseException) -> str:
     return "start Docker, set DOCKER_HOST, or use `--engine local`, which needs no Docker"
 
 
+def open_stream(api: docker.APIClient, path: str, body: Mapping[str, Any] | None, by_client: Callable[[], Any]) -> Any:
+    """The stream that a request becomes: that of docker-py, or of a feature where the engine is behind TLS or ssh."""
+    if not str(api.base_url).startswith(_REMOTE):
+        return by_client()
+    open_remote = hook("remote_stream")
+    if open_remote is None:
+        raise EngineUnavailable(f"the engine at {api.base_url} cannot be used without the feature remote")
+    return open_remote(api, path, body, by_client)
+
+
 class Connection:
     """Calls of the engine's API: the few of a run on a warm cluster straight to its socket, all others by docker-py.
 
@@ -321,13 +331,13 @@ class Connection:
 
     def attach(self, container: str) -> Any:
         """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
-
-        def by_client(api: Any) -> Any:
-            from lab.engine.docker.remote import attached  # not at the start: ssl takes long to import
-
-            return attached(api, container)
-
-        return self._ask(lambda direct: direct.attach(container), by_client)
+        path, options = f"/containers/{container}/attach?{_ATTACHED}", dict.fromkeys(("stdin", "stdout", "stderr"), 1)
+        return self._ask(
+            lambda direct: direct.stream(path),
+            lambda api: open_stream(
+                api, path, None, lambda: api.attach_socket(container, params={**options, "stream": 1})
+            ),
+        )
 
     def attach_all(self, containers: Sequence[str]) -> list[Any]:
         """A stream to each; an engine that may be far away is asked for several at once."""

@@ -101,7 +101,7 @@ class DockerEngine:
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
         from lab.engine.docker.create import create
-        from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
+        from lab.engine.docker.image import DEFAULT_IMAGE, ensure_image
 
         if shape.gpus:
             from lab.engine.doctor import refuse_missing
@@ -113,7 +113,7 @@ class DockerEngine:
 
             package_store(self).prepare(image, shape.requirements, announce=announce)
         else:
-            ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
+            ensure_image(self.connection.client, image, announce)
         if shape.volumes and image != DEFAULT_IMAGE:
             from lab.engine.docker.request import refuse_volumes_over_programs
 
@@ -135,7 +135,7 @@ class DockerEngine:
 
     def has_image(self, image: str) -> bool:
         """Whether nodes can be made of an image without pulling it."""
-        from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
+        from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 
         return image == DEFAULT_IMAGE or inspect_image(self.connection.client, image) is not None
 

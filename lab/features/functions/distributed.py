@@ -11,9 +11,8 @@ from inspect import Parameter
 from typing import Any, TypeVar, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
-from lab.features.functions.calling import How
-from lab.features.functions.failures import at_function
-from lab.features.functions.on_cluster import Calls
+from lab.features.functions.answers import at_function
+from lab.features.functions.calling import Calls, How
 from lab.features.functions.pack import ORIGINAL
 
 FILLED = ("rank", "world_size", "group")

@@ -1,17 +1,16 @@
-"""A suite for a person: what every worker does now, a line for each case that ends, and a table of all."""
+"""What whoever watches a suite is told."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from lab.features.suite.outcome import Attempt, Case, Outcome, Rate, SuiteResult, rates
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
-from lab.report.summary import counts_text, ended_line
 from lab.report.table import table_text
-from lab.report.verdict import unmet_sentences, written_snapshots
+from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
 from lab.words import NONE, clip, format_duration, listing, plural
 
 if TYPE_CHECKING:
@@ -19,6 +18,51 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
     from rich.live import Live
+
+
+class Watcher(Protocol):
+    """Watches a suite; every method returns quickly."""
+
+    def begins(self, why: str, cases: int, clusters: int) -> None:
+        """So many cases are about to run, on so many clusters at most."""
+
+    def told(self, worker: int, text: str) -> None:
+        """Something is being done that takes a moment."""
+
+    def working(self, worker: int, doing: str, case: Case | None) -> None:
+        """What a worker does from now on, in a word or two; with its case, if it runs one."""
+
+    def again(self, case: Case, attempt: int, attempts: int, failed: Attempt) -> None:
+        """A case that has failed is tried again."""
+
+    def ended(self, outcome: Outcome, done: int) -> None:
+        """A case has ended; so many have."""
+
+    def tick(self) -> None:
+        """The suite goes on; called some times a second."""
+
+
+class Nobody:
+    """Watches nothing."""
+
+    def begins(self, why: str, cases: int, clusters: int) -> None:
+        """Nothing."""
+
+    def told(self, worker: int, text: str) -> None:
+        """Nothing."""
+
+    def working(self, worker: int, doing: str, case: Case | None) -> None:
+        """Nothing."""
+
+    def again(self, case: Case, attempt: int, attempts: int, failed: Attempt) -> None:
+        """Nothing."""
+
+    def ended(self, outcome: Outcome, done: int) -> None:
+        """Nothing."""
+
+    def tick(self) -> None:
+        """Nothing."""
+
 
 _MOST_ROWS = 60
 """Of a longer suite only what did not simply pass stands in the table."""

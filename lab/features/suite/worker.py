@@ -1,8 +1,4 @@
-"""A process that runs cases one after the other on a warm cluster of its own, and tells its parent what came of each.
-
-It is a session of its own: Ctrl-C at a terminal reaches the parent alone, which passes it on once. When the parent
-dies, however it dies, the worker ends as if it was interrupted: the run is cancelled and its cluster removed.
-"""
+"""The worker processes of a suite: each runs cases one after the other on a warm cluster of its own."""
 
 from __future__ import annotations
 
@@ -12,23 +8,75 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from typing import NamedTuple
 
 from lab.engine.interrupts import interruptible
 from lab.errors import EngineUnavailable, LabError, MachineLacks, unforeseen
-from lab.features.suite.messages import Begun, Ended, Made, Making, Refused, Task, Told, Word
 from lab.features.suite.outcome import Attempt
-from lab.plan.cluster import ClusterInfo
+from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.result import Result
 from lab.run.lock import ClusterLock
-from lab.run.observe import Silence
+from lab.run.observe import Observer
+from lab.run.options import RunOptions
 from lab.run.place import Place, refuse_foreign_wishes
 from lab.run.pool import Several
 from lab.spec.scenario import Scenario
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+
+class Task(NamedTuple):
+    """One run for a worker."""
+
+    scenario: Scenario
+    options: RunOptions
+    shape: Shape
+    """What its cluster has to be; one in this shape is made in the place of one that is not."""
+
+
+class Making(NamedTuple):
+    """The worker makes its cluster."""
+
+
+class Made(NamedTuple):
+    """It is there."""
+
+    took_s: float
+
+
+class Begun(NamedTuple):
+    """The run begins."""
+
+
+class Told(NamedTuple):
+    """A line of progress."""
+
+    text: str
+
+
+class Ended(NamedTuple):
+    """What came of the run."""
+
+    attempt: Attempt
+    lacking: bool = False
+    """Whether it could not begin because this machine lacks what it needs."""
+    no_cluster: bool = False
+    """Whether it could not begin because its cluster could not be made."""
+    last: bool = False
+    """Whether the rest is not wanted after this, or cannot be had."""
+
+
+class Refused(NamedTuple):
+    """The worker cannot work, and ends."""
+
+    message: str
+    hint: str
+    exit_code: int
+
+
+Word = Making | Made | Begun | Told | Ended | Refused
 
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -161,7 +209,7 @@ def _kept_from(scenario: Scenario, error: LabError) -> Result:
     )
 
 
-class _Telling(Silence):
+class _Telling(Observer):
     """Passes on what a run says of its progress."""
 
     def __init__(self, worker: Worker) -> None:
@@ -170,3 +218,108 @@ class _Telling(Silence):
     def progress(self, text: str) -> None:
         """A line of it."""
         self._worker.tell(Told(text))
+
+
+LAST_PATIENCE_S = 60.0
+"""How long a worker may take to remove what it made, before it is killed; the next command removes the rest."""
+
+
+@dataclass
+class Hand:
+    """One worker process."""
+
+    number: int
+    process: ForkProcess
+    connection: Connection
+    cluster: Shape | None = None
+    """What its cluster was asked to be; None: it has none."""
+    case: int | None = None
+    """The number of the case that it has; None: it is idle."""
+    since: float = 0.0
+    """Monotonic time since which it runs that; 0: it makes its cluster first."""
+    over: bool = False
+    """Whether it has ended, or is about to."""
+
+    def give(self, task: Task, case: int) -> None:
+        """Have it run a case."""
+        self.case, self.cluster, self.since = case, task.shape, 0.0
+        with suppress(OSError):  # it has died, which is found out when it is listened to
+            self.connection.send(task)
+
+    def dismiss(self) -> None:
+        """Have it remove its cluster and end."""
+        if not self.over:
+            self.over = True
+            with suppress(OSError):
+                self.connection.send(None)
+
+
+class Hands:
+    """Some workers, each with a place of its own; as a context manager, all have ended at its end."""
+
+    def __init__(self, places: Sequence[Place], suite: str, *, stays: bool) -> None:
+        self._dies, self._lives = os.pipe()
+        self.all: list[Hand] = []
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+        try:
+            for place in places:
+                self.all.append(self._begin(place, suite, stays))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def _begin(self, place: Place, suite: str, stays: bool) -> Hand:
+        context, number = get_context("fork"), len(self.all) + 1
+        mine, its = context.Pipe()
+        foreign = [self._lives, mine.fileno(), *(hand.connection.fileno() for hand in self.all)]
+        process = context.Process(
+            target=work, args=(place, suite, stays, its, self._dies, foreign), name=f"suite worker {number}"
+        )
+        process.start()
+        its.close()
+        return Hand(number, process, mine)
+
+    def __enter__(self) -> Hands:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.interrupt()
+        self.end()
+
+    def heard(self, patience_s: float) -> list[tuple[Hand, Word | None]]:
+        """What workers have said meanwhile; None from one that has ended."""
+        by_connection = {hand.connection: hand for hand in self.all if not hand.connection.closed}
+        found: list[tuple[Hand, Word | None]] = []
+        for ready in wait(list(by_connection), patience_s):
+            assert isinstance(ready, Connection)
+            hand = by_connection[ready]
+            try:
+                found.append((hand, ready.recv()))
+            except (EOFError, OSError):
+                ready.close()
+                hand.over = True
+                found.append((hand, None))
+        return found
+
+    def interrupt(self) -> None:
+        """Have all break off what they do, remove what they made, and end."""
+        for hand in self.all:
+            hand.over = True
+            if hand.process.pid is not None and hand.process.is_alive():
+                with suppress(ProcessLookupError):
+                    os.kill(hand.process.pid, signal.SIGINT)
+
+    def end(self) -> None:
+        """Wait until all have ended; whoever does not is killed."""
+        for hand in self.all:
+            hand.dismiss()
+            hand.connection.close()  # whoever still says something is not heard, and must not wait for that
+        end = time.monotonic() + LAST_PATIENCE_S
+        for hand in self.all:
+            hand.process.join(max(0.0, end - time.monotonic()))
+            if hand.process.is_alive():
+                hand.process.kill()
+                hand.process.join()
+        for descriptor in (self._lives, self._dies):
+            with suppress(OSError):
+                os.close(descriptor)

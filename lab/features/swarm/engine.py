@@ -133,7 +133,7 @@ class SwarmEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.image.image import DEFAULT_IMAGE
+        from lab.engine.docker.image import DEFAULT_IMAGE
         from lab.features.swarm.create import create, usable_hosts
         from lab.features.swarm.images import ensure_on_all
 

@@ -1,25 +1,198 @@
-"""A rank that is called: it joins the process group, and takes one function after the other until its caller hangs up.
-
-A function that raises ends its rank, as a script that raises does: the others are not to wait for it.
-"""
+"""What a function raised, as plain data: enough to show it where it was called as if it was raised there."""
 
 from __future__ import annotations
 
+import functools
 import json
 import linecache
 import os
 import pickle
+import random
 import sys
 import threading
 from contextlib import suppress
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from ....node import warm
 from ....node.lent import Lender, Lent
 from ....node.messages.typed import read
-from ....node.rank import called
-from . import call as call_messages
-from . import call_assertions, call_frames, call_values
-from .call_frames import BEGIN, CALL, FAILURE, KEPT, MODULE, READY, VALUE, pack
+from . import call_assertions, called
+from . import messages as call_frames
+from . import messages as call_messages
+from . import messages as call_values
+from .messages import BEGIN, CALL, FAILURE, KEPT, MODULE, READY, VALUE, Failure, Place, pack
+
+_OWN = os.path.join(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")), "")
+_LONGEST_TEXT = 60_000
+_LONGEST_SHOWN = 240
+_MOST_PLACES = 60
+_MOST_VARIABLES = 40
+_DEEPEST = 5
+"""So many exceptions in a chain."""
+
+
+def describe(error: BaseException, *, variables: bool = False) -> Failure:
+    """An exception, with its traceback and what it came from.
+
+    Args:
+        error: the exception.
+        variables: whether local variables are told as well as arguments.
+    """
+    return _describe(error, variables, 0, set())
+
+
+def _describe(error: BaseException, variables: bool, depth: int, seen: set[int]) -> Failure:
+    seen.add(id(error))
+
+    def further(other: BaseException | None) -> Failure | None:
+        if other is None or id(other) in seen or depth + 1 >= _DEEPEST:
+            return None
+        return _describe(other, variables, depth + 1, seen)
+
+    cause = further(error.__cause__)
+    context = further(error.__context__) if not error.__suppress_context__ else None
+    notes = [_clip(str(note), _LONGEST_TEXT) for note in getattr(error, "__notes__", ())][:10]
+    return Failure(
+        module=str(type(error).__module__),
+        kind=type(error).__qualname__,
+        text=_text(error),
+        places=tuple(_places(error.__traceback__, variables)),
+        notes=tuple(notes),
+        cause=cause,
+        context=context if cause is None else None,
+    )
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return _clip(str(error), _LONGEST_TEXT)
+    except Exception as another:
+        return f"(its text cannot be had: {type(another).__name__})"
+
+
+def _places(traceback: TracebackType | None, variables: bool) -> list[Place]:
+    found = []
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if not frame.f_code.co_filename.startswith((_OWN, "<frozen importlib")):
+            found.append(_place(frame, traceback.tb_lineno, variables))
+        traceback = traceback.tb_next
+    half = _MOST_PLACES // 2
+    return found if len(found) <= _MOST_PLACES else [*found[:half], *found[-half:]]
+
+
+def _place(frame: FrameType, line: int | None, variables: bool) -> Place:
+    code, values = frame.f_code, frame.f_locals
+    arguments = [name for name in _arguments(code) if name in values]
+    others = [name for name in values if name not in arguments and name.isidentifier()] if variables else []
+    return Place(
+        file=code.co_filename,
+        line=line or code.co_firstlineno,
+        function=code.co_name,
+        first_line=code.co_firstlineno,
+        arguments={name: _shown(values[name]) for name in arguments},
+        variables={name: _shown(values[name]) for name in others[:_MOST_VARIABLES]},
+        hidden=bool(values.get("__tracebackhide__") is True),
+    )
+
+
+def _arguments(code: CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount]
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _clip(repr(value), _LONGEST_SHOWN)
+    except Exception as error:
+        return f"<{type(error).__name__} in repr of a {type(value).__name__}>"
+
+
+def _clip(text: str, most: int) -> str:
+    half = (most - 3) // 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
+
+
+class Surroundings:
+    """Remembers how things are now, in a rank that has joined the process group."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self._torch, self._dist = torch, dist
+        self._c10d: Any = dist.distributed_c10d
+        self._folder = os.getcwd()
+        self._environment = dict(os.environ)
+        self._path = list(sys.path)
+        self._settings = self._read_settings()
+        self._group = dist.group.WORLD
+        self._known = set(self._c10d._world.pg_map)
+        self._made = False
+        if self._group is None:
+            self._note_groups()
+
+    def renew(self) -> str:
+        """Put everything back; returns why that cannot be done wholly, or nothing."""
+        if os.getcwd() != self._folder:
+            os.chdir(self._folder)
+        if os.environ != self._environment:
+            for name in os.environ.keys() - self._environment.keys():
+                del os.environ[name]
+            os.environ.update(self._environment)
+        sys.path[:] = self._path
+        if self._read_settings() != self._settings:
+            self._write_settings()
+        random.seed()
+        warm.renew_random_state()
+        if self._made or self._dist.group.WORLD is not self._group:
+            return "the process group was destroyed, or made"
+        for group in [group for group in self._c10d._world.pg_map if group not in self._known]:
+            self._dist.destroy_process_group(group)
+        return ""
+
+    def _note_groups(self) -> None:
+        """Where there is no process group, note when one is made: another one could not meet in the same store."""
+        make = self._c10d.init_process_group
+
+        @functools.wraps(make)
+        def noted(*arguments: Any, **named: Any) -> Any:
+            self._made = True
+            return make(*arguments, **named)
+
+        self._c10d.init_process_group = self._dist.init_process_group = noted
+
+    @property
+    def groups(self) -> int:
+        """How many process groups this process has made; all ranks have to agree about that."""
+        return int(self._c10d._world.group_count)
+
+    def _read_settings(self) -> tuple[Any, ...]:
+        torch = self._torch
+        device = torch.get_default_device() if hasattr(torch, "get_default_device") else None
+        return (
+            torch.get_default_dtype(),
+            device,
+            torch.is_grad_enabled(),
+            torch.get_num_threads(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_anomaly_enabled(),
+        )
+
+    def _write_settings(self) -> None:
+        torch = self._torch
+        writers = (
+            torch.set_default_dtype,
+            lambda _: torch.set_default_device(None),
+            torch.set_grad_enabled,
+            torch.set_num_threads,
+            torch.use_deterministic_algorithms,  # imports a lot
+            torch.autograd.set_detect_anomaly,
+        )
+        for write, before, now in zip(writers, self._settings, self._read_settings()):
+            if before != now:
+                write(before)
+
 
 _READ_BYTES = 1 << 18
 
@@ -75,7 +248,6 @@ def serve() -> None:
     """Take calls until the caller hangs up."""
     if called.ends is None:
         raise RuntimeError("nobody calls this process")
-    from .call_surroundings import Surroundings
 
     import torch.distributed as dist  # which looks for modules that nobody has
 
@@ -113,8 +285,6 @@ def _answer(caller: Caller, body: bytes, surroundings: Any) -> None:
         function, arguments, named = pickle.loads(memoryview(body)[start:])  # noqa: S301 - from who may run anything here
         value = function(*arguments, **named, **_filled(how.filled))
     except BaseException as error:
-        from .call_failures import describe
-
         _let_prints_arrive()
         caller.say(FAILURE, _json(describe(error, variables=how.variables)))
         raise
