@@ -18,8 +18,9 @@ from lab.engine.protocol import Engine
 from lab.errors import LabError, MachineLacks
 from lab.features.faults.keys import broken_in
 from lab.features.faults.planning import beyond, network_first
-from lab.features.functions.calling import Calls, How
+from lab.features.functions.calling import Calls
 from lab.features.functions.distributed import Provided, provide
+from lab.features.functions.pack import How
 from lab.features.pytest.marker import checked_shape, wanted_by
 from lab.features.pytest.pool import WarmCluster, pool_of
 from lab.plan.fit import has_wishes
