@@ -68,7 +68,7 @@ _LONGEST_NOTE = 60
 
 def triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
     """The points at which ranks are held, as `Prepare` has them; and whether their writes have to be seen."""
-    seen = ({"trigger": -1, "writes": True},) if any(fault.what.of_writes for fault in faults) else ()
+    seen = ({"trigger": -1, "sidecar": "faults.write_filter"},) if any(fault.what.of_writes for fault in faults) else ()
     return seen + tuple(
         {"trigger": index, "heals": heals, **_point(event)}
         for index, fault in enumerate(faults)

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ....node import processes
-from ....node.launch import Served
 from ....node.system_calls import (
     ALLOW,
     EQUAL,
@@ -61,24 +60,27 @@ _CALLS = {
 sync_file_range."""
 
 
-def start_serving(uid: int, gid: int) -> Served:
-    """Fork the process that is going to serve a worker of this user, whose files it has to know."""
-    theirs, mine = socket.socketpair()
+def start_serving(uid: int, gid: int, channel: socket.socket) -> tuple[int, int]:
+    """Fork the process that is going to serve a worker of this user, whose files it has to know.
+
+    Returns:
+        Its pid, and where it is told what to do with writes.
+    """
     told_r, told_w = os.pipe2(os.O_CLOEXEC)
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            processes.leave_agent_behind(-1, 2, 2, keep=(theirs.fileno(), told_r))
+            processes.leave_agent_behind(-1, 2, 2, keep=(channel.fileno(), told_r))
             processes.drop_privileges(uid, gid)
             processes.die_with_parent(agent)
-            _serve(theirs, told_r)
+            _serve(channel, told_r)
         finally:
             os._exit(0)
-    theirs.close()
+    channel.close()
     os.close(told_r)
     os.set_blocking(told_w, False)
-    return Served(pid, told_w, mine)
+    return pid, told_w
 
 
 def install(listener: socket.socket) -> None:
