@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.cli.answer import say
-from lab.cli.on_record import add_record, open_record
+from lab.cli.arguments import add_record, open_record, say
 from lab.errors import RecordError, UsageError
 from lab.features.traffic.traffic import OpRow, matrix, operations
 from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO

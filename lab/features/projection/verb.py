@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer, write_text
-from lab.cli.on_record import add_attempt
+from lab.cli.arguments import add_attempt, answer, write_text
 from lab.errors import UsageError
 from lab.features.projection.costs import MEASURED
 from lab.features.projection.project import Projection, Row
