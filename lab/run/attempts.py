@@ -67,7 +67,7 @@ class Attempts:
             self.facts.ranks.clear()  # who was planned may not be who meets
         else:
             self.writer.event(Restarted(time.time()))
-            self.facts.take(Restarted(time.time()))
+            self.facts.add(Restarted(time.time()))
             self.writer.begin_attempt()
             self.facts.begin_attempt()
             self._tell(number - 1)
@@ -97,7 +97,7 @@ class Attempts:
                 first = _first(facts) or time.time()
                 over = Over(max(ends, default=first), max(0.0, max(ends, default=first) - first))
                 self.writer.event(over, number)
-                facts.take(over)
+                facts.add(over)
             self._tell(number)
 
 

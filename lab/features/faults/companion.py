@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.diagnosis.expectations import equal
-from lab.diagnosis.patterns import TooLong, found_in
+from lab.diagnosis.expectations import TooLong, equal, found_in
 from lab.errors import LabError
 from lab.features.faults.breaking import Breaker
 from lab.features.faults.deed_line import DeedLine

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
 from lab.diagnosis.finding import FindingKind
+from lab.diagnosis.wording import says_more
 from lab.features.lessons.prediction import Prediction
 from lab.features.lessons.question import LETTERS, Question
 from lab.features.pictures.model import picture_of, unrecorded_ranks
@@ -185,9 +186,9 @@ def what_happened(result: Result, record: Record, evidence: Evidence) -> list[st
     Where the time went means something where somebody was slow.
     """
     every = explain(record, evidence).findings
-    found = [one for one in every if not (one.is_brief and one.to_json() in result.findings)]
-    slow = any(one.kind is FindingKind.STRAGGLER for one in found)
-    telling = [one for one in found if not (one.kind.is_usual or (one.kind is FindingKind.TIME and not slow))]
+    found = [one for one in every if says_more(one) or one.to_json() not in result.findings]
+    slow = any(one.kind == "straggler" for one in found)
+    telling = [one for one in found if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))]
     telling = telling or [one for one in found if one.kind is FindingKind.ACCOUNT]
     return [one.sentence for one in telling[:_MOST_SENTENCES]]
 

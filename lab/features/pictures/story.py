@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from lab.diagnosis.wording import together
+from lab.diagnosis.wording import join_ranks
 from lab.features.pictures.model import Block, Picture, RankPicture
 from lab.features.pictures.words import ELLIPSIS, number_text, shape_text, shown_of, texts_that_differ
 from lab.operations import reduction
@@ -191,7 +191,7 @@ def _failures(picture: Picture) -> list[str]:
         for rank in picture.ranks
         if rank.error
     }
-    return [capital(clause) for clause in together((rank, f"failed: {error}") for rank, error in errors.items())]
+    return [capital(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors.items())]
 
 
 def _wrong_elements(picture: Picture) -> list[str]:

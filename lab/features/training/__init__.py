@@ -1,0 +1,1 @@
+"""Training: whether ranks train the same, and what DistributedDataParallel sends."""
