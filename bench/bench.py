@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from lab.engine.image.image import DEFAULT_IMAGE
+    from lab.engine.docker.image import DEFAULT_IMAGE
 
     rows: list[Row] = []
     memory: dict[int, float] = {}

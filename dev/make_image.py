@@ -15,9 +15,10 @@ from pathlib import Path
 
 import docker
 
-from lab.engine.image.context import BASE_VARIABLE, WHEELS_VARIABLE, find_dockerfile, plan_build
-from lab.engine.image.image import DEFAULT_IMAGE, ImageProgress, build_image, inspect_image, pull_image
+from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.errors import ImageError, LabError
+from lab.features.image.context import BASE_VARIABLE, WHEELS_VARIABLE, find_dockerfile, plan_build
+from lab.features.image.make import ImageProgress, build_image, pull_image
 
 SUITE = "bookworm"
 LOCAL_BASE = f"lab-base:{SUITE}"

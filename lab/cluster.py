@@ -23,7 +23,7 @@ from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
 from lab.run.lock import ClusterLock
-from lab.run.observe import Observer, Silence
+from lab.run.observe import Observer
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
 from lab.spec.data import checked_folders
@@ -32,12 +32,12 @@ from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.several import Several
+    from lab.run.pool import Several
     from lab.spec.volumes import Volume
 
 if TYPE_CHECKING:
     from lab.features.faults.by_hand import Breakable
-    from lab.features.functions.on_cluster import Calls
+    from lab.features.functions.calling import Calls
 
     class Featured(Breakable, Calls):
         """What features add; see `Feature.cluster`."""
@@ -246,14 +246,14 @@ class Cluster(Featured):
             ClusterUnfit: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
-        from lab.run.several import run_one
+        from lab.run.pool import run_one
         from lab.spec.load import open_scenario
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
         scenario = replace(scenario, args=(*scenario.args, *args))
         options = replace(options or RunOptions(), **more)
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
-            return run_one(self.place, self._usable(lock, options), scenario, options, observer or Silence())
+            return run_one(self.place, self._usable(lock, options), scenario, options, observer or Observer())
 
     def run_all(
         self,
@@ -282,9 +282,9 @@ class Cluster(Featured):
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
-        from lab.run.several import Several
+        from lab.run.pool import Several
 
-        options, watcher = options or RunOptions(), observer or Silence()
+        options, watcher = options or RunOptions(), observer or Observer()
         outcomes: list[Result | LabError] = []
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock, options)
@@ -309,7 +309,7 @@ class Cluster(Featured):
         options: RunOptions,
         observer: Observer,
     ) -> Result | LabError:
-        from lab.run.several import outcome_of, run_apart
+        from lab.run.pool import outcome_of, run_apart
 
         place, shared = self.place, several.cluster.shape if several.cluster else None
         if has_wishes(scenario):

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 IN_TREE = (
     "suite",
+    "timeline",
+    "traffic",
+    "records",
     "watch",
     "html",
     "export",
@@ -36,6 +39,7 @@ IN_TREE = (
     "interactive",
     "copy",
     "image",
+    "remote",
     "completion",
     "help",
     "faults",
@@ -47,6 +51,8 @@ IN_TREE = (
     "pytest",
     "packages",
     "launchers",
+    "mpi",
+    "gpu",
     "swarm",
     "slurm",
 )

@@ -1,7 +1,8 @@
 """What every tier shares: which tests need which engine, what may be skipped, what is kept for the long run.
 
-A test belongs to the tier of its folder: unit, engines, foreign, docker, browser, crash, hostile; those in mpi/tests
-are the tier mpi. One in tests/engines or tests/hostile belongs to that of the engine it runs on too, local or docker.
+A test belongs to the tier of its folder: engines, foreign, docker, browser, crash, hostile; those in mpi/tests are the
+tier mpi, and all others, whose folders are named as those of lab/, are the tier unit. One in tests/engines or
+tests/hostile belongs to that of the engine it runs on too, local or docker.
 `@pytest.mark.docker` on any other test says that it needs an engine too; what needs a swarm is the tier swarm, what
 needs a Slurm the tier slurm.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
@@ -18,7 +19,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -99,7 +101,50 @@ def tier_of(nodeid: str) -> str:
     folders = nodeid.partition("::")[0].split("/")
     if folders[:2] == ["mpi", "tests"]:
         return "mpi"
-    return folders[1] if folders[0] == "tests" and folders[1] in TIERS else ""
+    if folders[0] != "tests":
+        return ""
+    return folders[1] if folders[1] in TIERS else "unit"
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The two ends of a pipe, which a test may close itself."""
+    ends = os.pipe()
+    yield ends
+    for fd in ends:
+        with suppress(OSError):
+            os.close(fd)
+
+
+@pytest.fixture
+def own_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lock and no cluster is known, of any engine, but those that the test makes."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for engine in ("LOCAL", "SLURM"):
+        monkeypatch.setenv(f"LAB_{engine}_HOME", str(tmp_path / engine.lower()))
+
+
+@pytest.fixture
+def disk_folder() -> Iterator[Path]:
+    """An empty folder on a disk: other temporary ones may be in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def lab(engine: object, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process, on the test's engine: returns exit code, output, and errors."""
+    from lab.cli.main import main
+
+    def call(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return call
 
 
 def group_of(item: pytest.Item, tier: str) -> str:
@@ -221,7 +266,7 @@ def docker_engine() -> Generator[docker.DockerClient]:
 @pytest.fixture(scope="session")
 def node_image(docker_engine: docker.DockerClient) -> str:
     """Name of the default node image, built if it is missing."""
-    from lab.engine.image.image import ensure_image
+    from lab.features.image.make import ensure_image
 
     return ensure_image(docker_engine).name
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lab.features.dumps.folder import read_folder
+from lab.features.dumps.dump import read_folder
 from lab.features.dumps.record import import_dumps
 from lab.features.export.flight_recorder import PREFIX, flight_recorder_dumps
 from lab.record.read import Record

@@ -8,9 +8,8 @@ from dataclasses import asdict, replace
 from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
-from lab.engine.capability import Examiner
 from lab.engine.doctor import Check, Wanted, examine_machine
-from lab.engine.protocol import Engine
+from lab.engine.protocol import Engine, Examiner
 from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable
 from lab.report.style import Style

@@ -7,7 +7,7 @@ import sys
 
 from lab.cli import arguments as shared
 from lab.cluster import Cluster
-from lab.engine.capability import Console, capable
+from lab.engine.protocol import Console, capable
 from lab.errors import ClusterUnfit, UsageError
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain it; needs no engine."""
     from lab.diagnosis.explain import explain
-    from lab.report.explain_view import explanation_text
+    from lab.report.verdict import explanation_text
 
     record = open_record(arguments)
     explanation, broken_in = explain(record), view("broken")

@@ -14,8 +14,7 @@ from typing import BinaryIO
 from lab.cli import arguments as shared
 from lab.cli.on_record import add_attempt, open_record
 from lab.errors import UsageError
-from lab.record.index import IndexReader, Piece
-from lab.record.output import read_output
+from lab.record.output import IndexReader, Piece, read_output
 from lab.record.read import Record
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput

@@ -16,6 +16,7 @@ from lab.cli.answer import say
 from lab.cli.named_scenarios import add_scenarios, named_scenarios
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, UsageError
+from lab.feature import hook
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text, written_snapshots
@@ -102,9 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
     many = len(scenarios) > 1
     options = replace(options, terminal=not (many or arguments.json or arguments.quiet or options.stdin))
     if options.interactive is not None:
-        from lab.run.keyboard import Keyboard
-
-        Keyboard.need()
+        require_terminal = hook("require_terminal")
+        if require_terminal is not None:
+            require_terminal()
     if many and (options.stdin or options.interactive is not None):
         raise UsageError(
             f"{len(scenarios)} scenarios cannot share the terminal or standard input",
@@ -147,7 +148,7 @@ def _run_many(
     cluster: Cluster, scenarios: list[Scenario], options: RunOptions, live: LiveOutput, arguments: argparse.Namespace
 ) -> int:
     from lab.record.result import Result
-    from lab.report.summary import progress_line, summary_text
+    from lab.report.verdict import progress_line, summary_text
 
     style, began, done = style_for(sys.stdout), time.monotonic(), 0
 

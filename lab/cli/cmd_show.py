@@ -1,4 +1,4 @@
-"""`lab show`: the result of a run, its steps, or what ranks called."""
+"""`lab show`: the result of a run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lab.errors import RecordError
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.record.record_files import list_names
-from lab.report.result_view import result_text
 from lab.report.style import Style
+from lab.report.verdict import result_text
 from lab.words import plural
 
 if TYPE_CHECKING:
@@ -22,35 +22,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    what = parser.one_of()
-    what.add_argument("--steps", action="store_true", help="list every collective and every message of the run")
-    what.add_argument("--calls", action="store_true", help="print what each rank called, as `expect: calls:` states it")
-    what.add_argument(
-        "--connections",
-        action="store_true",
-        help="print what kernels said of the connections between nodes",
-    )
     add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it; needs no engine."""
     record = open_record(arguments)
-    if arguments.connections:
-        from lab.report.steps_view import connections_json, connections_text
-
-        facts = [*record.events()]
-        return answer(arguments, lambda: connections_json(facts), lambda style: connections_text(facts, style))
-    if arguments.steps:
-        from lab.report.steps_view import steps_json, steps_text
-
-        trace, steps = read_steps(record)
-        return answer(arguments, lambda: steps_json(trace, steps), lambda style: steps_text(trace, steps, style))
-    if arguments.calls:
-        from lab.report.steps_view import calls_json, calls_text
-
-        trace, _ = read_steps(record)
-        return answer(arguments, lambda: calls_json(trace), lambda _: calls_text(trace))
     result = record.result()
     return answer(arguments, result.to_json, lambda style: result_text(result, style) + _further(record, style))
 

@@ -6,8 +6,7 @@ import argparse
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
-from lab.engine.capability import MemoryMeter
-from lab.engine.protocol import Engine
+from lab.engine.protocol import Engine, MemoryMeter
 from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
 from lab.plan.cluster import ClusterInfo, Node

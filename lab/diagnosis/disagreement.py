@@ -28,9 +28,8 @@ from lab.diagnosis.finding import (
 )
 from lab.diagnosis.groups import find_group_faults, find_split_worlds
 from lab.trace.clashes import Clash, find_clashes
-from lab.trace.expected import Number, compared, is_copy, is_outside
+from lab.trace.expected import Number, compared, is_copy, is_outside, output_parts
 from lab.trace.model import Call
-from lab.trace.parts import output_parts
 from lab.trace.steps import Step
 
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from lab.diagnosis.finding import CodePlace, Finding
     from lab.record.events import Dumped
     from lab.record.read import Record
-    from lab.trace.critical import Piece
     from lab.trace.model import Call, Trace
     from lab.trace.steps import Step
+    from lab.trace.timing import Piece
 
 _MOST_BYTES = 16 << 20
 """A verdict does not wait until longer traces have been read; `lab explain` does."""
@@ -76,7 +76,7 @@ class Evidence:
     @cached_property
     def critical_path(self) -> list[Piece]:
         """What the run's length is made of; empty where that is not known."""
-        from lab.trace.critical import critical_path
+        from lab.trace.timing import critical_path
 
         return [] if self.record.plan().stepped else critical_path(self.trace, self.step_of)
 

@@ -14,8 +14,7 @@ from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
-    from lab.record.plan import RecordedPlan
-    from lab.record.read import Record
+    from lab.record.read import Record, RecordedPlan
     from lab.record.result import RankResult, Result
 
 Way = tuple[str, str]
@@ -255,7 +254,7 @@ def read_facts(record: Record) -> RunFacts:
     if not known and record.complete:
         _add_result(record.result(), facts)
     facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
-    from lab.record.started import read_started  # a run that goes on knows it without
+    from lab.record.read import read_started  # a run that goes on knows it without
 
     started = read_started(record.path)
     if started is not None:

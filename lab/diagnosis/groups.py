@@ -17,9 +17,7 @@ from lab.diagnosis.ends import Wait, activities_of, find_waits, lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
 from lab.diagnosis.finding import Finding, FindingKind, Rendezvous, group_ranks, majority, sides_of
-from lab.trace.groups import World, is_end_of_world, worlds_of
-from lab.trace.lookup import StoreLookup
-from lab.trace.model import Group, Mark
+from lab.trace.model import Group, Mark, StoreLookup, World, is_end_of_world, worlds_of
 from lab.trace.steps import Step
 
 Made = Mapping[int, Sequence[Mark]]

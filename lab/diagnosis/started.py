@@ -16,9 +16,8 @@ from lab.diagnosis.finding import Finding, FindingKind, StartedByScript, group_r
 from lab.diagnosis.wording import outlived_reason
 from lab.node.messages.agent import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
-from lab.record.read import Record
+from lab.record.read import Record, Started, StartedRank, read_started
 from lab.record.record_files import open_file, parse_line, read_lines
-from lab.record.started import Started, StartedRank, read_started
 
 _GROUP = b'{"k":"group"'
 

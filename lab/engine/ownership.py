@@ -1,4 +1,4 @@
-"""Names and labels: who made a container, network, volume or process, and for which cluster."""
+"""Names and labels of clusters, and where engines keep what they know of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zlib
 from functools import lru_cache
 from pathlib import Path
 
-from lab.errors import UsageError
+from lab.errors import ClusterError, UsageError
 
 NAMESPACE = "lab.cluster"
 CLUSTER = f"{NAMESPACE}.name"
@@ -62,3 +62,83 @@ def default_name(folder: Path | None = None) -> str:
 def digest(text: str) -> str:
     """Six hexadecimal digits that tell one text from a few others."""
     return f"{zlib.crc32(os.fsencode(text)) & 0xFFFFFF:06x}"
+
+
+class Taken(ClusterError):
+    """Somebody else, with other locks, makes a cluster of that name: nothing of ours is there."""
+
+
+def state_folder() -> Path:
+    """Where the lab keeps what it has to know of this user's clusters."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base) / "lab"
+
+
+def local_home() -> Path:
+    """Where this owner's local clusters live; short, because the path of a Unix socket has at most 107 bytes."""
+    default = f"/tmp/lab-{os.getuid()}-{digest(owner())}"
+    return Path(os.path.abspath(os.environ.get("LAB_LOCAL_HOME") or default))
+
+
+def register_cluster(engine: str, cluster: str, folder: Path | None = None) -> None:
+    """Note that an engine of a feature has a cluster, or begins to make it: such an engine is asked only then.
+
+    Args:
+        engine: its name.
+        cluster: the cluster's name.
+        folder: where the cluster is on this machine; when that is gone, so is the cluster.
+
+    Raises:
+        ClusterError: it cannot be noted.
+    """
+    entry = _registered() / engine / cluster
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.unlink(missing_ok=True)
+        if folder is None:
+            entry.touch()
+        else:
+            entry.symlink_to(folder)
+    except OSError as error:
+        raise ClusterError(f"cannot write {entry}: {error.strerror}", "set XDG_STATE_HOME to another folder") from error
+
+
+def forget_cluster(engine: str, cluster: str | None = None) -> None:
+    """Note that an engine does not have the cluster of this name any more, or any."""
+    for entry in (_registered() / engine).glob(cluster or "*"):
+        entry.unlink(missing_ok=True)
+
+
+def registered_engines(cluster: str | None = None) -> list[str]:
+    """Names of engines of features that have the cluster of this name, or any."""
+    try:
+        engines = sorted(os.listdir(_registered()))
+    except OSError:
+        return []
+    return [name for name in engines if any(one.exists() for one in (_registered() / name).glob(cluster or "*"))]
+
+
+def _registered() -> Path:
+    """A folder for each engine, in it an entry for each cluster."""
+    return state_folder() / "engines"
+
+
+def new_folder(home: Path, cluster: str, variable: str) -> Path:
+    """Make the folder of a cluster in that of its engine, which `variable` of the environment names.
+
+    Raises:
+        Taken: there is one already.
+        ClusterError: it cannot be made.
+    """
+    folder, hint = home / cluster, f"set {variable} to a short path of your own"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if home.stat().st_uid != os.getuid():
+            raise ClusterError(f"{home} belongs to somebody else", hint)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        cannot = f"cannot make the cluster's folder {folder}: {error.strerror}"
+        if folder.exists():
+            raise Taken(cannot, "another command may be making the cluster: use another name with --name") from error
+        raise ClusterError(cannot, hint) from error
+    return folder

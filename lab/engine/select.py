@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lab import feature
-from lab.engine.home import local_home, registered_engines
+from lab.engine.ownership import local_home, registered_engines
 from lab.errors import EngineAbsent, EngineUnavailable, UsageError
 from lab.feature import load
 

@@ -1,24 +1,23 @@
-"""Reading records; one that was cut short still opens and says what is missing."""
+"""Read records; one that was cut short still opens and says what is missing."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.frozen import dataclass
 from lab.node.messages.agent import is_joined
 from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
+from lab.plan.plan import WorkerPlan
 from lab.record.events import Event, read_event
-from lab.record.held import is_held
-from lab.record.index import IndexReader, Piece
 from lab.record.layout import (
     ATTEMPTS,
     EVENTS,
@@ -29,15 +28,17 @@ from lab.record.layout import (
     RESULT,
     RUNS,
     SCENARIO,
+    STARTED,
     launcher_log,
     rank_log,
 )
-from lab.record.output import read_output
+from lab.record.output import IndexReader, Piece, read_output
 from lab.record.record_files import (
     MOST_LINES_BYTES,
     MOST_LOG_BYTES,
     has_log_folder,
     is_file,
+    is_held,
     list_names,
     measure_tree,
     open_file,
@@ -51,8 +52,98 @@ from lab.record.record_files import (
 from lab.record.result import Result
 from lab.words import name_attempts
 
-if TYPE_CHECKING:
-    from lab.record.plan import RecordedPlan
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """The place of a run among those that one command made, one after the other: a suite."""
+
+    suite: str = ""
+    """Name of the suite: when it began."""
+    number: int = 0
+    """From 1."""
+    of: int = 0
+    """How many runs there were to be."""
+    case: str = ""
+    """What `lab test` calls it, with its place in the matrix; empty of other suites."""
+    attempt: int = 1
+    """Above 1 where it had failed and was tried again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedPlan:
+    """`plan.json`; what is missing there, or damaged, has its default."""
+
+    scenario: str = ""
+    script: str = ""
+    engine: str = ""
+    cluster: str = ""
+    nnodes: int | None = None
+    nproc_per_node: int | None = None
+    master_addr: str = ""
+    master_port: int | None = None
+    cold: bool | None = None
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+    """Memory limit of a node."""
+    stepped: bool = False
+    """Whether its ranks were held before each call, so that times of the run say nothing of it."""
+    turn: Turn | None = None
+    """Its place in a suite; None of a run that was made alone."""
+    faults: tuple[dict[str, Any], ...] = ()
+    """What was to be broken on purpose, each as a scenario says it."""
+    workers: tuple[WorkerPlan, ...] = ()
+    """Empty where the record has no plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedRank:
+    """One rank, and the process that it is."""
+
+    rank: int
+    node: str = ""
+    worker: int = 0
+    """Rank of the worker that started it, or that it is."""
+    process: int | None = None
+    """Its number among processes that joined a group (`lab/node/messages/agent.py`); None: it is the worker itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """Where there are no ranks, the workers are those of the run, and all of these processes are beside it."""
+
+    ranks: tuple[StartedRank, ...] = ()
+    world_size: int = 0
+    """How many ranks they say that they are."""
+    aside: tuple[int, ...] = ()
+    """Numbers of the processes that are no ranks of the run: they met in groups beside that of the ranks, or before."""
+
+
+def read_started(folder: Path) -> Started | None:
+    """What a record says, without what is damaged; None where no script started a rank."""
+    try:
+        data = read_json(folder, STARTED)
+    except (OSError, ValueError):
+        return None
+    found = read(Started, data if isinstance(data, dict) else {}, lenient=True)
+    refuse_many_ranks(folder, STARTED, len(found.ranks))
+    return replace(found, ranks=tuple(one for one in found.ranks if 0 <= one.rank < MOST_RANKS))
+
+
+def ranks_of(record: Record) -> dict[int, str]:
+    """The node of each rank: of the workers, unless scripts started the ranks; empty where that is not known."""
+    started = read_started(record.path)
+    return {one.rank: one.node for one in started.ranks} if started and started.ranks else record.workers()
+
+
+def no_log(run: str, rank: int, workers: Sequence[int], started: Started | None) -> RecordError:
+    """Why there is no log of a rank, where these are the workers."""
+    of_rank = started.ranks if started is not None else ()
+    worker = next((one.worker for one in of_rank if one.rank == rank and one.process is not None), None)
+    if worker is not None:
+        hint = f"what it printed is in the log of that worker: --rank {worker}"
+        return RecordError(f"rank {rank} was started by worker {worker} and has no log of its own", hint)
+    known = f"ranks 0 to {workers[-1]}" if workers else "no ranks on record"
+    return RecordError(f"run {run} has no rank {rank}; it has {known}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +244,6 @@ class Record:
 
     def plan(self) -> RecordedPlan:
         """The plan; what is missing or damaged has its default."""
-        from lab.record.plan import RecordedPlan  # who makes a run knows its plan
-
         found = read(RecordedPlan, self.json(PLAN, "workers") or {}, lenient=True)
         return replace(found, workers=tuple(one for one in found.workers if 0 <= one.rank < MOST_RANKS))
 
@@ -163,8 +252,6 @@ class Record:
         try:
             return self.plan()
         except RecordError:
-            from lab.record.plan import RecordedPlan
-
             return RecordedPlan()
 
     def workers(self) -> dict[int, str]:
@@ -209,7 +296,6 @@ class Record:
             ranks = sorted(self.workers())
             if rank in ranks:
                 return io.BytesIO()
-            from lab.record.started import no_log, read_started
 
             raise no_log(self.run, rank, ranks, read_started(self.path)) from None
         except OSError as error:

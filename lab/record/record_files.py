@@ -11,16 +11,18 @@ The folder of the record itself may be reached by a link: the user names it.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
-from lab.record.layout import ATTEMPTS, MOST_SHOWN_RANKS
+from lab.record.layout import ATTEMPTS, INDEX, MOST_SHOWN_RANKS
 from lab.words import clip_middle, format_limit
 
 _MIB = 1 << 20
@@ -357,3 +359,37 @@ def _opened_parent(folder: Path, name: str, *, make_folders: bool = False) -> It
         yield parent, last
     finally:
         os.close(parent)
+
+
+_LOOKS = 50
+
+
+def hold(file: BinaryIO) -> None:
+    """Lock a file until it is closed or this process is dead: so one can see that the run goes on."""
+    for _ in range(_LOOKS):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:  # somebody is just looking whether it is locked
+            time.sleep(0.001)
+        except OSError:  # a file system without locks
+            return
+
+
+def is_held(folder: Path) -> bool:
+    """Whether somebody has locked the index of the record in this folder.
+
+    Raises:
+        FileNotFoundError: it has no index.
+        RecordError: its index is no regular file.
+    """
+    try:
+        with open_file(folder, INDEX) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        raise
+    except OSError:
+        pass
+    return False

@@ -202,7 +202,7 @@ class Result:
     path: Path | None = None
     """Folder of the record."""
     recorded: ClassVar[Callable[[Result], Any] | None] = None
-    """What `calls` gives; it lies above this layer, so `lab.features.calls.recorded` sets it."""
+    """What `calls` gives; it lies above this layer, so `lab.features.calls.snapshot` sets it."""
 
     @property
     def passed(self) -> bool:

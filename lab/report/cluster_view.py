@@ -10,9 +10,8 @@ from typing import Any
 
 from lab.engine.select import traits_of
 from lab.plan.cluster import ClusterInfo
-from lab.report.alike import MANY, alike, range_text, span_text
 from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.table import MANY, alike, range_text, span_text, table_text
 from lab.words import NONE, format_bytes, name_nodes, plural
 
 _ODD_TIMES, _ODD_BYTES = 2, 64_000_000

@@ -6,19 +6,17 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO
 
 from lab.node.messages.agent import TERMINAL
 from lab.record.rows import Rows
-from lab.report.alike import MANY, alike, form_of, nearly_alike
 from lab.report.harmless import harmless
 from lab.report.shared_terminal import SharedTerminal
 from lab.report.style import style_for
+from lab.report.table import MANY, alike, form_of, nearly_alike
+from lab.run.observe import Observer
 from lab.words import format_duration, name_ranks, plural
-
-if TYPE_CHECKING:
-    from lab.trace.now import Place
 
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _WIPE_LINE = "\r\x1b[2K"
@@ -136,7 +134,7 @@ _TELLING_TICKS = 3
 """After so many seconds without a word of a rank it is told that the run goes on, and where the ranks are."""
 
 
-class LiveOutput:
+class LiveOutput(Observer):
     """Merges the output of all ranks; an observer of a run.
 
     A line goes by when it is whole. One that is not, such as a progress bar that is written over and over, stands at
@@ -193,20 +191,15 @@ class LiveOutput:
             print(self._status_style.paint(harmless(told), "bold"), file=self._status, flush=True)
         self._shared.take(rank, raw=raw)
 
-    def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
+    def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
         """Show that the run goes on, and after a while where its ranks are, at the bottom of a terminal."""
         self._silent_ticks += 1
         self.settle()
         if not self._bottom.there or self._shared.rank is not None:
             return
         if self._silent_ticks >= _SILENT_TICKS:
-            places = where() if self._silent_ticks >= _TELLING_TICKS else {}
-            if places:
-                from lab.report.whereabouts import whereabouts_text
-
-                self._told = whereabouts_text(elapsed_s, places, time.time(), self._bottom.size.columns)
-            else:
-                self._told = f"… {format_duration(round(elapsed_s))}, {plural(running, 'rank')} running"
+            places = where(elapsed_s, self._bottom.size.columns) if self._silent_ticks >= _TELLING_TICKS else ""
+            self._told = places or f"… {format_duration(round(elapsed_s))}, {plural(running, 'rank')} running"
         self._draw()
 
     def settle(self) -> None:

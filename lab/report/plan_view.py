@@ -9,9 +9,8 @@ from typing import Any
 
 from lab.engine.protocol import Request
 from lab.plan.plan import Plan, WorkerPlan
-from lab.report.alike import MANY, alike, form_of, nearly_alike, spans_text
 from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.table import MANY, alike, form_of, nearly_alike, spans_text, table_text
 from lab.run.options import DryRun
 from lab.spec.launching import Starter
 from lab.words import clip, format_duration, name_nodes, plural

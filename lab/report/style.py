@@ -1,11 +1,35 @@
-"""Colour for terminals, none for files: honours NO_COLOR and FORCE_COLOR."""
+"""How verdicts look, and colour for terminals, none for files: honours NO_COLOR and FORCE_COLOR."""
 
 from __future__ import annotations
 
 import os
 from typing import IO, NamedTuple
 
-from lab.report.palette import STATUSES
+
+class Tone(NamedTuple):
+    """How a verdict looks."""
+
+    sign: str
+    terminal: str
+    """Name of a terminal's colour."""
+    colour: str
+    """For light and for dark backgrounds."""
+    variable: str
+    """Name of the page's colour."""
+
+
+VERDICTS = {
+    "passed": Tone("✔", "green", "#2da44e", "good"),
+    "failed": Tone("✘", "red", "#e5484d", "bad"),
+    "hung": Tone("∞", "yellow", "#bf8700", "warn"),
+    "error": Tone("!", "magenta", "#a371f7", "odd"),
+}
+STATUSES = {
+    **VERDICTS,
+    "flaky": Tone("~", "yellow", "#bf8700", "warn"),
+    "skipped": Tone("-", "dim", "#838a94", "muted"),
+}
+"""What may come of a case of a suite: a verdict, `flaky` where it passed only when it was tried again, or `skipped`."""
 
 _COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan")
 _CODES = {"bold": "1", "dim": "2", **{name: str(code) for code, name in enumerate(_COLOURS, start=31)}}

@@ -1,11 +1,102 @@
-"""Rows of text in columns, as wide as they need to be and no wider than the terminal."""
+"""Rows of text in columns; what many ranks or nodes have in common is shown once, under all their names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from lab.report.style import Style
-from lab.words import clip
+from lab.words import clip, rank_spans
+
+MANY = 16
+"""Of so many ranks or nodes each has a line of its own; of more, those that are alike share one."""
+_MOST_ALIKE = 6
+"""Texts that differ in their numbers only: so many are shown, and how many more there are."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+K = TypeVar("K", bound=Hashable)
+
+
+def alike(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
+    """Each thing once, with the numbers of those that have it, in the order of the first of them."""
+    found: dict[K, list[int]] = {}
+    for number, thing in things:
+        found.setdefault(thing, []).append(number)
+    return [(numbers, thing) for thing, numbers in found.items()]
+
+
+def neighbours(ranks: Sequence[int]) -> list[Sequence[int]]:
+    """Ranks that follow each other put together, so many of them that at most `MANY` blocks come out."""
+    each = 1
+    while len(ranks) > MANY * each:
+        each *= 2
+    return [ranks[first : first + each] for first in range(0, len(ranks), each)]
+
+
+def form_of(text: str) -> str:
+    """What texts have in common that differ in their numbers only."""
+    return _NUMBER.sub("#", text)
+
+
+def nearly_alike(
+    groups: Sequence[tuple[list[int], K]], form: Callable[[K], Hashable]
+) -> list[tuple[list[int], K, int]]:
+    """Things, each with how many of its form it stands for: of many, the first ones and the last stand for themselves.
+
+    Args:
+        groups: things with the numbers of those that have them, see `alike`.
+        form: what two things have in common of which one may stand for the other.
+
+    Returns:
+        As given, in order, with a count: 0, or that of the things that are left out here, whose numbers stand with it.
+    """
+    of_form: dict[Hashable, list[int]] = {}
+    for place, (_, thing) in enumerate(groups):
+        of_form.setdefault(form(thing), []).append(place)
+    left: dict[int, list[int]] = {}
+    for places in of_form.values():
+        if len(places) > _MOST_ALIKE:
+            left[places[_MOST_ALIKE - 2]] = places[_MOST_ALIKE - 2 : -1]
+    hidden = {place for places in left.values() for place in places[1:]}
+    shown = []
+    for place, (numbers, thing) in enumerate(groups):
+        if place in left:
+            shown.append((sorted(n for other in left[place] for n in groups[other][0]), thing, len(left[place])))
+        elif place not in hidden:
+            shown.append((numbers, thing, 0))
+    return shown
+
+
+def rarest_first(texts: Sequence[tuple[int, Sequence[str]]]) -> list[tuple[list[int], Sequence[str]]]:
+    """Lines of each rank; of many ranks those of the first of each form, those of the fewest ranks first, and not all.
+
+    Returns:
+        At most `MANY` of them, with the ranks that they stand for.
+    """
+    if len(texts) <= MANY:
+        return [([rank], lines) for rank, lines in texts]
+    lines_of = dict(texts)
+    groups = alike((rank, tuple(map(form_of, lines))) for rank, lines in texts)
+    return [(ranks, lines_of[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))[:MANY]]
+
+
+def spans_text(numbers: Iterable[int], prefix: str = "") -> str:
+    """Ranks or nodes in a cell of a table: `0-126, 128-255`, `node0-node7`."""
+    spans = rank_spans(numbers, prefix)
+    cut = [*spans[:6], "…", spans[-1]] if len(spans) > 8 else spans
+    return ", ".join(cut)
+
+
+def span_text(texts: Sequence[str]) -> str:
+    """The first to the last of texts that follow each other: `127.1.2.1 to 127.1.2.9`."""
+    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
+
+
+def range_text(numbers: Iterable[float | None], write: Callable[[float | None], str]) -> str:
+    """`1.2 s`, or from the least to the most: `1.2 s to 1.4 s`."""
+    known = [number for number in numbers if number is not None]
+    least, most = write(min(known, default=None)), write(max(known, default=None))
+    return least if least == most else f"{least} to {most}"
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lab.errors import LabError, MachineLacks
 from lab.feature import view
-from lab.report.alike import MANY, alike
-from lab.report.style import Style
-from lab.words import format_bytes, format_duration, listing, merge_ranks, name_nodes, name_ranks, plural
+from lab.report.style import STATUSES, Style
+from lab.report.table import MANY, alike, form_of, nearly_alike, range_text, spans_text, table_text
+from lab.words import (
+    NONE,
+    clip,
+    format_bytes,
+    format_duration,
+    format_value,
+    listing,
+    merge_ranks,
+    name_attempts,
+    name_nodes,
+    name_ranks,
+    plural,
+)
 
 if TYPE_CHECKING:
+    from lab.diagnosis.explain import Explanation
     from lab.record.result import Result
+    from lab.spec.scenario import Scenario
 
 _MOST_EXPECTATIONS = 10
 _STACK_LINES = 8
@@ -112,3 +129,164 @@ def _stacks(result: Result, style: Style) -> list[str]:
     if len(groups) > MANY:
         lines.append(style.paint(f"  and {plural(len(groups) - MANY, 'other stack')}: lab explain {result.run}", "dim"))
     return lines
+
+
+_LONGEST = 70
+"""Letters of an error or a note."""
+
+
+def result_text(result: Result, style: Style) -> str:
+    """The verdict, then a row for each rank, then what the ranks noted."""
+    parts = [verdict_text(result, style)]
+    if result.ranks:
+        rows = (
+            _rows_of_many(result)
+            if len(result.ranks) > MANY
+            else [
+                [str(r.rank), r.node, r.ended or NONE, format_duration(r.duration_s), clip(r.error, 80)]
+                for r in result.ranks
+            ]
+        )
+        parts.append(table_text(["rank", "node", "ended", "time", "error"], rows, style))
+    notes = [
+        [str(r.rank), name, format_value(value, _LONGEST)] for r in result.ranks for name, value in r.notes.items()
+    ]
+    if len(result.ranks) > MANY:
+        notes = _notes_of_many(result)
+    if notes:
+        parts.append(table_text(["rank", "note", "value"], notes, style))
+    attempts = attempts_text(result, style)
+    if attempts:
+        parts.append(attempts)
+    where = f"engine {result.engine}, cluster {result.cluster}, run {result.run}"
+    parts.append(style.paint(where, "dim"))
+    return "\n\n".join(parts)
+
+
+def attempts_text(result: Result, style: Style) -> str:
+    """What became of each attempt, and how to see more of it; empty where there was but one."""
+    if not result.attempts:
+        return ""
+    rows = [
+        [
+            str(one.number),
+            str(one.world_size),
+            listing(one.nodes),
+            format_duration(one.duration_s),
+            one.verdict,
+            clip(one.reason, _LONGEST_REASON),
+        ]
+        for one in result.attempts
+    ]
+    table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
+    more = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
+    return f"{table}\n{style.paint(more, 'dim')}"
+
+
+def _rows_of_many(result: Result) -> list[list[str]]:
+    """Rows of ranks that ended alike, with errors that differ in numbers at most; the first error stands for all."""
+    ranks = {rank.rank: rank for rank in result.ranks}
+    rows = []
+    for numbers, (ended, _) in alike((n, (rank.ended, form_of(rank.error))) for n, rank in ranks.items()):
+        nodes, times = (ranks[n].node for n in numbers), (ranks[n].duration_s for n in numbers)
+        error = clip(ranks[numbers[0]].error, 80)
+        rows.append([spans_text(numbers), name_nodes(nodes), ended or NONE, range_text(times, format_duration), error])
+    return rows
+
+
+def _notes_of_many(result: Result) -> list[list[str]]:
+    """Rows of notes with what all of these ranks noted; of values that differ in numbers only, some."""
+    noted = ((r.rank, (name, format_value(value, _LONGEST))) for r in result.ranks for name, value in r.notes.items())
+    rows = []
+    for ranks, (name, value), more in nearly_alike(alike(noted), lambda one: (one[0], form_of(one[1]))):
+        told = f"… {more} other values: lab show {result.run} --json" if more else value
+        rows.append([spans_text(ranks), name, told])
+    return sorted(rows, key=lambda row: [*dict.fromkeys(row[1] for row in rows)].index(row[1]))
+
+
+_WIDTH = 80
+_MOST_STACKS = 4
+_RANK = re.compile(r"\b([Rr]ank (\d+))\b(?!-)")
+_SOURCE = re.compile(r"\b[\w./-]+\.py:\d+\b")
+
+
+def explanation_text(explanation: Explanation, style: Style, broken: Sequence[str] = ()) -> str:
+    """The explanation, wrapped at the terminal's width but never beyond 80 columns; and what was broken on purpose."""
+    width = max(40, min(_WIDTH, style.width or _WIDTH))
+    sign = style.verdict(explanation.verdict)
+    lines = [
+        f"{sign}  {style.paint(explanation.scenario, 'bold')}",
+        *_wrap(explanation.sentence, "  ", width, first="  "),
+    ]
+    for number, finding in enumerate(explanation.findings, start=1):
+        told = _wrap(finding.sentence, "    ", width, first=f"{number:>2}. ")
+        lines += ["", *(_painted(line, style) for line in told)]
+    for sentence in broken:
+        lines += ["", *(_painted(line, style) for line in _wrap(sentence, "    ", width, first="    "))]
+    for ranks, stack in alike(explanation.stacks.items())[:_MOST_STACKS]:
+        lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
+    if explanation.problems:
+        lines += ["", style.paint("what is missing", "bold")]
+        for problem in explanation.problems:
+            lines += _wrap(problem, "    ", width, first="  - ")
+    lines += ["", style.paint(f"run {explanation.run}", "dim")]
+    return "\n".join(lines)
+
+
+def _wrap(text: str, indent: str, width: int, *, first: str) -> list[str]:
+    import textwrap  # not on the way of `lab run`
+
+    wrapper = textwrap.TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)
+
+
+def _painted(line: str, style: Style) -> str:
+    line = _RANK.sub(lambda match: style.rank(int(match[2]), match[1]), line)
+    return _SOURCE.sub(lambda match: style.paint(match[0], "bold"), line)
+
+
+def _stack(stack: str, width: int) -> list[str]:
+    """The end of a traceback, or the innermost frames of a stack, without the marks under the code."""
+    from lab.diagnosis.stacks import clip_stack
+
+    lines = [line for line in stack.strip("\n").splitlines() if line.strip(" ^~")]
+    shown = clip_stack("\n".join(lines), _STACK_LINES)
+    return [clip(f"  │ {line}", width) for line in shown]
+
+
+_LONGEST_REASON = 140
+
+
+def progress_line(number: int, total: int, scenario: Scenario, outcome: Result | LabError, style: Style) -> str:
+    """One run that has ended: `[ 3/61] ✔ passed  scatter  3 ranks  72 ms`."""
+    verdict, reason = _status(outcome), outcome.message if isinstance(outcome, LabError) else outcome.reason
+    if not isinstance(outcome, LabError) and outcome.passed:
+        reason = f"{plural(len(outcome.ranks), 'rank')}  {format_duration(outcome.duration_s)}"
+    return ended_line(number, total, verdict, scenario.name, reason, style)
+
+
+def ended_line(number: int, total: int, status: str, name: str, told: str, style: Style) -> str:
+    """One of many that has ended, with its size and time, or with why it is not passed."""
+    place = f"[{number:>{len(str(total))}}/{total}]"
+    first = next(iter(told.splitlines()), "")
+    return f"{place} {style.verdict(status)}  {style.paint(name, 'bold')}  {clip(first, _LONGEST_REASON)}".rstrip()
+
+
+def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
+    """How many came to which verdict: `58 passed, 1 failed, 1 hung in 14.2 s`."""
+    counts = Counter(map(_status, outcomes))
+    return counts_text(counts, elapsed_s, style)
+
+
+def _status(outcome: Result | LabError) -> str:
+    if isinstance(outcome, LabError):
+        return "skipped" if isinstance(outcome, MachineLacks) else "error"
+    return outcome.verdict
+
+
+def counts_text(counts: Mapping[str, int], elapsed_s: float, style: Style) -> str:
+    """How many came to which end, and in what time."""
+    parts = [
+        style.paint(f"{counts[name]} {name}", tone.terminal) for name, tone in STATUSES.items() if counts.get(name)
+    ]
+    return f"{', '.join(parts) or 'nothing ran'} in {format_duration(elapsed_s)}"

@@ -1,17 +1,19 @@
-"""Turns what the agents of a run say into facts, into its record, and into what an observer sees."""
+"""Turn the messages of agents into facts, into the record, and into what an observer sees."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RunFacts
 from lab.errors import ClusterBusy, NodeLost
+from lab.feature import view
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     ANSWERS,
     STARTER,
+    AskTime,
     Breakpoint,
     Busy,
     Claimed,
@@ -41,10 +43,21 @@ from lab.node.messages.agent import (
     TimeTold,
     Trace,
 )
-from lab.record.events import Clock, Event, Fault, FaultHealed, Misunderstood, NodeCame, NodeTroubled, Refusal
-from lab.record.write import RecordWriter
-from lab.run.attempts import Attempts
-from lab.run.clocks import Clocks
+from lab.node.recorder.journal import clock_id
+from lab.record import events
+from lab.record.events import (
+    Clock,
+    Event,
+    Fault,
+    FaultHealed,
+    Misunderstood,
+    NodeCame,
+    NodeTroubled,
+    Over,
+    Refusal,
+    Restarted,
+)
+from lab.record.write import LATEST, RecordWriter
 from lab.run.observe import Observer
 from lab.run.outputs import Outputs
 from lab.run.starters import Starters
@@ -52,8 +65,198 @@ from lab.run.stdin import Stdin
 from lab.words import format_duration
 
 if TYPE_CHECKING:
-    from lab.run.companion import Companion
-    from lab.trace.now import Place, Whereabouts
+    from lab.diagnosis.facts import RankFacts, RunFacts
+    from lab.run.observe import Companion
+
+EXCHANGES = 8
+"""Of so many in a row, the one that took least time tells most."""
+
+
+class Clocks:
+    """Of the nodes of one run. Those on this machine's kernel have its clock, and are not asked.
+
+    Args:
+        tell: takes what was found.
+    """
+
+    def __init__(self, tell: Callable[[Clock], object]) -> None:
+        self.ask: Callable[[str, AskTime], object] = lambda *_: None
+        """Says something to the agent of a node."""
+        self._tell = tell
+        self._best: dict[str, Clock] = {}
+        """By node: of the exchanges that go on."""
+        self._left: dict[str, int] = {}
+        """By node: how many of them are still to come."""
+        self._own: dict[str, tuple[str, str]] = {}
+        """By node: its address, and its clock, where that is not this machine's."""
+
+    def claimed(self, node: str, address: str, answer: Claimed, sent: float) -> None:
+        """A node takes part, which was asked at `sent`: the first exchange."""
+        clock = clock_of(node, answer, sent, time.time())._replace(address=address)
+        self._tell(clock)
+        self._own.pop(node, None)
+        self._left.pop(node, None)
+        if clock.error_s:
+            self._own[node] = address, answer.boot
+            self.compare(answer.run, [node])
+
+    def compare(self, run: str, nodes: Iterable[str]) -> None:
+        """Begin exchanges with the nodes that have a clock of their own, and are not at it."""
+        for node in {node for node in self._own.keys() & set(nodes) if not self._left.get(node)}:
+            self._left[node] = EXCHANGES
+            self._best.pop(node, None)
+            self.ask(node, AskTime(run, time.time()))
+
+    def hear(self, node: str, told: TimeTold) -> None:
+        """A node has said what time it is: ask again, or tell what was best."""
+        now = time.time()
+        if not self._left.get(node) or not told.asked <= now:
+            return
+        address, own = self._own[node]
+        took_s = now - told.asked
+        asked = (told.asked + now) / 2
+        clock = Clock(asked, node, round(told.time - asked, 9), round(took_s / 2, 9), own, address, told.monotonic_s)
+        self._best[node] = min(self._best.get(node, clock), clock, key=lambda one: one.error_s)
+        self._left[node] -= 1
+        if self._left[node]:
+            self.ask(node, AskTime(told.run, time.time()))
+        else:
+            self._tell(self._best[node])
+
+    def settled(self, nodes: Iterable[str]) -> bool:
+        """Whether none of these is still asked."""
+        return not any(map(self._left.get, nodes))
+
+
+def clock_of(node: str, answer: Claimed, sent: float, received: float) -> Clock:
+    """How far a node's clock is ahead of this machine's, and how wrong that may be; it was asked at `sent`."""
+    if answer.boot.partition(" ")[0] == clock_id().partition(" ")[0]:
+        return Clock(received, node, 0.0, 0.0, answer.boot)
+    offset = round(answer.time - (sent + received) / 2, 9)
+    return Clock(received, node, offset, round((received - sent) / 2, 9), answer.boot)
+
+
+_TELL_S = 0.2
+"""So often it is told at most who has met so far."""
+_UNKNOWN = ("ROLE_", "TORCHELASTIC_")
+"""How names of variables begin that a launcher sets as it likes."""
+
+
+class Attempts:
+    """Numbers the attempts of a run by what agents call them, in the order of their first appearance.
+
+    A run whose agents call its attempt nothing has only one, and costs nothing here.
+    """
+
+    def __init__(self, facts: RunFacts, writer: RecordWriter, observer: Observer) -> None:
+        self.facts = facts
+        self.writer = writer
+        self.observer = observer
+        self.clocks: dict[str, Clock] = {}
+        """By node: what the record of each attempt has to say of clocks."""
+        self._numbers: dict[str, int] = {}
+        """What agents call them -> their numbers."""
+        self._told, self._told_at = 0, 0.0
+        """Of how many ranks of the last one its plan tells, and since when."""
+
+    def begin_with(self, key: str) -> None:
+        """Call the first attempt so, whose ranks are those that are planned."""
+        self._numbers[key] = 0
+
+    def number(self, key: str) -> int:
+        """The number of an attempt, which begins if nothing was heard of it yet; LATEST where it is called nothing."""
+        if not key:
+            return LATEST
+        if key not in self._numbers:
+            self._begin(key)
+        elif len(self.facts.ranks) > self._told and time.monotonic() - self._told_at >= _TELL_S:
+            self._tell(len(self._numbers) - 1)
+        return self._numbers[key]
+
+    def left_open(self, event: Event) -> list[int]:
+        """Attempts before the last one that the loss of a node is about as well: it had ranks of them."""
+        if not isinstance(event, events.NodeLost):
+            return []
+        return [
+            number
+            for number, facts in enumerate(self.facts.earlier)
+            if any(rank.node == event.node and not rank.over for rank in facts.ranks)
+        ]
+
+    def _begin(self, key: str) -> None:
+        number = len(self._numbers)
+        if number == 0:
+            self.facts.met = True
+            self.facts.ranks.clear()  # who was planned may not be who meets
+        else:
+            self.writer.event(Restarted(time.time()))
+            self.facts.add(Restarted(time.time()))
+            self.writer.begin_attempt()
+            self.facts.begin_attempt()
+            self._tell(number - 1)
+            for clock in self.clocks.values():
+                self.writer.event(clock)
+            self.observer.begins(number)
+        self._numbers[key], self._told, self._told_at = number, 0, 0.0
+
+    def _tell(self, number: int) -> None:
+        """Put into the plan of an attempt who met there."""
+        facts = self.facts.attempt(number)
+        key = next(key for key, one in self._numbers.items() if one == number)
+        if facts.ranks and self.writer.plan:
+            self.writer.tell_workers(_met(self.writer.plan, facts, key), _first(facts), number)
+        if facts is self.facts:
+            self._told, self._told_at = len(facts.ranks), time.monotonic()
+
+    def end(self) -> None:
+        """Put into the plan of each attempt who met there, and into the events of those before the last when it ended.
+
+        Called when the run is over: of an earlier attempt something may be heard until then.
+        """
+        for number in self._numbers.values():
+            facts = self.facts.attempt(number)
+            if facts is not self.facts and not facts.duration_s:
+                ends = [rank.ended for rank in facts.ranks if rank.ended is not None]
+                first = _first(facts) or time.time()
+                over = Over(max(ends, default=first), max(0.0, max(ends, default=first) - first))
+                self.writer.event(over, number)
+                facts.add(over)
+            self._tell(number)
+
+
+def _first(facts: RunFacts) -> float | None:
+    """Unix time at which the first worker was let go."""
+    return min((rank.started for rank in facts.ranks if rank.started is not None), default=None)
+
+
+def _met(plan: Mapping[str, Any], facts: RunFacts, key: str) -> dict[str, Any]:
+    """What the plan of an attempt says of its workers: those that met, on the nodes where they were."""
+    nodes: dict[str, list[RankFacts]] = {}
+    for rank in facts.ranks:
+        rank.local_rank = len(nodes.setdefault(rank.node, []))
+        nodes[rank.node].append(rank)
+    host, _, port = key.rpartition("@")[2].rpartition(":")
+    store = {"master_addr": host, "master_port": int(port)} if host and port.isdecimal() else {}
+    planned = {worker["rank"]: worker for worker in plan["workers"]}
+    workers = []
+    for rank in facts.ranks:
+        known, group = planned.get(rank.rank, plan["workers"][0]), [*nodes].index(rank.node)
+        env = {name: value for name, value in known["env"].items() if not name.startswith(_UNKNOWN)}
+        told = {
+            "RANK": rank.rank,
+            "LOCAL_RANK": rank.local_rank,
+            "GROUP_RANK": group,
+            "WORLD_SIZE": len(facts.ranks),
+            "LOCAL_WORLD_SIZE": len(nodes[rank.node]),
+            "GROUP_WORLD_SIZE": len(nodes),
+            **{name.upper(): value for name, value in store.items()},
+        }
+        env |= {name: str(value) for name, value in told.items() if name in env}
+        place = {"rank": rank.rank, "local_rank": rank.local_rank, "node_rank": group, "node": rank.node}
+        workers.append({**known, **place, "env": env, "expected_code": rank.expected_code})
+    size = {"nnodes": len(nodes), "nproc_per_node": max(map(len, nodes.values())), "world_size": len(facts.ranks)}
+    return {**size, **store, "workers": workers}
+
 
 NO_RUN = "node"
 """Stands for a message where the node is none for any run: an earlier one could not be cleaned up."""
@@ -91,7 +294,7 @@ class Collector:
         """Node -> Unix time at which it was sent its claim."""
         self.attempts = Attempts(facts, writer, observer)
         self.clocks = Clocks(self._tell_clock)
-        self._whereabouts: tuple[int, Whereabouts] | None = None
+        self._whereabouts: tuple[int, Any] | None = None
         """Of which attempt, and where its ranks are."""
         self.companions: Sequence[Companion] = ()
         """What goes along with the run, and hears what its agents say."""
@@ -153,16 +356,16 @@ class Collector:
         for companion in self.companions:
             companion.hear(message)
 
-    def where(self) -> dict[int, Place]:
-        """Where the ranks that run are, as far as their traces have come."""
+    def where(self, elapsed_s: float, columns: int) -> str:
+        """Where the ranks that run are, in one line; empty where that is not known."""
         attempt = len(self.facts.earlier)
         if self._whereabouts is None or self._whereabouts[0] != attempt:
             from lab.record.read import Record
-            from lab.trace.now import Whereabouts
 
-            self._whereabouts = attempt, Whereabouts(Record(path=self.writer.path))
-        places = self._whereabouts[1].look()
-        return {rank: place for rank, place in places.items() if not self.facts.rank(rank).over}
+            make = view("whereabouts")
+            self._whereabouts = attempt, make(Record(path=self.writer.path)) if make else None
+        whereabouts = self._whereabouts[1]
+        return whereabouts.line(elapsed_s, columns, lambda rank: not self.facts.rank(rank).over) if whereabouts else ""
 
     def fact(self, event: Event) -> None:
         """Take one fact, into the record too."""

@@ -1,34 +1,87 @@
-"""A run on its nodes, from the claim to the end: claim, prepare, go, follow, finish."""
+"""A run on its nodes, from the claim to the end: claim, prepare, go, follow, begin anew, finish."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.engine.protocol import Channel, Engine
-from lab.errors import NodeLost
-from lab.node.messages.agent import Claim, Files, Follow, Go, Prepare, Stacks, Stop, Store
+from lab.errors import LabError, NodeLost, RecordError
+from lab.node.messages.agent import Claim, Fetch, Files, Finish, Go, Prepare, Stacks, Stop, Store
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.plan.present import HOST
 from lab.record import events
+from lab.record.events import Refusal
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector
-from lab.run.conversation import Conversation
-from lab.run.leave import leave
-from lab.run.members import Members
+from lab.run.conversation import Conversation, Members
+from lab.run.lock import LEASE_S
 from lab.run.observe import Observer
-from lab.run.outputs import Outputs
+from lab.run.outputs import LIMIT_BYTES, Outputs
 from lab.run.ship import file_messages
 from lab.run.starters import Starters
 from lab.run.stdin import SELDOM_S, Stdin
 from lab.words import name_nodes
 
 if TYPE_CHECKING:
-    from lab.run.companion import Companion
-    from lab.run.watched import Watched
+    from lab.run.observe import Companion
+
+_FINISH_DEADLINE_S = 5.0
+_CANCEL_DEADLINE_S = 0.5
+_CLOCKS_DEADLINE_S = 0.5
+"""Clocks are compared long before, or stay as they are known."""
+
+
+def leave(
+    agents: Conversation, collector: Collector, outputs: Outputs, wanted: tuple[str, ...] | None, shared: str
+) -> None:
+    """Have every agent clean up, once the files that are wanted were fetched.
+
+    Args:
+        agents: of the nodes that the run has.
+        collector: takes what they say.
+        outputs: takes the files.
+        wanted: patterns that name them; None: none.
+        shared: a folder that goes with the nodes, whose files are brought back too; empty: there is none.
+    """
+
+    def gone() -> set[str]:
+        return nodes - set(agents.alive)
+
+    nodes = collector.claimed & set(agents.alive) - agents.silent
+    finish = Finish(agents.run, wanted, LIMIT_BYTES)
+    with suppress(LabError):
+        if not collector.facts.interrupted:
+            collector.clocks.compare(agents.run, nodes)
+            agents.listen_for(lambda: collector.clocks.settled(nodes & set(agents.alive)), _CLOCKS_DEADLINE_S)
+        for node in list(agents.alive):
+            agents.say(node, finish._replace(shared=shared) if node == "node0" else finish)
+        _hear_out(agents, collector, lambda: nodes <= collector.finished | outputs.told | gone())
+        for node, paths in outputs.choose().items():
+            agents.say(node, Fetch(agents.run, tuple(paths)))
+        _hear_out(agents, collector, lambda: nodes <= collector.finished | gone())
+    outputs.close()
+    agents.close()
+
+
+def _hear_out(agents: Conversation, collector: Collector, done: Callable[[], bool]) -> None:
+    """Listen until it is done: not for ever, but as long as the nodes are heard to be at it."""
+    interrupted = collector.facts.interrupted
+    patience_s = _CANCEL_DEADLINE_S if interrupted else _FINISH_DEADLINE_S
+    heard, end = collector.heard, time.monotonic() + patience_s
+    while not done():
+        with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
+            agents.listen(done, end)
+        if time.monotonic() >= end:
+            if interrupted or collector.heard <= heard:
+                break
+            heard, end = collector.heard, end + patience_s
+
 
 _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6
@@ -38,8 +91,6 @@ _CULPRIT_GRACE_S = 0.6
 _TERM_GRACE_S = 0.3
 _STOP_DEADLINE_S = 3.0
 _STACK_DEADLINE_S = 2.0
-LEASE_S = 60.0
-"""An agent that hears nothing for so long ends the run."""
 
 
 class Driver:
@@ -59,7 +110,6 @@ class Driver:
         emptied: str = "",
         outputs: Outputs,
         shared: str = "",
-        watched: Watched | None = None,
         stdin: Stdin | None = None,
         companions: Sequence[Companion] = (),
         cluster: ClusterInfo | None = None,
@@ -75,7 +125,6 @@ class Driver:
         self.began = 0.0
         """Monotonic time at which the workers were let go; 0: never."""
         self.outputs = outputs
-        self.watched = watched
         self.shared = shared
         """A folder that goes with the nodes, whose files are brought back too."""
         self.stdin = stdin or Stdin()
@@ -145,8 +194,8 @@ class Driver:
         )
         self.collector.claims_sent[node] = time.time()
         self.agents.say(node, claim)
-        if self.watched is not None:
-            self.agents.say(node, Follow(self.plan.run, self.watched.step))
+        for companion in self.companions:
+            companion.claim(self.agents, node)
 
     def _prepare(self, node: str, files: Iterable[Files]) -> None:
         """Ship the scenario's folder to a node and have its workers wait at their gate, and the store listen."""
@@ -202,8 +251,6 @@ class Driver:
         for companion in self.companions:
             companion.attend(self.agents, self.collector.fact, self._look_for_nodes)
         self.agents.say_all(Go(self.plan.run))
-        if self.watched is not None:
-            self.watched.attend(self.agents)
         if self.starters and self.plan.ranks_planned:  # those that are not there yet could be given nothing to read
             until = min(self.began + _ANSWER_DEADLINE_S, self._deadline())
             self.agents.listen(lambda: self._all_there() or self._all_over() or self._failed(), until)
@@ -230,7 +277,7 @@ class Driver:
         """The monotonic time at which the run has taken too long; it moves while none has started, or some are held."""
         if self.stdin.held:
             return time.monotonic() + SELDOM_S
-        held_s = self.stdin.held_s + sum(one.held_s for one in (self.watched, *self.companions) if one is not None)
+        held_s = self.stdin.held_s + sum(companion.held_s for companion in self.companions)
         return self.began + self.starters.took_s(self.began, self.facts.ranks) + self.plan.timeout_s + held_s
 
     def _await_culprit(self) -> None:
@@ -298,3 +345,63 @@ class Driver:
         wanted = None if self.facts.interrupted or not self.began else self.plan.outputs
         leave(self.agents, self.collector, self.outputs, wanted, self.shared)
         self.members.close()
+
+
+_FAULT_DEADLINE_S = 60.0
+
+
+class RestartingDriver(Driver):
+    """Drives a plan again from its start while it fails, at most so often as it says."""
+
+    def _follow(self) -> None:
+        self._restarts = 0
+        super()._follow()
+        while self._may_restart():
+            self._restarts += 1
+            self._begin_anew()
+            super()._follow()
+
+    def _prepare_all(self) -> None:
+        self._planned = self.plan
+        self._plan_attempt(0)
+        self.collector.attempts.begin_with(self.attempt)
+        super()._prepare_all()
+
+    def _plan_attempt(self, number: int) -> None:
+        """Have the workers that are started next meet one another, and nobody of an earlier attempt."""
+        self.plan = plan_of_attempt(self._planned, number)
+        self.attempt = f"{number}@{self.plan.master_addr}:{self.plan.master_port}"
+
+    def _may_restart(self) -> bool:
+        """Whether a rank failed or a node was lost, everybody has been stopped, and there is a restart left."""
+        facts = self.facts
+        hopeless = facts.timed_out or facts.interrupted or facts.refused or facts.engine_lost
+        left = self._restarts < self.plan.launcher.max_restarts
+        return left and self._failed() and not hopeless and HOST in self.agents.alive and self._all_over()
+
+    def _begin_anew(self) -> None:
+        if self.companions:  # what cut a node's power is done before it gets it back
+            self.agents.listen_for(lambda: not self.changing, _FAULT_DEADLINE_S)
+        there = list(self.agents.alive)
+        self._plan_attempt(self._restarts)
+        self.collector.attempts.number(self.attempt)
+        for worker in self.plan.workers:
+            rank = self.facts.rank(worker.rank)
+            rank.node, rank.local_rank = worker.node, worker.local_rank
+        self.collector.prepared.clear()
+        self.emptied = ""  # what was saved is there to go on from
+        for node in sorted(there, key=lambda name: name != HOST):
+            self._prepare(node, ())
+        try:
+            self.members.bring_back()
+        except LabError as error:
+            self.collector.fact(Refusal(time.time(), HOST, f"a node did not come back: {error.message}"))
+
+
+def plan_of_attempt(plan: Plan, number: int) -> Plan:
+    """The plan of an attempt, from 0; each has a store of its own, at the same port."""
+    told = {
+        "TORCHELASTIC_RESTART_COUNT": str(number),
+        "TORCHELASTIC_MAX_RESTARTS": str(plan.launcher.max_restarts),
+    }
+    return replace(plan, workers=tuple(worker._replace(env={**worker.env, **told}) for worker in plan.workers))

@@ -1,34 +1,41 @@
-"""One run from a plan to a result: describe, drive, judge."""
+"""One run from a plan to a result: describe, drive, check, judge."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from lab.diagnosis.facts import RunFacts, begin_facts
+from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
-from lab.errors import UsageError
+from lab.feature import hook
 from lab.node.config import FIRST_UID
+from lab.node.messages.agent import Check, Exited
 from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
+from lab.plan.present import HOST
+from lab.record.events import NotShipped
 from lab.record.layout import OUTPUTS
 from lab.record.write import RecordWriter
+from lab.run.collect import Collector
+from lab.run.conversation import Conversation
 from lab.run.drive import Driver
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.outputs import Outputs
-from lab.run.ship import EMPTY, pack_folder
+from lab.run.ship import EMPTY, file_messages, pack_folder
 from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
+from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.companion import Companion
+    from lab.run.observe import Companion
     from lab.run.stdin import Stdin
 
 _CHECK_DEADLINE_S = 60.0
@@ -49,18 +56,15 @@ def execute(
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
     """
-    watched = options.watched
     scenario, memory_bytes = plan.scenario, cluster.limits.memory_bytes
     parcel = EMPTY if options.calls else pack_folder(scenario.script.parent, cluster.shape.data.values())
     if parcel.warning:
         observer.progress(parcel.warning)
     place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
-    how: dict[str, object] = {"stepped": True} if watched is not None and watched.step else {}
+    how = {name: said for companion in companions for name, said in companion.describe(writer.path).items()}
     if options.turn is not None:
         how["turn"] = vars(options.turn)
     writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place, **how})
-    if watched is not None:
-        watched.path = writer.path
     if plan.launcher.name != (options.launcher or scenario.launcher.name):
         observer.progress(f"{plan.launcher.name} starts the ranks: {plan.backend} needs it")
     facts, brought = begin_facts(plan, memory_bytes), Outputs(options.outputs or writer.path / OUTPUTS)
@@ -76,7 +80,6 @@ def execute(
         emptied=cluster.shared if plan.fresh else "",
         outputs=brought,
         shared=cluster.shared if cluster.run else "",
-        watched=watched,
         stdin=_stdin(plan, options, observer),
         companions=companions,
         cluster=cluster,
@@ -84,7 +87,6 @@ def execute(
 
     def run_check(facts: RunFacts) -> None:
         if scenario.expect.check:
-            from lab.run.check import check
             from lab.run.outcome import results_for_check
 
             results = results_for_check(facts, writer)
@@ -99,8 +101,6 @@ def execute(
         raise
     driver.collector.attempts.end()
     if any(rank.error.startswith("ModuleNotFoundError") for rank in facts.ranks):
-        from lab.run.not_shipped import not_shipped
-
         for fact in not_shipped(facts, scenario.script.parent):
             driver.collector.fact(fact)
     for companion in companions:
@@ -113,7 +113,7 @@ def execute(
 def _driver_of(plan: Plan) -> type[Driver]:
     if plan.launcher.name != LAB or plan.launcher.settings is None:
         return Driver
-    from lab.run.restarts import RestartingDriver  # few runs begin anew
+    from lab.run.drive import RestartingDriver  # few runs begin anew
 
     return RestartingDriver
 
@@ -135,16 +135,56 @@ def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
         options.calls.timeout_s = plan.timeout_s
         calls: Stdin = options.calls
         return calls
-    if options.stdin and not plan.ranks_planned:
-        raise UsageError(f"rank 0 cannot read the standard input where {plan.launcher.name} starts it")
-    if options.stdin:
-        from lab.run.stdin import FedStdin
+    if not (options.stdin or plan.interactive is not None or (options.terminal and os.isatty(0) and os.isatty(1))):
+        return None
+    choose_stdin = hook("stdin")
+    return choose_stdin(plan, observer, fed=options.stdin) if choose_stdin else None
 
-        return FedStdin(plan)
-    if options.terminal or plan.interactive is not None:
-        from lab.run.keyboard import Keyboard
-        from lab.run.terminal import Terminal
 
-        keyboard = Keyboard.find() if plan.interactive is None else Keyboard.need()
-        return Terminal(plan, keyboard, observer) if keyboard is not None else None
+def check(
+    plan: Plan,
+    agents: Conversation,
+    collector: Collector,
+    reference: str,
+    results: list[dict[str, Any]],
+    deadline_s: float,
+    archive: bytes = b"",
+) -> RankFacts:
+    """Run the check `file.py:function`, after all ranks have ended and before anything is removed.
+
+    `archive` is the folder that it is in, where that is not the one that was shipped to the ranks.
+    """
+    facts = collector.facts.rank(-1)
+    if HOST in agents.alive:
+        files = file_messages(plan.run, archive, for_check=True) if archive else ()
+        agents.say(HOST, *files, Check(plan.run, reference, results, dict(plan.workers[0].env)))
+        if not agents.listen_for(lambda: facts.over, deadline_s):
+            error = f"the check did not end within {format_duration(deadline_s)}"
+            collector.fact(Exited(time=time.time(), rank=-1, node=HOST, error=error))
+    return facts
+
+
+_LEVELS = 4
+"""Folders above that of the script in which a person's own modules are looked for."""
+
+
+def not_shipped(facts: RunFacts, folder: Path) -> Iterator[NotShipped]:
+    """A fact for each such module; `folder` is the one that was shipped."""
+    from lab.diagnosis.errors import missing_module
+
+    for module in sorted({name for rank in facts.ranks if (name := missing_module(rank.error))}):
+        path = _find(module, folder)
+        if path is not None:
+            yield NotShipped(time.time(), module, str(path), str(folder))
+
+
+def _find(module: str, folder: Path) -> Path | None:
+    if (folder / module).is_dir():  # left out, whatever it holds
+        return folder / module
+    above = [parent for parent in folder.parents[:_LEVELS] if parent != Path(parent.anchor)]
+    further = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    for place in (folder, *above, Path.cwd(), *further):
+        for path in (place / f"{module}.py", place / module / "__init__.py"):
+            if path.is_file():
+                return path if path.name != "__init__.py" else path.parent
     return None

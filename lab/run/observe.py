@@ -1,16 +1,22 @@
-"""What the observer of a run is told."""
+"""Who takes part in a run besides its ranks: an observer, and companions of features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lab.trace.now import Place
+    from pathlib import Path
+
+    from lab.record.events import Event
+    from lab.record.read import Record
+    from lab.record.result import Expectation
+    from lab.run.conversation import Conversation
+    from lab.spec.scenario import Expect
 
 
-class Observer(Protocol):
-    """Watches a run; every method returns quickly."""
+class Observer:
+    """Watches a run; every method returns quickly. This one does nothing."""
 
     def progress(self, text: str) -> None:
         """Something is being done that takes a moment."""
@@ -18,8 +24,8 @@ class Observer(Protocol):
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """A rank printed something: any bytes, not necessarily whole lines."""
 
-    def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
-        """The run goes on; called about once a second. `where` tells of the ranks that run where they are, by rank."""
+    def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
+        """The run goes on; called about once a second. `where` says where ranks are, by time and columns."""
 
     def begins(self, attempt: int) -> None:
         """The launcher began the workers anew: what comes now is mostly of this attempt; the first was 0."""
@@ -31,20 +37,55 @@ class Observer(Protocol):
         """
 
 
-class Silence:
-    """An observer that does nothing."""
+class Companion:
+    """What goes along with a run for a feature; this one does nothing.
 
-    def progress(self, text: str) -> None:
-        """Nothing."""
+    Of a part of a plan it is made with the part, the plan, the engine, the cluster, and whether that is removed after
+    the run; others are named in the options of the run.
+    """
 
-    def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
-        """Nothing."""
+    triggers: Sequence[dict[str, Any]] = ()
+    """Points at which workers are held."""
 
-    def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
-        """Nothing."""
+    @property
+    def held_s(self) -> float:
+        """For how long it has held workers, in seconds: so much longer the run may take."""
+        return 0.0
 
-    def begins(self, attempt: int) -> None:
-        """Nothing."""
+    @property
+    def pending(self) -> bool:
+        """Whether it is changing nodes just now."""
+        return False
 
-    def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:
-        """Nothing."""
+    def describe(self, record: Path) -> Mapping[str, Any]:
+        """What the plan of the run says of it; the record is in this folder."""
+        return {}
+
+    def begin(self) -> None:
+        """Do what comes before the run.
+
+        Raises:
+            LabError: that cannot be done.
+        """
+
+    def claim(self, agents: Conversation, node: str) -> None:
+        """Send the agent of a node what it has to know, right after it was asked to take part."""
+
+    def attend(self, agents: Conversation, record: Callable[[Event], object], done: Callable[[], object]) -> None:
+        """Take part from now on: the workers are let go; `done` is called when it has changed nodes."""
+
+    def hear(self, message: Any) -> None:
+        """Hear a message of an agent."""
+
+    def finish(self) -> None:
+        """Take back what it did, while the agents of the run are still there."""
+
+    def end(self) -> None:
+        """The run is over."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+    def told(self, record: Record, expect: Expect) -> tuple[Sequence[Mapping[str, Any]], list[Expectation]]:
+        """What results tell of it, and what it expected."""
+        return (), []

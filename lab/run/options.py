@@ -19,8 +19,8 @@ from lab.record.layout import RUNS
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
-    from lab.record.plan import Turn
-    from lab.run.watched import Watched
+    from lab.record.read import Turn
+    from lab.run.observe import Companion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,8 @@ class RunOptions(PlanOptions):
     """The folder of the scenario's check, from `pack_folder`, that no rank sees; empty: it is that of the script."""
     keep_faults: bool = False
     """Leave in force what `lab fault` did, before the run and after it."""
-    watched: Watched | None = None
-    """Shared with whoever watches the run."""
+    companions: Sequence[Companion] = ()
+    """What goes along with each run, besides what plans say."""
     calls: Any = None
     """Carries calls of functions to ranks, which run them in the place of the script; its folder is not shipped."""
 
@@ -63,7 +63,7 @@ class RunOptions(PlanOptions):
 
     def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:
         """Each of several scenarios that are run one after the other, with the options of its run."""
-        from lab.record.plan import Turn  # a run that is made alone has none
+        from lab.record.read import Turn  # a run that is made alone has none
 
         suite = suite_name()
         for number, scenario in enumerate(scenarios, start=1):

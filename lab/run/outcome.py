@@ -22,8 +22,8 @@ from lab.run.outputs import Outputs
 from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:
-    from lab.record.started import Started
-    from lab.run.companion import Companion
+    from lab.record.read import Started
+    from lab.run.observe import Companion
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
 

@@ -13,7 +13,7 @@ from lab.record.record_files import move_file
 from lab.words import format_bytes, format_limit, plural
 
 if TYPE_CHECKING:
-    from lab.engine.arrival import NewFile
+    from lab.engine.archive import NewFile
     from lab.record.result import Output
 
 LIMIT_BYTES = 64 * 1024**2
@@ -80,7 +80,7 @@ class Outputs:
         key = node, piece.path
         if key not in self._awaited:
             return
-        from lab.engine.arrival import NewFile  # only where something is brought
+        from lab.engine.archive import NewFile  # only where something is brought
 
         output, executable = self._awaited[key]
         try:

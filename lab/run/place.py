@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.interrupts import uninterrupted
-from lab.engine.protocol import Engine, Removed
-from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, unforeseen
+from lab.engine.protocol import Announce, Engine, Removed
+from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, UsageError, unforeseen
 from lab.feature import hook, load
 from lab.frozen import dataclass
-from lab.plan.cluster import STOPPED, ClusterInfo, Shape
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for, with_asked
-from lab.plan.plan import make_plan
+from lab.plan.plan import Plan, make_plan
 from lab.plan.present import present
-from lab.plan.room import FEW_RANKS
+from lab.plan.room import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
 from lab.record.write import RecordWriter
-from lab.run.foreign_wishes import refuse_foreign_wishes
-from lab.run.lock import ClusterLock, faults_file, forget_faults
+from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults, keeper_died, remove_orphan
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.unusable import not_running, why_unusable
-from lab.spec.reading import did_you_mean
+from lab.spec.reading import did_you_mean, shown
 from lab.spec.scenario import Scenario
+from lab.words import listing, name_nodes
 
 if TYPE_CHECKING:
-    from lab.plan.plan import Plan
     from lab.record.result import Result
-    from lab.run.companion import Companion
+    from lab.run.observe import Companion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,7 @@ class Place:
         stopped = [node for node in info.nodes if node.state == STOPPED]
         if not stopped:
             return info
-        from lab.engine.capability import PowerControl, capable
+        from lab.engine.protocol import PowerControl, capable
 
         capable(self.engine, PowerControl).start(info, stopped, announce=self.announce)
         return self.existing()
@@ -128,8 +127,6 @@ class Place:
     def _refuse_other_shape(self, existing: ClusterInfo) -> None:
         asked, has = dict(self.asked), existing.shape
         if "requirements" in asked:  # more than was asked for does no harm
-            from lab.run.packages import lacking
-
             asked["requirements"] = (*has.requirements, *lacking(self.engine, existing, asked["requirements"]))
         if "data" in asked:
             asked["data"] = {**has.data, **asked["data"]}
@@ -150,7 +147,6 @@ class Place:
         """Make the cluster; `run` is the run that will remove it."""
         if shape.nodes < 1:
             raise ClusterUnfit(f"a cluster has at least 1 node, not {shape.nodes}")
-        from lab.run.reap import reap
 
         reap(self.engine, self.announce)
         forget_faults(self.engine.name, self.name)
@@ -194,8 +190,6 @@ class Place:
         """Run on a cluster, which is made again if it turns out to be broken, or on one that is made for the run."""
         scenario = with_asked(scenario, self.asked)
         if cluster is not None and scenario.requirements:
-            from lab.run.packages import refuse_lacking
-
             refuse_lacking(self.engine, cluster, scenario)
         writer = RecordWriter(options.runs, scenario.name)
         try:
@@ -247,11 +241,9 @@ class Place:
 
         plan = make_plan(scenario, writer.run, cluster, options)
         if plan.world_size > FEW_RANKS:
-            from lab.run.crowd import make_room
-
             make_room(plan, self.engine)
         removed_after = cluster.run == writer.run
-        companions = self._companions(plan, cluster, removed_after=removed_after)
+        companions = self._companions(plan, cluster, options, removed_after=removed_after)
         try:
             for companion in companions:
                 companion.begin()
@@ -277,6 +269,172 @@ class Place:
             if not removed_after:
                 self._heal(cluster, keep_faults=options.keep_faults)
 
-    def _companions(self, plan: Plan, cluster: ClusterInfo, *, removed_after: bool) -> list[Companion]:
+    def _companions(
+        self, plan: Plan, cluster: ClusterInfo, options: RunOptions, *, removed_after: bool
+    ) -> list[Companion]:
         """What goes along with the run; most have nothing."""
-        return [load(part.companion)(part, plan, self.engine, cluster, removed=removed_after) for part in plan.parts]
+        of_parts = (load(one.companion)(one, plan, self.engine, cluster, removed=removed_after) for one in plan.parts)
+        return [*options.companions, *of_parts]
+
+
+_STANDSTILLS = ("paused", "halted", "disconnected")
+"""States in which a node is there and does not work."""
+
+
+def why_unusable(info: ClusterInfo | None) -> str:
+    """Why what is left of a cluster, or None, cannot be used."""
+    if info is None:
+        return "it had no nodes left"
+    if info.run:
+        return f"it was made for run {info.run}, which is dead"
+    if info.intact:
+        return "a node had not received its agent"
+    return not_running(info)
+
+
+def not_running(info: ClusterInfo) -> str:
+    """Which of its nodes do not work."""
+    odd: dict[str, list[str]] = {}
+    for node in info.nodes:
+        if node.state in _STANDSTILLS:
+            odd.setdefault(node.state, []).append(node.name)
+    if odd:
+        return ", ".join(f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in odd.items())
+    running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
+    missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
+    return f"{name_nodes(missing)} of {info.shape.nodes} nodes were not running"
+
+
+def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str, Any], options: RunOptions) -> None:
+    """Refuse a scenario file that mounts folders from outside of its own, or names an image that has to be pulled.
+
+    Args:
+        scenario: what is to run on a cluster that is made for it.
+        engine: where.
+        asked: fields of the shape of the cluster that whoever calls asked for.
+        options: say what is allowed.
+
+    Raises:
+        UsageError: it does, and that is not allowed.
+    """
+    if not options.allow_volumes:
+        refuse_foreign_folders(scenario, asked.get("data", {}))
+    if not options.pull and not asked.get("image"):
+        refuse_absent_image(scenario, engine)
+
+
+def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
+    """Refuse a scenario file whose image the engine does not have.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if scenario.source is None or scenario.image is None:
+        return
+    from lab.engine.protocol import ImageStore
+
+    if isinstance(engine, ImageStore) and not engine.has_image(scenario.image):
+        raise UsageError(
+            f"{scenario.name} asks for the image {shown(scenario.image)}, which the {engine.name} engine does not have",
+            f"`docker pull {scenario.image}` or --pull fetches it; --image names another one",
+        )
+
+
+def refuse_foreign_folders(scenario: Scenario, named: Mapping[str, Path]) -> None:
+    """Refuse a scenario file that mounts folders from outside of its own: somebody else may have written it.
+
+    `named` is data that whoever calls has named.
+    """
+    if scenario.source is None:  # whoever made it in Python said so
+        return
+    own = scenario.source.resolve().parent
+    mounts = listing(
+        f"{source.resolve()} {how}"
+        for source, how in (
+            *((one.source, f"at {one.target}{'' if one.read_only else ', writable,'}") for one in scenario.volumes),
+            *((source, f"as data {name}") for name, source in scenario.data.items() if named.get(name) != source),
+        )
+        if not source.resolve().is_relative_to(own)
+    )
+    if mounts:
+        raise UsageError(
+            f"{scenario.name} would mount {mounts} in every node, and that is not in its folder",
+            "--allow-volumes allows it; whoever can write that scenario could then read what is mounted",
+        )
+
+
+def reap(engine: Engine, announce: Announce) -> None:
+    """Remove the owner's clusters, and what is left of them, that nobody will come back for."""
+    from lab.engine.ready import idle_s
+
+    there = engine.find()
+    found: dict[str, ClusterInfo | None] = {info.name: info for info in there if info.run is not None}
+    found |= dict.fromkeys(engine.nodeless())
+    orphans = [name for name in (*found, *(info.name for info in there)) if keeper_died(engine.name, name)]
+    for name in dict.fromkeys((*found, *orphans)):
+        cluster, lock = found.get(name), ClusterLock(engine.name, name)
+        if lock.holder() is not None:
+            continue
+        try:
+            if name in orphans:
+                if remove_orphan(engine, name):
+                    announce(f"removed cluster {name}: whoever kept it is dead")
+                continue
+            with lock.held("removing what a dead command left", removes=True):
+                if lock.crashed or (cluster is not None and idle_s(engine, cluster) > LEASE_S):
+                    engine.remove(name, settle=True)
+                    announce(f"removed cluster {name}: {_why(cluster)}")
+        except LabError as error:  # somebody else is at it, or it cannot be removed: the new cluster is another one
+            announce(f"warning: cluster {name}, left by a dead command, is still there: {error.message}")
+
+
+def _why(cluster: ClusterInfo | None) -> str:
+    return f"it was made for run {cluster.run}, which is dead" if cluster else "whoever was making it is dead"
+
+
+_THERE = NodeCost(node_bytes=0, shared_bytes=0, node_threads=0)
+"""What nodes cost that are up."""
+
+
+def make_room(plan: Plan, engine: Engine) -> None:
+    """Let this process open as many files as the run needs, and refuse more ranks than there is room for.
+
+    Raises:
+        ClusterUnfit: there is not; the message says of what, and how many nodes would fit.
+    """
+    from lab.node.open_files import allow_open_files  # few runs have so many ranks
+
+    allowed = allow_open_files(files_of_run(plan.nnodes, plan.nproc_per_node))
+    refuse_crowd(plan.nnodes, plan.nproc_per_node, engine.machine().room._replace(open_files=allowed), _THERE)
+
+
+_EVERY_NODE_HAS = "torch"
+
+
+def lacking(engine: Engine, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
+    """Those of some requirements that the nodes do not meet; they are asked only if the cluster was not made for them.
+
+    Raises:
+        LabError: the nodes do not say what they have.
+    """
+    known = {*cluster.shape.requirements, _EVERY_NODE_HAS}
+    open_ones = [one for one in requirements if one not in known]
+    if not open_ones:
+        return ()
+    from lab.engine.packages import package_store
+
+    return package_store(engine).lacking(cluster, open_ones)
+
+
+def refuse_lacking(engine: Engine, cluster: ClusterInfo, scenario: Scenario) -> None:
+    """Refuse a cluster whose nodes lack a package: nothing is installed into nodes that others may use.
+
+    Raises:
+        ClusterUnfit: one is lacking.
+    """
+    missing = lacking(engine, cluster, scenario.requirements)
+    if missing:
+        raise ClusterUnfit(
+            f"{scenario.name} needs {listing(missing)}, which cluster {cluster.name} does not have",
+            "`lab down`, then run it without a cluster or after `lab up --requirements FILE`; or use another --name",
+        )

@@ -13,7 +13,7 @@ from fnmatch import translate
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.engine.arrival import file_mode
+from lab.engine.archive import file_mode
 from lab.errors import UsageError
 from lab.node.messages.agent import Files
 from lab.words import format_bytes, format_limit

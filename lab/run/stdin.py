@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from lab.node.messages.agent import FED, NOTHING, Input, Taken, WorkerStart
+from lab.node.messages.agent import NOTHING, WorkerStart
 
 if TYPE_CHECKING:
     from lab.node.messages import wire
-    from lab.plan.plan import Plan, WorkerPlan
+    from lab.plan.plan import WorkerPlan
     from lab.run.conversation import Conversation
 
-_RANK = 0
-_MOST_UNDERWAY_BYTES = 1 << 18
-_CHUNK_BYTES = 1 << 16
 SELDOM_S = 1.0
 
 
@@ -61,63 +57,3 @@ class Stdin:
 
     def end(self) -> None:
         """The ranks have ended, or are about to."""
-
-
-class FedStdin(Stdin):
-    """What comes in on a descriptor of this process, for the first rank; no faster than that rank reads it."""
-
-    def __init__(self, plan: Plan, fd: int = 0) -> None:
-        self._plan = plan
-        self._fd = fd
-        self._agents: Conversation | None = None
-        self._underway = 0
-        """Bytes that the rank has not been given yet."""
-        self._reading = False
-
-    def kind(self, rank: int) -> str:
-        """What a rank reads."""
-        return FED if rank == _RANK else NOTHING
-
-    def begin(self, agents: Conversation) -> None:
-        """Begin to read."""
-        self._agents = agents
-        self._read_on(wanted=True)
-
-    def hear(self, message: wire.Message) -> None:
-        """Read on when what was sent is taken, and no more when nobody reads."""
-        if isinstance(message, Taken):
-            self._underway -= message.bytes
-            if message.closed:
-                self.end()
-            elif self._underway < _MOST_UNDERWAY_BYTES:
-                self._read_on(wanted=True)
-
-    def end(self) -> None:
-        """Read no more."""
-        self._read_on(wanted=False)
-        self._agents = None
-
-    def _read_on(self, *, wanted: bool) -> None:
-        if self._agents is not None and wanted != self._reading:
-            self._reading = wanted
-            if wanted:
-                self._agents.hear(self._fd, self._read)
-            else:
-                self._agents.ignore(self._fd)
-
-    def _read(self) -> None:
-        agents = self._agents
-        if agents is None or not self._reading:
-            return
-        try:
-            data = os.read(self._fd, _CHUNK_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        agents.say(self._plan.workers[_RANK].node, Input(self._plan.run, _RANK, data, last=not data))
-        self._underway += len(data)
-        if not data:
-            self.end()
-        elif self._underway >= _MOST_UNDERWAY_BYTES:
-            self._read_on(wanted=False)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lab.operations import Cut, Who
+from lab.trace.expected import slice_rows
 from lab.trace.model import Buffer, Call
-from lab.trace.parts import slice_rows
 from lab.trace.steps import Step
 
 

@@ -3,17 +3,196 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from lab.operations import Operation, Who, operation
-from lab.trace.clocks import Clocks
-from lab.trace.cores import Cores
-from lab.trace.lookup import StoreLookup
-from lab.trace.training import Buckets, Module, Turn
 from lab.words import ordinal
+
+SHARED_CLOCK_ERROR_S = 1e-6
+"""Two reads of one clock by two processes."""
+
+
+class Reading(NamedTuple):
+    """How a clock is read."""
+
+    offset: int = 0
+    """Nanoseconds to be added to have the time since the run's first line,"""
+    drift: float = 0.0
+    """and so much of those that have passed"""
+    since: int = 0
+    """since it showed that."""
+
+    def nanoseconds(self, shown: int) -> int:
+        """The time since the run's first line when it showed that."""
+        return shown + self.offset + (int((shown - self.since) * self.drift) if self.drift else 0)
+
+
+class Clocks(NamedTuple):
+    """How the times of the ranks are compared."""
+
+    readings: Mapping[int, Reading] = {}
+    """By rank."""
+    origin_s: float = 0.0
+    """Unix time of the first line."""
+    names: Mapping[int, str] = {}
+    """By rank: the same for those that share a clock."""
+    errors: Mapping[int, float] = {}
+    """By rank: seconds that its times may be off from those by the lab's clock."""
+
+    def apart_s(self, ranks: Iterable[int]) -> float:
+        """How wrong the times of any two of these ranks may be when they are compared; 0: they have the same clock."""
+        worst: dict[str, float] = {}
+        for rank in self.names.keys() & set(ranks):
+            worst[self.names[rank]] = max(worst.get(self.names[rank], 0.0), self.errors[rank])
+        return sum(sorted(worst.values())[-2:]) if len(worst) > 1 else 0.0
+
+    @property
+    def error_s(self) -> float:
+        """The same of all."""
+        return self.apart_s(self.names) or SHARED_CLOCK_ERROR_S
+
+    @property
+    def several(self) -> bool:
+        """Whether there are any but one."""
+        return len(set(self.names.values())) > 1
+
+
+NUMBERS = ("ran", "queued", "beside", "beside_queued")
+"""Of a `cpu` line."""
+
+
+@dataclass(slots=True)
+class Ran:
+    """What threads had of the cores between the first and the last time that their rank looked."""
+
+    ran_s: float = 0.0
+    """How long they ran, added up."""
+    queued_s: float = 0.0
+    """How long they waited for a core, though they had something to do."""
+    begin: float = 0.0
+    """When their rank first looked, seconds."""
+    end: float = 0.0
+    """When it last did; the same where it looked only once."""
+    _first: tuple[int, int] | None = None
+
+    @property
+    def wanted_s(self) -> float:
+        """How long they ran or waited for a core."""
+        return self.ran_s + self.queued_s
+
+    def look(self, time: float, ran: int, queued: int) -> None:
+        """Take how long they had run and waited for a core until now, nanoseconds."""
+        if self._first is None:
+            self._first, self.begin, self.end = (ran, queued), time, time
+        elif ran >= self._first[0] and queued >= self._first[1]:
+            self.ran_s, self.queued_s = (ran - self._first[0]) / 1e9, (queued - self._first[1]) / 1e9
+            self.end = time
+
+
+@dataclass(slots=True)
+class Cores:
+    """Cores of a machine, and what one rank had of them."""
+
+    kernel: str = ""
+    """Identity of the kernel that the rank ran under: ranks of one kernel share a machine."""
+    count: int = 0
+    """On which it might run; 0 where its trace does not tell."""
+    own: Ran = field(default_factory=Ran)
+    """Of the thread that trains."""
+    beside: Ran = field(default_factory=Ran)
+    """Of the other threads of its process, which carry its calls."""
+
+    def start(self, clock: str, count: int) -> None:
+        """Take what the first line of a trace says: whose clock it has, and how many cores there are."""
+        self.kernel, self.count = clock.partition(" ")[0], count
+
+    def look(self, time: float, ran: int, queued: int, beside: int, beside_queued: int) -> None:
+        """Take the `NUMBERS` of a line; older recorders tell only of the thread that trains, 0 for the rest."""
+        self.own.look(time, ran, queued)
+        self.beside.look(time, beside, beside_queued)
+
+
+@dataclass(slots=True)
+class StoreLookup:
+    """One rank's look for a rendezvous store."""
+
+    host: str
+    port: int
+    asked_rank: int
+    """Which rank it says that it is."""
+    world_size: int
+    """How many ranks it expects."""
+    source: str
+    begin: float
+    end: float | None = None
+    """When it was answered or gave up; None if neither."""
+    error: str = ""
+    """Why it gave up."""
+
+    @property
+    def found(self) -> bool:
+        """Whether there was a store that answered."""
+        return self.end is not None and not self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How a DistributedDataParallel module of one rank sorted its parameters into buckets."""
+
+    rank: int
+    module: int
+    """Number of the module in its process, from 1."""
+    group: str
+    time: float
+    rebuilt: bool
+    buckets: tuple[tuple[str, ...], ...]
+    """Names of the parameters of each bucket, in the order of reduction."""
+    sizes: tuple[int, ...]
+    """Elements in each bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a DistributedDataParallel module, where it stands in the order that DDP goes by."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Module:
+    """A DistributedDataParallel module of one rank."""
+
+    number: int
+    """In its process, from 1, in the order of construction."""
+    group: str
+    source: str = ""
+    """The line that constructed it."""
+    parameters: tuple[Parameter, ...] = ()
+    hook: str | None = None
+    """What was registered to reduce its gradients; None: nothing, DDP does."""
+    norms: dict[int, tuple[float | None, ...]] = field(default_factory=dict)
+    """After so many steps of optimizers that have parameters of it: the norm of each parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What an optimizer had and did at one of its steps."""
+
+    time: float
+    source: str
+    sizes: tuple[int, ...]
+    """Elements of each of its parameters."""
+    gradients: tuple[float | None, ...]
+    """The norm of the gradient of each, None where it had none or it is not known; of a sample where that is large."""
+    norms: tuple[float | None, ...]
+    """The norm of each parameter after the step."""
+
 
 DUMPED = "flight recorder"
 """What is called the recorder of a rank whose trace is made of a dump."""
@@ -47,7 +226,7 @@ class Group:
     name: str
     """PyTorch's name of it."""
     ranks: tuple[int, ...]
-    """Ranks of the run, in the order of group ranks; see `lab.trace.worlds` for where PyTorch's are others."""
+    """Ranks of the run, in the order of group ranks; see `lab.trace.alignment` for where PyTorch's are others."""
     backend: str = ""
     description: str = ""
     source: str = ""
@@ -131,7 +310,7 @@ class Call:
     divided: bool = False
     """Whether the gradients in it are known to have been divided by the size of the group before."""
     late: bool = False
-    """Whether its result may be on record as it was later; see `lab.trace.late`."""
+    """Whether its result may be on record as it was later; see `lab.trace.read`."""
 
     @property
     def state(self) -> str:
@@ -291,3 +470,49 @@ class Trace:
     def last(self) -> float:
         """Seconds at the last line of any rank."""
         return max((rank.last for rank in self.ranks.values()), default=0.0)
+
+
+def tell_apart(groups: Mapping[str, Group]) -> dict[str, Group]:
+    """The groups, given in the order in which they were made, so that no two have the same title."""
+    turns: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    told = {}
+    for name, group in groups.items():
+        alike = group.label, tuple(sorted(group.ranks))
+        turns[alike] += 1
+        told[name] = replace(group, turn=turns[alike])
+    labels = Counter(label for label, _ in {(group.label, group.ranks) for group in told.values()})
+    return {name: replace(group, shared=labels[group.label] > 1) for name, group in told.items()}
+
+
+@dataclass
+class World:
+    """What a rank did to groups from one init_process_group to the next."""
+
+    begun: Mark
+    """The init_process_group."""
+    made: list[Mark] = field(default_factory=list)
+    """Every new_group in which all ranks have to take part, in order."""
+    destroyed: Mark | None = None
+    """When it destroyed the default group, and all others with it."""
+
+
+def worlds_of(rank: RankTrace, groups: Mapping[str, Group]) -> list[World]:
+    """The worlds of a rank, in order."""
+    worlds: list[World] = []
+    for mark in rank.marks:
+        if mark.name == "init_process_group":
+            if not worlds or worlds[-1].destroyed is not None:
+                worlds.append(World(mark))
+            elif not worlds[-1].made:  # an attempt after one that failed; else it is refused
+                worlds[-1].begun = mark
+        elif worlds and mark.name == "new_group" and mark.members:
+            worlds[-1].made.append(mark)
+        elif worlds and is_end_of_world(mark, groups):
+            worlds[-1].destroyed = mark
+    return worlds
+
+
+def is_end_of_world(mark: Mark, groups: Mapping[str, Group]) -> bool:
+    """Whether a mark is the destruction of the default group."""
+    group = groups.get(mark.group)
+    return mark.name == "destroy_process_group" and (group is None or group.plain_label == "default")

@@ -1,31 +1,180 @@
-"""Reading the traces of a record; one that is cut short or damaged still opens and says what is missing."""
+"""Read the traces of a record; one that is cut short or damaged still opens and says what is missing."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from lab.errors import RecordError
 from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE, rank_trace
-from lab.record.read import Record
+from lab.record.read import Record, ranks_of
 from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_many_ranks
-from lab.record.started import ranks_of
-from lab.trace.buckets import assign_buckets
-from lab.trace.clocks import Reading
-from lab.trace.cores import NUMBERS
-from lab.trace.exchanges import align
-from lab.trace.fields import DAMAGE, buffers, number, whole
-from lab.trace.groups import tell_apart
-from lab.trace.late import clear_late
-from lab.trace.lookup import StoreLookup
-from lab.trace.model import Buffer, Call, Mark, RankTrace, Trace, end_last
-from lab.trace.modules import ModuleReader
-from lab.trace.worlds import Worlds
+from lab.trace.alignment import Worlds, align
+from lab.trace.fields import DAMAGE, buffers, number, sizes, whole
+from lab.trace.model import (
+    NUMBERS,
+    Buckets,
+    Buffer,
+    Call,
+    Mark,
+    Module,
+    Parameter,
+    RankTrace,
+    Reading,
+    StoreLookup,
+    Trace,
+    Turn,
+    end_last,
+    tell_apart,
+)
 from lab.words import plural
+
+
+class ModuleReader:
+    """Takes the lines about modules of one rank, in order."""
+
+    def __init__(self, result: RankTrace) -> None:
+        self.result = result
+        self._called: tuple[int, bool] | None = None
+        """Number of the module whose forward is to begin next, and whether its gradients will be exchanged."""
+
+    def describe(self, line: Mapping[str, Any], group: str, time: float) -> None:
+        """A module was constructed, or has rebuilt its buckets."""
+        number, module = whole(line["d"]), self._module(line["d"])
+        if "params" in line:
+            parameters = [Parameter(str(name), str(dtype), sizes(shape)) for name, dtype, shape in line["params"]]
+            module = Module(number, group, str(line.get("at", "")), tuple(parameters))
+            self.result.modules.append(module)
+        known = [] if module is None else [(one.name, Buffer(one.dtype, one.shape).count) for one in module.parameters]
+        buckets = [[known[whole(i)] for i in bucket] for bucket in line["buckets"]]
+        if not buckets:
+            return  # its construction failed
+        self.result.buckets.append(
+            Buckets(
+                rank=self.result.rank,
+                module=number,
+                group=group,
+                time=time,
+                rebuilt=bool(line.get("rebuilt")),
+                buckets=tuple(tuple(name for name, _ in bucket) for bucket in buckets),
+                sizes=tuple(sum(count for _, count in bucket) for bucket in buckets),
+            )
+        )
+
+    def hook(self, line: Mapping[str, Any]) -> None:
+        """What reduces the gradients of a module."""
+        module = self._module(line["d"])
+        if module is not None:
+            module.hook = str(line["name"])
+
+    def norms(self, line: Mapping[str, Any]) -> None:
+        """The norms of a module's parameters after some step of its optimizer."""
+        module = self._module(line["d"])
+        if module is not None:
+            module.norms[whole(line["steps"])] = _norms(line["norms"])
+
+    def turn(self, line: Mapping[str, Any], time: float) -> None:
+        """What an optimizer that has no parameter of a module had and did at one of its steps."""
+        elements, gradients, norms = tuple(map(whole, line["sizes"])), _norms(line["grads"]), _norms(line["norms"])
+        if not len(elements) == len(gradients) == len(norms):
+            raise ValueError(line)
+        turn = Turn(time, str(line.get("at", "")), elements, gradients, norms)
+        self.result.turns[whole(line["o"]), whole(line["steps"])] = turn
+
+    def calls(self, line: Mapping[str, Any]) -> None:
+        """Which module's forward begins next, where there are several or its gradients will not be exchanged."""
+        self._called = whole(line["d"]), bool(line.get("sync", 1))
+
+    def begins(self, mark: Mark) -> None:
+        """A phase begins: a forward is that of the one module, or of the one that was said to begin."""
+        if mark.name == "forward":
+            only = self.result.modules[0].number if len(self.result.modules) == 1 else None
+            mark.module, mark.synchronised = self._called or (only, True)
+            self._called = None
+
+    def _module(self, number: Any) -> Module | None:
+        return next((module for module in self.result.modules if module.number == whole(number)), None)
+
+
+def _norms(told: Any) -> tuple[float | None, ...]:
+    return tuple(None if norm is None else float(norm) for norm in told)
+
+
+_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
+_DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
+"""What divides gradients before it adds them up: DDP itself, and these hooks of PyTorch; of others nobody knows."""
+
+
+def assign_buckets(rank: RankTrace) -> None:
+    """Set `Call.bucket`, `module` and `parameters` of every reduction that a backward pass issued for a DDP module.
+
+    DDP reduces its buckets in their order, so the n-th reduction of a backward pass on the module's group that has as
+    many elements as the next bucket is that bucket's. Where a communication hook sends something else, or where it may
+    be the bucket of several modules that went forward since the last backward, nothing is assigned.
+    """
+    if not rank.buckets:
+        return
+    divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
+    due: dict[int, int] = {}
+    went: set[int] = set()
+    backward = -1
+    begins = [mark.begin for mark in rank.marks if mark.name == "backward"]
+    forwards = [mark for mark in rank.marks if mark.name == "forward"]
+    for call in rank.calls:
+        if call.phase != "backward" or not call.operation.synchronises:
+            continue
+        number = bisect_right(begins, call.begin)
+        if number != backward:
+            backward, due = number, {}
+            since = begins[number - 2] if number > 1 else float("-inf")
+            went = _went_forward(forwards, since, call.begin)
+        known = [layout for layout in rank.buckets if layout.group == call.group and layout.time <= call.begin]
+        size = sum(buffer.count for buffer in call.inputs)
+        fitting = [
+            layout
+            for layout in {layout.module: layout for layout in known}.values()  # of each module the latest
+            if call.inputs and layout.sizes[(at := due.get(layout.module, 0)) : at + 1] == (size,)
+        ]
+        layout = _one_of(fitting, went)
+        if layout is not None:
+            position = due.get(layout.module, 0)
+            call.bucket, call.module, call.parameters = position, layout.module, layout.buckets[position]
+            call.divided = layout.module in divided and call.reduce_op == "SUM"
+            due[layout.module] = position + 1
+
+
+def _went_forward(forwards: Sequence[Mark], since: float, until: float) -> set[int]:
+    """The modules whose forward began between two moments, as far as that is known."""
+    when = attrgetter("begin")
+    ours = forwards[bisect_right(forwards, since, key=when) : bisect_right(forwards, until, key=when)]
+    return {mark.module for mark in ours if mark.module is not None}
+
+
+def _one_of(fitting: Sequence[Buckets], went: set[int]) -> Buckets | None:
+    """The one layout, or of several the only one whose module went forward."""
+    if len(fitting) > 1:
+        fitting = [layout for layout in fitting if layout.module in went]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def clear_late(rank: RankTrace) -> None:
+    """Unset `Call.late` of every call whose result was seen in time nevertheless."""
+    for call in rank.calls:
+        if call.late and call.via == call.op:
+            wait = wait_after(rank, call)
+            call.late = wait is not None and wait.end is not None and (call.end or 0.0) > wait.end
+
+
+def wait_after(rank: RankTrace, call: Call) -> Mark | None:
+    """The first wait of a rank after a call of its began."""
+    place = bisect_left(rank.waits, call.begin, key=attrgetter("begin"))
+    return rank.waits[place] if place < len(rank.waits) else None
 
 
 def read_trace(record: Record) -> Trace:

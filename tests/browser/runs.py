@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab.features.lessons.prediction import Prediction
+from lab.features.lessons.question import Prediction
 from lab.record.layout import EVENTS, INDEX, LOGS, OUTPUTS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.read import Record
-from tests.unit.traces import TraceMaker
+from tests.traces import TraceMaker
 
 ORIGIN = 1_700_000_000.0
 """Unix time at which the traces begin."""

@@ -9,14 +9,14 @@ import pytest
 from playwright.sync_api import Page
 
 from lab.features.compare.page import write_diff
-from lab.features.grade.page import write_grades
+from lab.features.grade.view import write_grades
 from lab.features.html.page import write_report
+from lab.features.records.records import find_suite
 from lab.features.suite.page import write_suite
 from lab.record.read import Record
-from lab.record.suite import find_suite
 from tests.browser.axe import violations
 from tests.browser.runs import PIXEL, empty, failed, hung, lesson, never_entered, suite, training, with_files
-from tests.unit.grade.test_feedback import GRADES
+from tests.features.grade.test_feedback import GRADES
 
 MADE = {"plot.png": PIXEL, "rank0/log.txt": b"epoch 0\n", "rank0/model.pt": b"\0\1"}
 KINDS: dict[str, Callable[[Path], Record]] = {

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from lab.record.read import Record
 from tests.browser.runs import failed, long_training, training
-from tests.unit.traces import TraceMaker
+from tests.traces import TraceMaker
 
 Open = Callable[..., Page]
 SIMILAR = [pytest.param(at, marks=pytest.mark.long) for at in ("#step-99", "#step-0", "#op=nothing", "#L0-3")]

@@ -11,11 +11,10 @@ from playwright.sync_api import Page, expect
 
 from lab.diagnosis.evidence import read_evidence
 from lab.record.read import Record
-from lab.trace.critical import critical_path
-from lab.trace.timing import share_of
+from lab.trace.timing import critical_path, share_of
 from tests.browser.runs import never_entered, training
 from tests.browser.screen import bar, domain
-from tests.unit.traces import TraceMaker
+from tests.traces import TraceMaker
 
 Open = Callable[..., Page]
 READ = """async () => {

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from lab.features.watch.follow import Follower
-from lab.features.watch.page import page_of
-from lab.features.watch.server import Server
-from lab.features.watch.steps import Stepper
-from lab.run.watched import Watched
+from lab.features.watch.now import Follower
+from lab.features.watch.server import Server, page_of
+from lab.features.watch.session import Stepper
+from lab.features.watch.watched import Watched
 from tests.browser.conftest import PATIENCE_MS
-from tests.unit.watch.growing import ORIGIN, Growing
+from tests.features.watch.growing import ORIGIN, Growing
 
 PHONE = {"width": 390, "height": 844}
 HELD = {"g": "0", "in": [["float32", [2]]], "iv": [[1.0, 2.0]], "ib": 8, "red": "SUM", "async": False, "at": "s.py:7"}

@@ -94,7 +94,7 @@ def test_a_killed_up_of_a_cluster_with_a_zygote_is_made_good_or_removed(docker_l
 
 KILLED_WHILE_SENDING = """
 import os, signal, sys
-from lab.engine.docker.channel import DockerChannel
+from lab.engine.docker.connection import DockerChannel
 send = DockerChannel.send
 def killed(channel, data):
     send(channel, data[:int(len(data) * {part})])

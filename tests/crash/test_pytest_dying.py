@@ -13,7 +13,7 @@ from tests.crash.conftest import HOLD, Command, Lab, read, wait_until
 from tests.pytest_process import pytest_words
 
 HOLDS = "def test_holds(lab_run):\n    lab_run('hold.py', nodes=2, timeout_s=100)\n"
-GUARD = b"lab.run.guard"
+GUARD = b"lab.features.pytest.guard"
 
 
 def start(lab: Lab, test: str = HOLDS) -> Command:

@@ -11,7 +11,7 @@ import pytest
 from docker.models.containers import Container
 
 from lab import Cluster
-from lab.engine.docker import remove
+from lab.engine.docker import state as remove
 from lab.errors import ClusterError
 
 pytestmark = pytest.mark.docker

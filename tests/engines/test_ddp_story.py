@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
+from lab.features.calls.notation import render_calls
 from lab.record.read import Record
 from lab.spec.load import load_scenario, scenario_from_script
 from lab.trace.model import Trace
-from lab.trace.notation import render_calls
 from lab.trace.read import read_trace
 from tests.engines.lessons import FILES, LIBRARY, Lesson
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from lab import Result
+from lab.features.calls.notation import render_calls
 from lab.record.read import Record
 from lab.spec.scenario import Expect
-from lab.trace.notation import render_calls
 from lab.trace.read import read_trace
 
 pytestmark = pytest.mark.local_first  # what came out is judged on this side of the engine

@@ -11,8 +11,8 @@ from lab.record.read import Record
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.engines.lessons import FILES, Lesson, runs_locally
+from tests.features.export.chakra_schema import accept, read_trace_file
 from tests.torchfrtrace import torchfrtrace, write_dumps
-from tests.unit.report.chakra_schema import accept, read_trace_file
 
 SHORT = ("beyond_ddp/pipeline",)
 """What the short run tries: collectives, messages and groups in one."""

@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
+from lab.features.calls.notation import render_calls
 from lab.features.calls.pattern import CallPattern, parse_calls
-from lab.features.calls.stated import first_departure
+from lab.features.calls.snapshot import first_departure
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.spec.expressions import RankVariables
 from lab.trace.model import Call, Trace
-from lab.trace.notation import render_calls
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
 from tests.engines.lessons import FILES, Lesson, on_engines

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lab
-from lab.features.lessons.prediction import prediction_of
+from lab.features.lessons.question import prediction_of
 from lab.record.read import Record
 from lab.run.options import RunOptions
 from tests.engines.conftest import NODES, MakeCluster

@@ -13,8 +13,8 @@ from lab.diagnosis.explain import explain
 from lab.engine.local.engine import LocalEngine
 from lab.features.html.page import write_report
 from lab.record.read import Record
-from lab.report.result_view import result_text
 from lab.report.style import Style
+from lab.report.verdict import result_text
 from tests.engines.conftest import scenario_of
 
 MB = 1_000_000

@@ -6,10 +6,8 @@ import pytest
 
 from lab import Result
 from lab.errors import LabError
-from lab.features.projection.networks import parse_network
-from lab.features.projection.project import project
-from lab.features.projection.result import Projection
-from lab.features.projection.source import source_of
+from lab.features.projection.costs import parse_network
+from lab.features.projection.project import Projection, project, source_of
 from lab.record.read import Record
 from lab.trace.read import read_trace
 from tests.engines.lessons import Lesson

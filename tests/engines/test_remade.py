@@ -10,7 +10,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.plan.cluster import ClusterInfo
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from tests.engines.conftest import scenario_of
 
@@ -29,7 +29,7 @@ def own_cluster(engine: str, told: list[str]) -> Iterator[Cluster]:
         yield cluster
 
 
-class Breaker(Silence):
+class Breaker(Observer):
     """When a rank says that it waits, puts a file where its agent has the folder for its runs."""
 
     def __init__(self, cluster: Cluster, info: ClusterInfo) -> None:

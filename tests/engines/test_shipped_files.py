@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError, Result
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.spec.load import load_scenario
 from tests.engines.conftest import written
 
@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 MIB = 2**20
 
 
-class Told(Silence):
+class Told(Observer):
     """Keeps what a person is told while a run is prepared."""
 
     def __init__(self) -> None:

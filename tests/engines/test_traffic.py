@@ -9,13 +9,12 @@ import pytest
 
 from lab import Cluster, Result
 from lab.features.compare.compare import compare
-from lab.features.export.chrome import chrome_trace
-from lab.features.export.perfetto import perfetto_trace
+from lab.features.export.tracks import chrome_trace, perfetto_trace
+from lab.features.traffic.traffic import matrix, operations
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from lab.trace.read import read_trace
 from lab.trace.steps import match
-from lab.trace.traffic import matrix, operations
 from tests.engines.lessons import FILES, LIBRARY, PATIENCE_S, Lesson, on_engines
 
 KNOWN = {

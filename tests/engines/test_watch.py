@@ -18,13 +18,11 @@ import pytest
 
 from lab import Cluster
 from lab.diagnosis.explain import explain
-from lab.features.watch.follow import Follower
-from lab.features.watch.now import Now
-from lab.features.watch.session import Session
-from lab.features.watch.steps import Stepper
+from lab.features.watch.now import Follower, Now
+from lab.features.watch.session import Session, Stepper
+from lab.features.watch.watched import Watched
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.run.watched import Watched
 from lab.trace.read import read_trace
 
 DEADLINE_S = 120.0
@@ -70,7 +68,7 @@ def watch(cluster: Cluster, script: Path, hand: Hand, watched: Watched, stepper:
     watcher = threading.Thread(target=session.follow, args=(ended,))
     watcher.start()
     try:
-        return cluster.run(script, watched=watched, runs=script.parent / "runs", **options)
+        return cluster.run(script, companions=(watched,), runs=script.parent / "runs", **options)
     finally:
         ended.set()
         watcher.join(DEADLINE_S)

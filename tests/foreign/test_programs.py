@@ -21,7 +21,7 @@ import pytest
 
 from lab import Cluster
 from lab.node import processes
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.spec.load import scenario_from_script
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -89,7 +89,7 @@ LONG = (
 )
 
 
-class Listener(Silence):
+class Listener(Observer):
     """Keeps what ranks print to standard output."""
 
     def __init__(self) -> None:

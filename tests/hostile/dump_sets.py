@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.unit.dumps.made import BEGUN, dump, entry, waiting
+from tests.features.dumps.made import BEGUN, dump, entry, waiting
 
 Data = dict[str, Any]
 SETS: dict[str, Callable[[Path], None]] = {}

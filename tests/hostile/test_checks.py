@@ -11,7 +11,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.diagnosis.facts import read_facts
-from lab.features.grade.points import forfeited
+from lab.features.grade.grades import forfeited
 from lab.record.read import Record
 from lab.spec.scenario import Expect
 from tests.engines.conftest import scenario_of

@@ -22,8 +22,7 @@ from lab.cli.main import main
 from lab.engine.archive import MOST_ENTRIES, pack, stream_pieces, unpack
 from lab.errors import UsageError
 from lab.features.grade.keys import Grading
-from lab.features.grade.stage import staged
-from lab.features.grade.submissions import Submission
+from lab.features.grade.submissions import Submission, staged
 from lab.run.ship import pack_folder
 from lab.spec.scenario import Scenario
 

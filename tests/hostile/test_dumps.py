@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.features.dumps.made import dump, entry, waiting
 from tests.hostile.dump_sets import SETS, call, started
-from tests.unit.dumps.made import dump, entry, waiting
 
 MOST_CPU_S = 20
 MOST_MEMORY_BYTES = 1500 << 20

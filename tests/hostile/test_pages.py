@@ -20,31 +20,28 @@ from markdown_it import MarkdownIt
 
 from lab.features.compare.page import write_diff
 from lab.features.grade.grades import Grade, Grades, Score
-from lab.features.grade.page import write_grades
-from lab.features.grade.view import grades_csv
+from lab.features.grade.view import grades_csv, write_grades
 from lab.features.html.page import write_report
-from lab.features.lessons.catalogue import catalogue_text
+from lab.features.lessons.verb_scenarios import catalogue_text
 from lab.features.notebook.show import result_html
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
-from lab.features.suite.junit import junit_xml
-from lab.features.suite.markdown import markdown
+from lab.features.records.records import Suite
 from lab.features.suite.outcome import rates
 from lab.features.suite.page import write_suite
-from lab.features.watch.follow import Follower
-from lab.features.watch.page import page_of
-from lab.features.watch.server import Server
+from lab.features.suite.reports import junit_xml, suite_markdown
+from lab.features.watch.now import Follower
+from lab.features.watch.server import Server, page_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.record.result import Output
-from lab.record.suite import Suite
 from lab.spec.scenario import Expect, Scenario
 from lab.trace.read import read_trace
 from lab.trace.steps import match
-from tests.unit.cli.test_damaged_records import make
-from tests.unit.report.test_hostile_text import assert_harmless, poisoned
-from tests.unit.suite.cases import attempt, culprit, outcome, rank_with_log, suite
-from tests.unit.watch.growing import ORIGIN, Growing
+from tests.cli.test_damaged_records import make
+from tests.features.html.test_hostile_text import assert_harmless, poisoned
+from tests.features.suite.cases import attempt, culprit, outcome, rank_with_log, suite
+from tests.features.watch.growing import ORIGIN, Growing
 
 CONTROLS = [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)]
 DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
@@ -227,7 +224,7 @@ def assert_markdown_is_text(text: str) -> None:
 
 
 def test_markdown_of_a_suite_is_text(tmp_path: Path) -> None:
-    text = markdown(hostile_suite(tmp_path))
+    text = suite_markdown(hostile_suite(tmp_path))
     assert_markdown_is_text(text)
     assert len([line for line in text.splitlines() if line.startswith("| ")]) == 1 + 2
 
@@ -235,7 +232,7 @@ def test_markdown_of_a_suite_is_text(tmp_path: Path) -> None:
 def test_markdown_of_rates_is_text(tmp_path: Path) -> None:
     outcomes = [outcome(attempt("failed", EVIL), name=EVIL, repetition=n, repetitions=2, seed=n) for n in (1, 2)]
     assert rates(outcomes)
-    assert_markdown_is_text(markdown(suite(*outcomes, seed=1)))
+    assert_markdown_is_text(suite_markdown(suite(*outcomes, seed=1)))
 
 
 def test_junit_of_a_suite_is_valid_and_shows_what_would_act(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from lab.errors import RecordError
-from lab.features.suite.junit import last_lines
+from lab.features.pytest.last_lines import last_lines_text
+from lab.features.suite.reports import last_lines
 from lab.node.remove import remove_tree
 from lab.record.events import Over
 from lab.record.layout import ATTEMPTS, EVENTS, INDEX, LOGS, PLAN, PREDICTION, RESULT, SCENARIO, STARTED, TRACE
 from lab.record.result import Result
 from lab.record.write import RecordWriter
-from lab.report.last_lines import last_lines_text
+from tests.cli.test_damaged_records import make
 from tests.hostile.view_record import VIEWS
-from tests.unit.cli.test_damaged_records import make
 
 pytestmark = pytest.mark.timeout(170)
 SECRET = "SECRET-7f3a9c"

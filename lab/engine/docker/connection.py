@@ -1,24 +1,167 @@
-"""A connection to the Docker engine."""
+"""Connections to a Docker engine: to its Unix socket for what a warm run needs, by docker-py for all the rest."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
-from lab.engine.docker.direct import DirectApi, Refused, dial, unix_socket
-from lab.errors import EngineAbsent, EngineUnavailable
+from lab.engine.ready import Stream
+from lab.errors import ClusterError, EngineAbsent, EngineUnavailable
+from lab.feature import hook
+from lab.plan.cluster import Node
 from lab.words import clip
 
 if TYPE_CHECKING:
     import docker
+
+_SOCKET = "/var/run/docker.sock"
+_PING_TIMEOUT_S = 15.0
+_TIMEOUT_S = 60.0
+
+
+class Refused(ClusterError):
+    """The engine answered with an error."""
+
+    def __init__(self, status: int, explanation: str) -> None:
+        super().__init__(f"the Docker engine refused a request: {explanation}", "`lab doctor` may know more")
+        self.status = status
+        self.explanation = explanation
+
+
+def unix_socket(host: str | None = None) -> str | None:
+    """The socket of an engine, or of the one that the docker command line would use; None where it may have none."""
+    host = host or os.environ.get("DOCKER_HOST")
+    if host is not None:
+        return host.removeprefix("unix://") if host.startswith("unix:///") else None
+    try:
+        config = Path(os.environ.get("DOCKER_CONFIG", Path.home() / ".docker")) / "config.json"
+        context = json.loads(config.read_text()).get("currentContext")
+    except FileNotFoundError:
+        context = None
+    except (OSError, ValueError, AttributeError):
+        return None
+    return None if context not in (None, "", "default") or "DOCKER_CONTEXT" in os.environ else _SOCKET
+
+
+def dial(path: str, timeout_s: float) -> socket.socket:
+    """A connection to an engine's Unix socket.
+
+    Raises:
+        OSError: nobody is there.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class DirectApi:
+    """Requests to an engine.
+
+    Args:
+        dial: makes a connection to it, within so many seconds.
+    """
+
+    def __init__(self, dial: Callable[[float], socket.socket]) -> None:
+        self._dial = dial
+
+    def ping(self, timeout_s: float = _PING_TIMEOUT_S) -> None:
+        """See whether the engine answers."""
+        self._ask("GET", "/_ping", timeout_s).close()
+
+    def containers(self, labels: list[str]) -> list[dict[str, Any]]:
+        """Every container with these labels, given in the form `name=value` or `name`."""
+        filters = quote(json.dumps({"label": labels}))
+        found: list[dict[str, Any]] = self.ask("GET", f"/containers/json?all=1&filters={filters}")
+        return found
+
+    def inspect(self, container: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
+        """All about a container."""
+        found: dict[str, Any] = self.ask("GET", f"/containers/{container}/json", timeout_s=timeout_s)
+        return found
+
+    def events(self, filters: Mapping[str, list[str]], since: float, until: float) -> list[dict[str, Any]]:
+        """What the engine remembers between two Unix times; it answers once the second one has passed."""
+        path = f"/events?since={since:.6f}&until={until:.6f}&filters={quote(json.dumps(filters))}"
+        with self._ask("GET", path) as connection, connection.makefile("rb") as body:
+            return [json.loads(line) for line in body if line.strip()]
+
+    def stream(self, path: str, said: Mapping[str, Any] | None = None) -> socket.socket:
+        """The stream that such a request becomes."""
+        return self._ask("POST", path, said=said)
+
+    def act(self, container: str, what: str, said: Mapping[str, Any] | None = None) -> None:
+        """Do something with a container: `kill`, `start`, `pause`, `rename?name=...`, or `update` to what is said."""
+        self._ask("POST", f"/containers/{container}/{what}", said=said).close()
+
+    def ask(self, method: str, path: str, said: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
+        """What the engine answers, read as JSON; None where it answers nothing."""
+        with self._ask(method, path, timeout_s, said) as connection, connection.makefile("rb") as body:
+            answer = body.read()
+            return json.loads(answer) if answer else None
+
+    def _ask(
+        self, method: str, path: str, timeout_s: float = _TIMEOUT_S, said: Mapping[str, Any] | None = None
+    ) -> socket.socket:
+        """Send a request and read the head of its answer; what the socket gives then is the body, up to its end.
+
+        Raises:
+            OSError: the engine does not answer.
+            Refused: it answers with an error.
+        """
+        connection = self._dial(timeout_s)
+        try:
+            connection.settimeout(timeout_s)
+            connection.sendall(_request(method, path, said))
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):  # a byte at a time: the next one after it is not ours to read
+                byte = connection.recv(1)
+                if not byte:
+                    raise ConnectionError("the connection was closed before an answer had come")
+                head += byte
+            status = int(head.split(None, 2)[1])
+            if status >= 400:
+                with connection.makefile("rb") as body:
+                    raise Refused(status, _message(body.read()))
+            return connection
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _request(method: str, path: str, said: Mapping[str, Any] | None) -> bytes:
+    head = f"{method} {path} HTTP/1.0\r\nHost: docker\r\n"
+    if said is None:
+        return f"{head}\r\n".encode()
+    body = json.dumps(said).encode()
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode("utf-8", "replace").strip()
+
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 _CALL_TIMEOUT_S = 60
 _FIRST_ANSWER_S = 15
+_ATTACHED = "stdin=1&stdout=1&stderr=1&stream=1"
+_REMOTE = ("https://", "http+docker://ssh")
+"""How docker-py calls engines of which it gives no plain sockets."""
 _AT_ONCE = 8
 """Requests: an engine waits for its kernel most of the time that it takes to start a container."""
 
@@ -106,6 +249,16 @@ def _fix_for(error: BaseException) -> str:
     return "start Docker, set DOCKER_HOST, or use `--engine local`, which needs no Docker"
 
 
+def open_stream(api: docker.APIClient, path: str, body: Mapping[str, Any] | None, by_client: Callable[[], Any]) -> Any:
+    """The stream that a request becomes: that of docker-py, or of a feature where the engine is behind TLS or ssh."""
+    if not str(api.base_url).startswith(_REMOTE):
+        return by_client()
+    open_remote = hook("remote_stream")
+    if open_remote is None:
+        raise EngineUnavailable(f"the engine at {api.base_url} cannot be used without the feature remote")
+    return open_remote(api, path, body, by_client)
+
+
 class Connection:
     """Calls of the engine's API: the few of a run on a warm cluster straight to its socket, all others by docker-py.
 
@@ -178,13 +331,13 @@ class Connection:
 
     def attach(self, container: str) -> Any:
         """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
-
-        def by_client(api: Any) -> Any:
-            from lab.engine.docker.remote import attached  # not at the start: ssl takes long to import
-
-            return attached(api, container)
-
-        return self._ask(lambda direct: direct.attach(container), by_client)
+        path, options = f"/containers/{container}/attach?{_ATTACHED}", dict.fromkeys(("stdin", "stdout", "stderr"), 1)
+        return self._ask(
+            lambda direct: direct.stream(path),
+            lambda api: open_stream(
+                api, path, None, lambda: api.attach_socket(container, params={**options, "stream": 1})
+            ),
+        )
 
     def attach_all(self, containers: Sequence[str]) -> list[Any]:
         """A stream to each; an engine that may be far away is asked for several at once."""
@@ -275,3 +428,71 @@ class Connection:
 
 def _stopped_answering(error: Exception) -> EngineUnavailable:
     return EngineUnavailable(f"the Docker engine stopped answering: {_root_cause(error)}", _fix_for(error))
+
+
+_HEADER_BYTES = 8
+
+
+def take_frames(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
+    """Takes Docker's frames off a buffer: the stream and the content of each that has arrived whole.
+
+    Each has 8 bytes of header, its stream in the first, its length in the last four.
+    """
+    while len(buffer) >= _HEADER_BYTES:
+        end = _HEADER_BYTES + int.from_bytes(buffer[4:_HEADER_BYTES], "big")
+        if len(buffer) < end:
+            return
+        frame = buffer[0], bytes(buffer[_HEADER_BYTES:end])
+        del buffer[:end]
+        yield frame
+
+
+def close_answer(attached: Any) -> None:
+    """Close the answer from which docker-py took a stream, before the stream: else Python 3.13 complains of it."""
+    answer = getattr(attached, "_response", None)
+    if answer is not None:
+        answer.close()
+
+
+class DockerChannel(Stream):
+    """A stream of which the agent's standard output is received.
+
+    Args:
+        node: whose agent is at the other end.
+        attached: a socket, or what docker-py's `attach_socket` returned.
+    """
+
+    def __init__(self, node: Node, attached: Any) -> None:
+        super().__init__(node, getattr(attached, "_sock", attached))
+        self._attached = attached
+        self._buffer = bytearray()
+        self.complaints = b""
+        """The last of what the agent wrote to standard error."""
+
+    def attach(self, attached: Any) -> None:
+        """Go on with another stream to the node, which was started anew."""
+        self.close()
+        super().__init__(self.node, getattr(attached, "_sock", attached))
+        self._attached = attached
+        self._buffer.clear()
+
+    def receive(self) -> bytes | None:
+        """What has arrived; None where nothing has yet; empty when the other end is gone."""
+        chunk = super().receive()
+        if not chunk:
+            return chunk
+        self._buffer += chunk
+        parts = []
+        for stream, content in take_frames(self._buffer):
+            if stream == 1:
+                parts.append(content)
+            else:
+                self.complaints = (self.complaints + content)[-8192:]
+        return b"".join(parts) or None
+
+    def close(self) -> None:
+        """Let go of the stream; the agent lives on."""
+        close_answer(self._attached)
+        super().close()
+        if self._attached is not self._socket:
+            self._attached.close()

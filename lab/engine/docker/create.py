@@ -1,31 +1,163 @@
-"""Making a cluster of containers."""
+"""Make a cluster of containers, and start containers again."""
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import select
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker import boot, first
-from lab.engine.docker.channel import DockerChannel
-from lab.engine.docker.connection import Connection
-from lab.engine.docker.direct import Refused
-from lab.engine.docker.network import introduce, make_network, with_addresses
+from lab.engine.docker.connection import Connection, DockerChannel, Refused
 from lab.engine.docker.request import NAME, plain_start
-from lab.engine.docker.state import filters, find, node_state
+from lab.engine.docker.state import STOPPED_SUFFIX, filters, find, node_state
 from lab.engine.payload import part, sent_first
-from lab.engine.protocol import Announce, Channel, Request
+from lab.engine.protocol import Announce, Channel, Request, Throttle
 from lab.engine.ready import HELLO, wait_ready
-from lab.errors import ClusterError, ImageUnfit, LabError
+from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError
+from lab.node.messages import wire
+from lab.node.messages.agent import Do
 from lab.node.messages.zygote import Enter, Entered, Lines, encode
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
+from lab.plan.limits import Machine
 from lab.words import plural
+
+_ATTEMPTS = 8
+_WITHOUT_A_NODE = 3
+"""Addresses of a subnet: its own, the gateway, which no device has, and that for broadcasts."""
+_MAPPED = ".mapped"
+"""A name for the address as sockets of IPv6 see it: PyTorch's store asks for one, and warns where there is none."""
+_OVERLAPS = "overlap"
+"""In what the engine says where somebody else has taken the subnet meanwhile."""
+
+
+def make_network(connection: Connection, network: Mapping[str, Any], nodes: int) -> ipaddress.IPv4Network | None:
+    """Make a network; returns the subnet in which its nodes are to have addresses, None where the engine gives them.
+
+    Raises:
+        ClusterUnfit: the engine's own subnets are too small for so many nodes.
+        Refused: the engine does not make it.
+    """
+    if not network["Internal"]:
+        _create(connection, network)
+        return None
+    import tenacity
+
+    attempts = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(_ATTEMPTS),
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, Refused) and _OVERLAPS in error.explanation),
+        reraise=True,
+    )
+    return attempts(_make_small, connection, network, nodes)
+
+
+def _make_small(connection: Connection, network: Mapping[str, Any], nodes: int) -> ipaddress.IPv4Network:
+    """Make a network with no more addresses than its nodes need: each may cost the machine an entry for a neighbour."""
+    identity = _create(connection, network)
+    chosen = connection.call(lambda: connection.api.inspect_network(identity))["IPAM"]["Config"]
+    connection.call(lambda: connection.api.remove_network(identity))
+    whole = next(ipaddress.ip_network(one["Subnet"]) for one in chosen if ":" not in one["Subnet"])
+    assert isinstance(whole, ipaddress.IPv4Network)
+    subnet = small_subnet(whole, nodes)
+    given = {"Subnet": str(subnet), "Gateway": str(subnet[1])}
+    _create(connection, {**network, "IPAM": {"Driver": "default", "Config": [given]}})
+    return subnet
+
+
+def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Network:
+    """The first part of a subnet that has an address for each node.
+
+    Raises:
+        ClusterUnfit: all of it has too few.
+    """
+    length = whole.max_prefixlen - (nodes + _WITHOUT_A_NODE - 1).bit_length()
+    if length < whole.prefixlen:
+        raise ClusterUnfit(
+            f"the engine's networks, such as {whole}, have too few addresses for {plural(nodes, 'node')}",
+            "ask for fewer nodes, or give the engine larger `default-address-pools`",
+        )
+    return next(whole.subnets(new_prefix=length))
+
+
+def _create(connection: Connection, network: Mapping[str, Any]) -> str:
+    made = connection.call(
+        lambda: connection.api.create_network(
+            network["Name"],
+            driver=network["Driver"],
+            check_duplicate=network["CheckDuplicate"],
+            internal=network["Internal"],
+            options=network["Options"],
+            labels=network["Labels"],
+            ipam=network.get("IPAM"),
+        )
+    )
+    return str(made["Id"])
+
+
+def with_addresses(nodes: Sequence[Mapping[str, Any]], subnet: ipaddress.IPv4Network | None) -> list[dict[str, Any]]:
+    """Requests for containers, each with its address, the names of all, and the range from which its peers come."""
+    if subnet is None:
+        return [dict(body) for body in nodes]
+    given = [str(subnet[2 + rank]) for rank in range(len(nodes))]
+    hosts = [
+        host
+        for body, address in zip(nodes, given, strict=True)
+        for host in (f"{body['Hostname']}:{address}", f"{body['Hostname']}{_MAPPED}:::ffff:{address}")
+    ]
+    return [
+        _with_address(body, address, hosts, (given[0], given[-1])) for body, address in zip(nodes, given, strict=True)
+    ]
+
+
+def _with_address(
+    body: Mapping[str, Any], address: str, hosts: Sequence[str], peers: tuple[str, str]
+) -> dict[str, Any]:
+    endpoints = {
+        name: {**endpoint, "IPAMConfig": {"IPv4Address": address}}
+        for name, endpoint in body["NetworkingConfig"]["EndpointsConfig"].items()
+    }
+    config = {**json.loads(body["Cmd"][0]), "peers": peers}
+    return {
+        **body,
+        "Cmd": [json.dumps(config)],
+        "HostConfig": {**body["HostConfig"], "ExtraHosts": [*hosts]},
+        "NetworkingConfig": {"EndpointsConfig": endpoints},
+    }
+
+
+FROM_NODES = 16
+"""Fewer are 210 pairs at most, of the 1,024 that a kernel remembers where nobody says otherwise."""
+_DEADLINE_S = 60.0
+
+
+def introduce(connection: Connection, cluster: str, channels: Sequence[Channel]) -> None:
+    """Tell the nodes of these channels, whose agents are ready, where the others of their cluster are."""
+    known = dict(_addresses(connection.containers([*filters(cluster), label.NODE])))
+    if len(known) < FROM_NODES:
+        return
+    hardware = dict(known.values())
+    for channel in channels:
+        own = known.get(channel.node.handle)
+        if own is not None:
+            others = {address: mac for address, mac in hardware.items() if address != own[0]}
+            channel.send(wire.encode(Do("neighbours", "neighbours", {"address": own[0], "hardware": others})) + HELLO)
+    wait_ready(channels, _DEADLINE_S, lambda _: None)
+
+
+def _addresses(containers: list[dict[str, Any]]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """By container: its address, and its hardware address."""
+    for container in containers:
+        for network in container.get("NetworkSettings", {}).get("Networks", {}).values():
+            if network.get("IPAddress") and network.get("MacAddress"):
+                yield container["Id"], (network["IPAddress"], network["MacAddress"])
+
 
 _READY_TIMEOUT_S = 180.0
 
@@ -253,3 +385,81 @@ def find_zygote(connection: Connection, cluster: str) -> Zygote | None:
         if container["State"] == RUNNING:
             return Zygote(connection, container["Id"])
     return None
+
+
+_NOT_RUNNING = 409
+
+
+def stop(connection: Connection, nodes: Sequence[Node]) -> None:
+    """Kill containers where they run, and mark them as stopped.
+
+    Raises:
+        Refused: the engine would not.
+    """
+    connection.together(lambda node: _stop(connection, node), nodes)
+
+
+def start(connection: Connection, cluster: ClusterInfo, nodes: Sequence[Node], announce: Announce) -> None:
+    """Start containers that do not run, and wait until their agents are there.
+
+    Raises:
+        LabError: one did not start.
+    """
+    if not nodes:
+        return
+    announce(f"starting {plural(len(nodes), 'node')} again")
+    for node in nodes:  # one after the other: addresses are given in this order
+        _name(connection, node, marked=False)
+    made, channels = connection.inspect(nodes[0].handle), list[DockerChannel]()
+    forked = made["HostConfig"]["Init"] is False
+    starter = Starter(connection, find_zygote(connection, cluster.name) if forked else None, first=forked)
+    try:
+        for node in nodes:
+            channels.append(starter.start(node))
+    except Refused as refused:
+        for channel in channels:
+            channel.close()
+        raise ClusterError(f"{node.name} cannot be started: {refused.explanation}", refused.hint) from refused
+    await_agents(connection, starter, cluster.name, channels, made["Config"]["Image"], announce)
+
+
+def _stop(connection: Connection, node: Node) -> None:
+    try:
+        connection.kill(node.handle)
+    except Refused as refused:
+        if refused.status != _NOT_RUNNING:
+            raise
+    _name(connection, node, marked=True)
+
+
+def _name(connection: Connection, node: Node, *, marked: bool) -> None:
+    """Give a container the name that it has while it is stopped, or the one that it was made with."""
+    has = str(connection.inspect(node.handle)["Name"]).lstrip("/")
+    wanted = has.removesuffix(STOPPED_SUFFIX) + (STOPPED_SUFFIX if marked else "")
+    if wanted != has:
+        connection.rename(node.handle, wanted)
+
+
+_PER_CORE = 1_000_000_000
+
+
+def paused(connection: Connection, node: Node) -> bool:
+    """Whether a container stands still."""
+    return bool(connection.inspect(node.handle)["State"]["Paused"])
+
+
+def limit(connection: Connection, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
+    """Let a container use no more; swap is none of it.
+
+    Raises:
+        Refused: the engine would not.
+    """
+    limits = {} if cpus is None else {"NanoCpus": int(cpus * _PER_CORE)}
+    limits |= {} if memory_bytes is None else {"Memory": memory_bytes, "MemorySwap": memory_bytes}
+    connection.update(node.handle, limits)
+
+
+def throttle(connection: Connection, node: Node, machine: Machine) -> Throttle:
+    """What a container may use now."""
+    said = connection.inspect(node.handle)["HostConfig"]
+    return Throttle((said["NanoCpus"] / _PER_CORE) or machine.cores, said["Memory"] or machine.memory_bytes)

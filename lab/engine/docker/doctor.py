@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
+from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.docker.state import nodeless
 from lab.engine.doctor import Check, Wanted, gpu_checks, look, self_test_command, told_steps
-from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.payload import node_files, tar
 from lab.errors import LabError
 from lab.feature import hook

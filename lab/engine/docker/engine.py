@@ -9,9 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker import state
-from lab.engine.docker.channel import DockerChannel
-from lab.engine.docker.connection import Connection
-from lab.engine.docker.direct import Refused
+from lab.engine.docker.connection import Connection, DockerChannel, Refused
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
@@ -21,8 +19,8 @@ from lab.plan.limits import Machine
 if TYPE_CHECKING:
     import docker
 
-    from lab.engine.capability import Throttle
     from lab.engine.doctor import Check, Wanted
+    from lab.engine.protocol import Throttle
 
 _SETTLE_S = 1.0
 NO_TORCH = 71
@@ -73,8 +71,8 @@ class DockerEngine:
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of Docker's API; nothing is made."""
-        from lab.engine.capability import refuse_for_one_host
         from lab.engine.docker.request import cost_of, requests_for
+        from lab.engine.protocol import refuse_for_one_host
         from lab.plan.room import FEW_RANKS, refuse_crowd
 
         refuse_for_one_host(shape, self.name)
@@ -103,7 +101,7 @@ class DockerEngine:
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
         from lab.engine.docker.create import create
-        from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
+        from lab.engine.docker.image import DEFAULT_IMAGE, ensure_image
 
         if shape.gpus:
             from lab.engine.doctor import refuse_missing
@@ -115,7 +113,7 @@ class DockerEngine:
 
             package_store(self).prepare(image, shape.requirements, announce=announce)
         else:
-            ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
+            ensure_image(self.connection.client, image, announce)
         if shape.volumes and image != DEFAULT_IMAGE:
             from lab.engine.docker.request import refuse_volumes_over_programs
 
@@ -137,7 +135,7 @@ class DockerEngine:
 
     def has_image(self, image: str) -> bool:
         """Whether nodes can be made of an image without pulling it."""
-        from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
+        from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 
         return image == DEFAULT_IMAGE or inspect_image(self.connection.client, image) is not None
 
@@ -161,13 +159,13 @@ class DockerEngine:
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
-        from lab.engine.docker.power import stop
+        from lab.engine.docker.create import stop
 
         stop(self.connection, nodes)
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
         """Start nodes that do not run, as they were made, and wait until their agents can fork workers."""
-        from lab.engine.docker.power import start
+        from lab.engine.docker.create import start
 
         start(self.connection, cluster, nodes, announce)
 
@@ -183,19 +181,19 @@ class DockerEngine:
 
     def paused(self, node: Node) -> bool:
         """Whether they stand still."""
-        from lab.engine.docker.power import paused
+        from lab.engine.docker.create import paused
 
         return paused(self.connection, node)
 
     def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
         """Let a node use no more than this from now on."""
-        from lab.engine.docker.power import limit
+        from lab.engine.docker.create import limit
 
         limit(self.connection, node, cpus, memory_bytes)
 
     def throttle(self, node: Node) -> Throttle:
         """What a node may use now."""
-        from lab.engine.docker.power import throttle
+        from lab.engine.docker.create import throttle
 
         return throttle(self.connection, node, self.machine())
 
@@ -242,7 +240,7 @@ class DockerEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them, by their labels."""
-        from lab.engine.docker.remove import remove
+        from lab.engine.docker.state import remove
 
         return remove(self.connection, state.filters(cluster), settle_s=_SETTLE_S if settle else 0.0)
 

@@ -14,8 +14,7 @@ import tty as terminal
 from contextlib import suppress
 from typing import Any
 
-from lab.engine.docker.channel import close_answer, take_frames
-from lab.engine.docker.remote import started
+from lab.engine.docker.connection import close_answer, open_stream, take_frames
 from lab.errors import ClusterError
 from lab.plan.cluster import Node
 
@@ -33,21 +32,27 @@ def execute(api: Any, node: Node, argv: list[str], *, tty: bool) -> int:
     created = api.exec_create(
         node.handle, argv, stdin=True, tty=tty, environment={"TERM": os.environ.get("TERM", "xterm")} if tty else None
     )
-    stream = started(api, created["Id"], tty=tty)
+    execution = created["Id"]
+    stream = open_stream(
+        api,
+        f"/exec/{execution}/start",
+        {"Tty": tty, "Detach": False},
+        lambda: api.exec_start(execution, tty=tty, socket=True),
+    )
     connection: socket.socket = getattr(stream, "_sock", stream)
     saved = termios.tcgetattr(0) if tty else None
     try:
         if tty:
             terminal.setraw(0)
-            _resize(api, created["Id"])
-            signal.signal(signal.SIGWINCH, lambda *_: _resize(api, created["Id"]))
+            _resize(api, execution)
+            signal.signal(signal.SIGWINCH, lambda *_: _resize(api, execution))
         _relay(connection, framed=not tty)
     finally:
         if saved is not None:
             termios.tcsetattr(0, termios.TCSADRAIN, saved)
         close_answer(stream)
         connection.close()
-    code = int(api.exec_inspect(created["Id"])["ExitCode"])
+    code = int(api.exec_inspect(execution)["ExitCode"])
     if code in (126, 127):
         sys.stdout.flush()
         raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")

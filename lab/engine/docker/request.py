@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import boot
-from lab.engine.docker.direct import Refused
-from lab.engine.image.image import DEFAULT_IMAGE
+from lab.engine.docker.connection import Refused
+from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.local.room import room_here
 from lab.engine.packages import ENVIRONMENT
 from lab.engine.protocol import Request

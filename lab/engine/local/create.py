@@ -7,15 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lab import __version__
-from lab.engine.capability import refuse_for_one_host
-from lab.engine.held import greet
-from lab.engine.home import new_folder
 from lab.engine.interrupts import may_outlive
 from lab.engine.local.state import (
     CONTROL,
@@ -24,6 +21,7 @@ from lab.engine.local.state import (
     LIFE,
     MARK,
     PACKAGES_VARIABLE,
+    await_agents,
     count_nodes,
     mark,
     network_name,
@@ -31,13 +29,13 @@ from lab.engine.local.state import (
     networks_for,
     read_cluster,
 )
+from lab.engine.ownership import new_folder
 from lab.engine.payload import write_node_files
-from lab.engine.protocol import Announce, Request
-from lab.errors import ClusterError, ClusterUnfit
-from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.engine.protocol import Announce, Request, refuse_for_one_host
+from lab.errors import ClusterUnfit
+from lab.plan.cluster import ClusterInfo, Shape
 from lab.words import plural
 
-_READY_TIMEOUT_S = 120.0
 _FIRST, _NETWORKS = 256, 254 * 256
 """Of the networks: 127.1.0 is the first, 127.254.255 the last."""
 
@@ -79,17 +77,6 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
     return found
 
 
-def await_agents(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:
-    """Wait until the agent of each node answers, or nobody is left who could start it.
-
-    Raises:
-        ClusterError: one did not start.
-    """
-    lost = greet(nodes, ended, _READY_TIMEOUT_S, lambda: _last_words(folder), announce)
-    if lost is not None:
-        raise ClusterError(f"{lost.name} ended while it was starting")
-
-
 def free_network(home: Path, cluster: str, nodes: int) -> str:
     """Two middle octets of 127.A.B.n that no other cluster of this owner uses, nor as many after them as nodes need.
 
@@ -113,14 +100,6 @@ def free_network(home: Path, cluster: str, nodes: int) -> str:
         f"the {_NETWORKS:,} that there are {plural(len(taken), 'is', 'are')} taken",
         "ask for fewer nodes, or remove clusters with `lab down --all`",
     )
-
-
-def _last_words(folder: Path) -> str:
-    try:
-        said = (folder / "zygote.log").read_text(errors="replace").strip().splitlines()
-    except FileNotFoundError:
-        return "the cluster was removed meanwhile"
-    return said[-1] if said else "no word from them"
 
 
 def requests_for(

@@ -16,7 +16,6 @@ from typing import IO, TYPE_CHECKING
 
 from lab import DISTRIBUTION
 from lab.engine.held import LocalChannel, agent_pid, await_end, open_channels
-from lab.engine.home import local_home
 from lab.engine.interrupts import uninterrupted
 from lab.engine.local.state import (
     ENGINE,
@@ -26,6 +25,7 @@ from lab.engine.local.state import (
     nodeless,
     read_cluster,
 )
+from lab.engine.ownership import local_home
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import memory, processes
@@ -125,8 +125,8 @@ class LocalEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.home import Taken
         from lab.engine.local.create import create
+        from lab.engine.ownership import Taken
 
         if shape.gpus:
             from lab.engine.doctor import refuse_missing
@@ -158,38 +158,38 @@ class LocalEngine:
 
     def kill(self, node: Node) -> None:
         """Kill a node's agent and everything below it at once, as a power cut would."""
-        from lab.engine.local.power import ENDING_S, kill
+        from lab.engine.local.state import ENDING_S, kill
 
         kill(node)
         await_end(node, ENDING_S)  # a busy machine takes its time; whoever looks then must not find it running
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
-        from lab.engine.local.power import stop
+        from lab.engine.local.state import stop
 
         stop(nodes)
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
         """Have agents forked for nodes that do not run, and wait until they can fork workers."""
-        from lab.engine.local.power import start
+        from lab.engine.local.state import start
 
         start(self.home / cluster.name, nodes, announce)
 
     def pause(self, node: Node) -> None:
         """Have every process of a node stand still."""
-        from lab.engine.local.power import pause
+        from lab.engine.local.state import pause
 
         pause(node)
 
     def resume(self, node: Node) -> None:
         """Have them go on, where they stand still."""
-        from lab.engine.local.power import resume
+        from lab.engine.local.state import resume
 
         resume(node)
 
     def paused(self, node: Node) -> bool:
         """Whether they stand still."""
-        from lab.engine.local.power import paused
+        from lab.engine.local.state import paused
 
         return paused(node)
 
@@ -252,7 +252,7 @@ class LocalEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them: every marked process, then the folder."""
-        from lab.engine.local.remove import remove
+        from lab.engine.local.state import remove
 
         return remove(self.home, cluster)
 

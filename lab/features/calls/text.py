@@ -16,12 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lab.errors import LabError, ScenarioError
+from lab.features.calls.notation import Repeated, fold, render_call
 from lab.features.calls.pattern import ANYTHING, parse_calls
 from lab.record.layout import MOST_RANKS
 from lab.spec.reading import shown
-from lab.trace.fold import Repeated, fold
 from lab.trace.model import Call, RankTrace, Trace
-from lab.trace.notation import render_call
 from lab.words import plural, rank_spans
 
 Calls = Mapping[int, Sequence[str]]

@@ -153,7 +153,7 @@ def _beginning(duration_s: float, pool: Any, timeout_s: float, again: bool) -> s
 
 def _line(trial: Trial, number: int, count: int, style: Style) -> str:
     """`[12/50] ✔ passed  kill node1 when rank 0 comes to all_reduce 3`."""
-    from lab.report.summary import ended_line
+    from lab.report.verdict import ended_line
     from lab.words import format_duration
 
     place = ended_line(number, count, trial.ended, trial.sentence, format_duration(trial.seconds), style)
@@ -165,7 +165,7 @@ def _line(trial: Trial, number: int, count: int, style: Style) -> str:
 def _summary(found: Found, path: Path, seconds: float, style: Style) -> str:
     from lab.features.chaos.search import PROOFS
     from lab.features.faults.fault import fault_data, fault_sentence
-    from lab.report.summary import counts_text
+    from lab.report.verdict import counts_text
     from lab.words import plural
 
     drawn = sum(found.ends.values())

@@ -18,12 +18,11 @@ from lab.features.faults.kind import Harm
 from lab.plan.fit import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.run.foreign_wishes import refuse_foreign_wishes
 from lab.run.lock import ClusterLock
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.place import Place
-from lab.run.several import Several
+from lab.run.place import Place, refuse_foreign_wishes
+from lab.run.pool import Several
 from lab.spec.launching import LAB
 from lab.spec.scenario import Scenario
 
@@ -104,7 +103,7 @@ class Trials:
     def _run(self, scenario: Scenario, *, fresh: bool) -> Result:
         options = replace(self.options, fresh=fresh)
         shape = shape_for(scenario, options, self.asked)
-        outcome = self.several.outcome(scenario, options, Silence(), lambda: shape)
+        outcome = self.several.outcome(scenario, options, Observer(), lambda: shape)
         if isinstance(outcome, LabError):
             raise outcome
         if outcome.exit_code == Interrupted.exit_code:

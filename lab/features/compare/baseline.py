@@ -13,14 +13,13 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Literal
 
-from lab.features.calls.change_words import tell_changes
+from lab.features.calls.changes import tell_changes
 from lab.features.calls.text import Calls, settled_calls, texts_of
-from lab.record.plan import RecordedPlan
-from lab.record.read import Record
+from lab.features.traffic.traffic import operations
+from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import match
-from lab.trace.traffic import operations
 
 TOLERANCE = 0.2
 """By what part of its time a scenario may take longer, where nobody says."""

@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="compare",
-    needs=("html", "calls"),
+    needs=("html", "calls", "records", "timeline", "traffic"),
     verbs={
         "diff": ("lab.features.compare.verb", "show what two runs did differently"),
     },

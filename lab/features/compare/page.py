@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.features.compare.compare import compare
-from lab.features.compare.sequence import Counterparts, counterparts
+from lab.features.compare.compare import Counterparts, compare, counterparts
 from lab.features.compare.view import block_lines, operation_rows, phase_rows, waiting_rows, where_changed
 from lab.features.html.timelines import origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
+from lab.features.timeline.colours import rank_colour
+from lab.features.timeline.lanes import lanes_of
 from lab.record.layout import DIFF_REPORT
-from lab.record.read import Record
-from lab.record.started import ranks_of
-from lab.report.lanes import lanes_of
-from lab.report.palette import VERDICTS, rank_colour
+from lab.record.read import Record, ranks_of
+from lab.report.style import VERDICTS
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
 from lab.trace.steps import Step, match

@@ -7,8 +7,7 @@ from itertools import groupby
 from statistics import median
 
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
-from lab.features.compare.compare import Comparison, Figures
-from lab.features.compare.sequence import SequenceChange
+from lab.features.compare.compare import Comparison, Figures, SequenceChange
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural

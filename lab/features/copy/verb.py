@@ -11,9 +11,8 @@ from lab.cli import arguments as shared
 from lab.cli.answer import say
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
-from lab.engine.archive import pack, unpack
-from lab.engine.arrival import LIMIT_BYTES
-from lab.engine.capability import FileAccess, capable
+from lab.engine.archive import LIMIT_BYTES, pack, unpack
+from lab.engine.protocol import FileAccess, capable
 from lab.errors import UsageError
 from lab.node.config import FIRST_UID
 from lab.node.users import GROUP

@@ -1,28 +1,24 @@
-"""Makes a record of what dumps tell, as if the lab had recorded the job; what they do not tell is not in it.
-
-Nobody saw the job end, and no dump says on which machine its rank was: the times of a rank are those of its machine,
-and clocks of different machines are taken to be a day apart.
-"""
+"""Makes a record of what dumps tell, as if the lab had recorded the job; what they do not tell is not in it."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.judge import judge
+from lab.errors import RecordError
 from lab.features.dumps import words
-from lab.features.dumps.calls import Calls, put_together
-from lab.features.dumps.cost import MOST_APART
-from lab.features.dumps.dump import Entry
-from lab.features.dumps.folder import Dumps
-from lab.operations import Cut, Who, operation
+from lab.features.dumps.dump import HINT, Dump, Dumps, Entry, Limits
+from lab.operations import OPERATIONS, Cut, Who, operation
 from lab.record.events import Clock, Dumped
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
@@ -30,6 +26,297 @@ from lab.record.record_files import write_file
 from lab.record.result import RankResult, Result
 from lab.record.write import RecordWriter
 from lab.trace.model import DUMPED
+from lab.words import name_ranks, plural
+
+MOST_APART = 64
+"""The most tensors that a trace lists for each rank. A larger group leaves them out, because all are alike."""
+_CALL, _GROUP, _CHARACTERS = 16, 4, 8
+
+
+def cost_of_call(entry: Entry, members: int) -> int:
+    """The cost of a call in a group of so many ranks."""
+    items = sum(1 + len(tensor.sizes) for tensors in (entry.inputs, entry.outputs) for tensor in tensors)
+    op = operation(entry.op)
+    apart = op.cut is Cut.TENSORS or (op.giver is Who.ALL and op.cut is Cut.WHOLE and not (op.reduces or op.joined))
+    if apart and members <= MOST_APART:
+        items *= members
+    text = len(entry.op) + len(entry.group) + len(entry.file) + len(entry.function)
+    return _CALL + items + text // _CHARACTERS
+
+
+def cost_of_group(ranks_of: Mapping[int, tuple[int, ...]]) -> int:
+    """Compute the cost of a group with its lists of members by rank; a list that ranks share counts once."""
+    shared = {id(ranks): len(ranks) for ranks in ranks_of.values()}
+    return _GROUP + (sum(shared.values()) if len(shared) == 1 else sum(map(len, ranks_of.values())))
+
+
+_COALESCED = "coalesced"
+_GLOOS = ""
+"""What gloo calls a group when it tells its members, whatever its name is."""
+_MOST_PER_DUMP = 64
+"""Ranks that a job has for each that left a dump, where it is not told how many there are."""
+_MOST_VARIANTS = 64
+"""Lists of members of one group that the dumps may tell; groups of other ranks may have the same name."""
+
+
+@dataclass
+class Calls:
+    """The calls of a job, as far as its dumps tell them."""
+
+    by_rank: dict[int, list[Entry]]
+    """In order; of messages, those whose other ends are known."""
+    groups: dict[str, dict[int, tuple[int, ...]]]
+    """By name of a group and by rank that is in it: its ranks."""
+    descriptions: dict[str, str]
+    messages: bool
+    """Whether messages are told."""
+    missing: tuple[int, ...]
+    """Ranks that left no dump."""
+    problems: list[str] = field(default_factory=list)
+    """What is not known, a sentence each."""
+
+
+def put_together(dumps: Dumps) -> Calls:
+    """Everything that the dumps tell of a job, or the latest of it where that is too much for a record.
+
+    Raises:
+        RecordError: the latest call of each rank is too much already.
+    """
+    found = dumps.by_rank
+    merged = {rank: _merge(dump.entries) for rank, dump in sorted(found.items())}
+    problems = [*dumps.problems]
+    groups = _members(found, merged, dumps.limits, problems)
+    merged, left_out = _keep_latest(merged, groups, dumps.limits)
+    groups, unused = _keep_groups(groups, merged, dumps.limits)
+    whole = {rank for rank, dump in found.items() if dump.whole and not left_out.get(rank)}
+    everybody = {rank for of in groups.values() for ranks in _distinct(of) for rank in ranks}
+    descriptions = {
+        **{name: text for dump in found.values() for name, text in dump.descriptions.items() if name},
+        **{entry.group: entry.description for entries in merged.values() for entry in entries},
+    }
+    missing = tuple(sorted(everybody - found.keys()))
+    calls = Calls(merged, groups, descriptions, True, missing, problems)
+    older = sum(dump.older for dump in found.values()) + sum(left_out.values())
+    if older:
+        kept = max(map(len, merged.values()))
+        what = f"all but the latest {plural(kept, 'call')} of each rank"
+        calls.problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
+    if unused:
+        calls.problems.append(f"left out: {plural(unused, 'group')} in which no call is on record")
+    if any(dump.silent_of_messages for dump in found.values()):
+        calls.messages = False
+        calls.problems.append("the job sent messages between two ranks, and these dumps do not tell of them")
+    if missing:
+        calls.problems.append(f"{name_ranks(missing)} left no dump")
+    if any(entry.over and entry.ended_ns is None for entries in merged.values() for entry in entries):
+        calls.problems.append("when calls ended is not in these dumps: they are shown as if they had taken no time")
+    _leave_out_messages(calls, {*found} - whole)
+    _leave_out_steps(calls, found, whole)
+    return calls
+
+
+# -- what is kept
+
+
+def _keep_latest(
+    calls: dict[int, list[Entry]], groups: Mapping[str, Mapping[int, tuple[int, ...]]], limits: Limits
+) -> tuple[dict[int, list[Entry]], dict[int, int]]:
+    """The latest calls of each rank, as many as the limit allows; and how many of each rank are left out."""
+    most = max(map(len, calls.values()))
+    while most:
+        latest = {rank: entries[-most:] for rank, entries in calls.items()}
+        cost = _cost(latest, groups)
+        if cost <= limits.work:
+            return latest, {rank: len(entries) - len(latest[rank]) for rank, entries in calls.items()}
+        most = min(most * 9 // 10, most * limits.work // cost)
+    if not any(calls.values()):
+        return calls, {}
+    raise RecordError("the latest call of each rank in these dumps is more than a record may hold", HINT)
+
+
+def _cost(calls: Mapping[int, list[Entry]], groups: Mapping[str, Mapping[int, tuple[int, ...]]]) -> int:
+    """What a record of these calls costs: the calls, the members of every step, and the groups."""
+    steps: dict[tuple[str, int], int] = {}
+    used: dict[str, int] = {}
+    cost = 0
+    for rank, entries in calls.items():
+        for entry in entries:
+            members = len(groups[entry.group][rank])
+            cost += cost_of_call(entry, members)
+            if not entry.message:
+                steps[entry.group, entry.seq] = members
+            used[entry.group] = 0
+    for name in used:
+        used[name] = cost_of_group(groups[name])
+    return cost + sum(steps.values()) + sum(used.values())
+
+
+def _keep_groups(
+    groups: dict[str, dict[int, tuple[int, ...]]], calls: Mapping[int, list[Entry]], limits: Limits
+) -> tuple[dict[str, dict[int, tuple[int, ...]]], int]:
+    """The groups of calls, and of the others as many as cost a quarter of the limit; how many are left out."""
+    used = {entry.group for entries in calls.values() for entry in entries}
+    kept, cost = {}, 0
+    for name, of in groups.items():
+        if name not in used:
+            cost += cost_of_group(of)
+            if cost > limits.work // 4:
+                continue
+        kept[name] = of
+    return kept, len(groups) - len(kept)
+
+
+def _distinct(ranks_of: Mapping[int, tuple[int, ...]]) -> Iterable[tuple[int, ...]]:
+    """The lists of members of a group, each once where ranks share it."""
+    return {id(ranks): ranks for ranks in ranks_of.values()}.values()
+
+
+# -- calls that were put together
+
+
+def _merge(entries: Iterable[Entry]) -> list[Entry]:
+    """The calls of a rank; those that were coalesced are one call, but messages, which have the state of the whole."""
+    found: list[Entry] = []
+    for _, together in groupby(entries, key=_batch):
+        ours = [*together]
+        last = ours[-1]
+        if len(ours) == 1 or not last.op.endswith(_COALESCED):
+            found += [entry for entry in ours if entry.op != _COALESCED]
+            continue
+        inner = ours[:-1]
+        if any(entry.message for entry in inner):
+            found += [replace(entry, over=last.over, ended_ns=last.ended_ns) for entry in inner]
+        else:
+            found.append(_joined(inner, last))
+    return found
+
+
+def _batch(entry: Entry) -> tuple[str, bool, int]:
+    return entry.group, entry.message, entry.p2p_seq if entry.message else entry.seq
+
+
+def _joined(inner: list[Entry], last: Entry) -> Entry:
+    op = inner[0].op
+    several = op if op.endswith(_COALESCED) else f"{op}_{_COALESCED}"
+    return replace(
+        inner[0],
+        op=several if several in OPERATIONS else op,
+        inputs=tuple(tensor for entry in inner for tensor in entry.inputs),
+        outputs=tuple(tensor for entry in inner for tensor in entry.outputs),
+        over=last.over,
+        ended_ns=last.ended_ns,
+    )
+
+
+# -- groups
+
+
+def _members(
+    dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], limits: Limits, problems: list[str]
+) -> dict[str, dict[int, tuple[int, ...]]]:
+    """The ranks of each group, for each rank that is in it: as told, or else those that called something in it."""
+    told: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = defaultdict(dict)
+    groups: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
+    callers: dict[str, set[int]] = defaultdict(set)
+    default: set[str] = set()
+    for rank, dump in dumps.items():
+        for name, ranks in dump.members.items():
+            ranks = told[name].setdefault(ranks, ranks)
+            if rank in ranks and name != _GLOOS:
+                groups[name][rank] = ranks
+        for entry in calls[rank]:
+            callers[entry.group].add(rank)
+            if entry.description == words.DEFAULT or (entry.group == "0" and not entry.description):
+                default.add(entry.group)
+    for name, lists in told.items():
+        if len(lists) > _MOST_VARIANTS and name != _GLOOS:
+            problems.append(f"left out: who is in the group {name!r}, of which the dumps tell {len(lists):,} lists")
+            groups.pop(name, None)
+    sizes = _sizes(default, calls, limits)
+    for name, ranks_of in callers.items():
+        ranks = tuple(sorted(ranks_of))
+        if len(told[name]) == 1:
+            ranks = next(iter(told[name]))
+        elif name in default and max(dumps) < _MOST_PER_DUMP * len(dumps):
+            ranks = tuple(range(max([max(dumps) + 1, sizes.get(name, 0), *(len(of) for of in told[_GLOOS])])))
+        for rank in ranks_of:
+            groups[name].setdefault(rank, ranks)
+    return {name: of for name, of in groups.items() if of}
+
+
+def _sizes(groups: Container[str], calls: Mapping[int, list[Entry]], limits: Limits) -> dict[str, int]:
+    """How many ranks these groups have, where what was gathered from them tells."""
+    sizes: dict[str, int] = {}
+    for entries in calls.values():
+        for entry in entries:
+            if entry.group in groups and entry.op == "all_gather" and len(entry.inputs) == len(entry.outputs) == 1:
+                mine, all_ = entry.inputs[0].sizes, entry.outputs[0].sizes
+                if all_[1:] == mine and all_ and all_[0] <= limits.files:
+                    sizes[entry.group] = max(sizes.get(entry.group, 0), all_[0])
+    return sizes
+
+
+# -- what cannot be told
+
+
+def _leave_out_messages(calls: Calls, cut: set[int]) -> None:
+    """Messages whose other end is not told, and those with a rank whose calls are cut: no one can pair them."""
+    lacking = cut | {*calls.missing}
+    unnamed = unpaired = 0
+    for rank, entries in calls.by_rank.items():
+        kept = []
+        for entry in entries:
+            if entry.message:
+                ranks = calls.groups.get(entry.group, {}).get(rank, ())
+                if entry.peer is None or entry.peer >= len(ranks):
+                    unnamed += 1
+                    continue
+                if {rank, ranks[entry.peer]} & lacking:
+                    unpaired += 1
+                    continue
+            kept.append(entry)
+        calls.by_rank[rank] = kept
+    calls.messages &= not (unnamed or unpaired)
+    if unnamed:
+        them = plural(unnamed, "send or receive", "sends and receives")
+        calls.problems.append(f"left out: {them}, as the dumps do not say who is at the other end")
+    if unpaired:
+        them = plural(unpaired, "send or receive", "sends and receives")
+        calls.problems.append(f"left out: {them} with ranks whose dumps do not go back to the first call")
+
+
+def _leave_out_steps(calls: Calls, dumps: Mapping[int, Dump], whole: Container[int]) -> None:
+    """Collectives that a rank may have called before its dump begins, or has called and its dump does not hold."""
+    held: dict[str, dict[int, set[int]]] = {name: {} for name in calls.groups}
+    """By group and rank: numbers of collectives."""
+    for rank, entries in calls.by_rank.items():
+        for entry in entries:
+            if not entry.message:
+                held[entry.group].setdefault(rank, set()).add(entry.seq)
+    lost: dict[str, set[int]] = defaultdict(set)
+    """By group: numbers of collectives that a rank in it called before its dump begins, or may have."""
+    cut: set[int] = set()
+    for name, ranks_of in calls.groups.items():
+        if not held[name] or all(rank in whole for rank in ranks_of):
+            continue
+        everything = sorted(set().union(*held[name].values()))
+        for rank in ranks_of:
+            if rank in whole:
+                continue
+            seqs = held[name].get(rank, set())
+            told = None if seqs and dumps[rank].unbroken else dumps[rank].enqueued.get(name)
+            reached = max([*seqs, *([] if told is None else [told])], default=None)
+            before = everything if reached is None else everything[: bisect_right(everything, reached)]
+            if len(before) > len(seqs):
+                lost[name].update(seq for seq in before if seq not in seqs)
+                cut.add(rank)
+    count = sum(map(len, lost.values()))
+    if count:
+        for rank, entries in calls.by_rank.items():
+            calls.by_rank[rank] = [one for one in entries if one.message or one.seq not in lost.get(one.group, ())]
+        whose = f"dump{'s' if len(cut) > 1 else ''} of {name_ranks(cut)}"
+        calls.problems.append(f"left out: {plural(count, 'collective')} that the {whose} may have held before")
+
 
 _CLOCK_ERROR_S = 86_400.0
 _EXIT_CODES = {"hung": 4}

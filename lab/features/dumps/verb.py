@@ -43,8 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the record; needs no engine."""
-    from lab.features.dumps.folder import read_folder
-    from lab.features.dumps.limits import DEFAULT, LARGE
+    from lab.features.dumps.dump import DEFAULT, LARGE, read_folder
     from lab.features.dumps.record import import_dumps
     from lab.features.html.write import collector_paused
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from lab.features.export.perfetto import delimited, message, packed, text, whole
+from lab.features.export.tracks import delimited, message, packed, text, whole
 from lab.operations import Cut, Operation, Who
 from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.steps import Step

@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="export",
-    needs=("dumps",),
+    needs=("dumps", "calls", "timeline", "traffic"),
     verbs={
         "trace": (
             "lab.features.export.verb",

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.capability import PowerControl, capable
+from lab.engine.protocol import PowerControl, capable
 from lab.errors import ClusterBusy, UsageError
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo
 from lab.run.lock import nodes_lock

@@ -24,6 +24,7 @@ from lab.features.faults.when import START, When
 from lab.node.messages.agent import Done, Output, Reached, Release, Started
 from lab.record import events
 from lab.record.result import Expectation
+from lab.run.observe import Companion
 from lab.words import format_duration, format_value
 
 if TYPE_CHECKING:
@@ -225,8 +226,8 @@ _SELDOM_S = 1.0
 Recorder = Callable[[events.Event], object]
 
 
-class Faults:
-    """The faults of a run; see `lab.run.companion`.
+class Faults(Companion):
+    """The faults of a run.
 
     Args:
         part: of the plan.

@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.capability import LimitControl, PauseControl, PowerControl, capable
-from lab.engine.protocol import Engine
+from lab.engine.protocol import Engine, LimitControl, PauseControl, PowerControl, capable
 from lab.errors import ClusterError
 from lab.features.faults.deed_line import ask_apart
 from lab.features.faults.fault_journal import HEALING, FaultJournal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,15 +12,13 @@ from inspect import Parameter
 from typing import Any, TypeVar, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
-from lab.features.functions.calling import How
-from lab.features.functions.failures import at_function
-from lab.features.functions.on_cluster import Calls
-from lab.features.functions.pack import ORIGINAL
+from lab.features.functions.answers import at_function
+from lab.features.functions.calling import Calls
+from lab.features.functions.pack import ORIGINAL, How
 
 FILLED = ("rank", "world_size", "group")
 """Parameters that each rank fills in: its number, how many there are, the process group of all of them."""
 _REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def to_fill(signature: inspect.Signature) -> tuple[str, ...]:
@@ -33,14 +32,14 @@ def without(signature: inspect.Signature, filled: Sequence[str]) -> inspect.Sign
     return signature.replace(parameters=[one for name, one in signature.parameters.items() if name not in filled])
 
 
-def around_filled(
+def with_filled(
     function: Callable[..., Any],
     signature: inspect.Signature,
     filled: Sequence[str],
     arguments: tuple[Any, ...],
     named: Mapping[str, Any],
-) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
-    """A function with its arguments, such that the filled ones can be added by name.
+) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, str]]:
+    """The arguments of a call, with None in each place that ranks fill in.
 
     Args:
         function: what is called.
@@ -49,33 +48,23 @@ def around_filled(
         arguments: given by position.
         named: given by name.
 
+    Returns:
+        Those by position; those by name; and by place, the number of a position or a name, what is filled in there.
+
     Raises:
-        TypeError: those are not what it takes.
+        TypeError: the function does not take them.
     """
     try:
         others = {name: value for name, value in named.items() if name not in filled}
-        without(signature, filled).bind(*arguments, **others)
+        bound = without(signature, filled).bind(*arguments, **others)
     except TypeError as error:
         raise TypeError(f"{function.__name__}(): {error}") from None
-    by_position = [one for one in signature.parameters.values() if one.kind in _BY_POSITION]
-    places = [(place, one.name) for place, one in enumerate(by_position) if one.name in filled]
-    first = places[0][0] if places else len(arguments)
-    if not any(by_position[place].kind is Parameter.POSITIONAL_ONLY for place, _ in places):
-        behind = [one.name for one in by_position[first:] if one.name not in filled]
-        if len(arguments) <= first + len(behind):
-            by_name = dict(zip(behind, arguments[first:], strict=False))
-            return function, arguments[:first], {**named, **by_name}
-
-    @functools.wraps(function)
-    def placed(*values: Any, **others: Any) -> Any:
-        __tracebackhide__ = True
-        whole = list(values)
-        for place, name in places:
-            if place <= len(whole):  # else what stands before it is given by name, and it can be too
-                whole.insert(place, others.pop(name))
-        return function(*whole, **others)
-
-    return placed, arguments, named
+    values = {**bound.arguments, **{name: named.get(name) for name in filled}}
+    given = OrderedDict((name, values[name]) for name in signature.parameters if name in values)
+    whole = inspect.BoundArguments(signature, given)
+    names, by_name = list(given), whole.kwargs
+    places = {name if name in by_name else str(names.index(name)): name for name in filled if name not in named}
+    return whole.args, by_name, places
 
 
 _NAMES = ("__module__", "__name__")
@@ -164,9 +153,9 @@ def distributed(
         @functools.wraps(original)
         def on_ranks(*arguments: Any, **named: Any) -> list[Any] | None:
             __tracebackhide__ = True
-            how = replace(own, filled=tuple(name for name in all_filled if name not in named))
-            call = around_filled(original, signature, all_filled, arguments, named)
-            return call_on_ranks(*call, said, how, test=on_ranks, shown=original)
+            by_position, by_name, filled = with_filled(original, signature, all_filled, arguments, named)
+            how = replace(own, filled=filled)
+            return call_on_ranks(original, by_position, by_name, said, how, test=on_ranks, shown=original)
 
         vars(on_ranks)["__signature__"] = without(signature, all_filled)
         vars(on_ranks)[ORIGINAL] = original

@@ -5,10 +5,10 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="functions",
     cluster={
-        "call": "lab.features.functions.on_cluster:Calls.call",
-        "call_as": "lab.features.functions.on_cluster:Calls.call_as",
-        "called": "lab.features.functions.on_cluster:Calls.called",
-        "end_calls": "lab.features.functions.on_cluster:Calls.end_calls",
+        "call": "lab.features.functions.calling:Calls.call",
+        "call_as": "lab.features.functions.calling:Calls.call_as",
+        "called": "lab.features.functions.calling:Calls.called",
+        "end_calls": "lab.features.functions.calling:Calls.end_calls",
     },
     on_node="lab.features.functions.on_node",
     exports={

@@ -1,4 +1,4 @@
-"""Packs a call for ranks that have neither the caller's files nor its pytest: the function travels with its code."""
+"""Packs a call for ranks that have neither the caller's files nor its pytest, and the modules that they lack."""
 
 from __future__ import annotations
 
@@ -8,19 +8,127 @@ import inspect
 import io
 import json
 import os
+import pickle
 import pkgutil
+import posixpath
+import site
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import lab
 from lab.errors import UsageError
-from lab.features.functions.lend import called, is_own
-from lab.features.functions.on_node.call import How
-from lab.features.functions.on_node.call_frames import LIMIT_BYTES
+from lab.features.functions.on_node.messages import LIMIT_BYTES
 from lab.words import format_limit
+
+LENT_PACKAGES = frozenset(
+    {
+        "_pytest",
+        "cloudpickle",
+        "exceptiongroup",
+        "iniconfig",
+        "packaging",
+        "pluggy",
+        "py",
+        "pygments",
+        "pytest",
+        "tomli",
+    }
+)
+"""Installed ones that are lent, all of Python alone; others have to be named as requirements of the cluster."""
+_PARTS = {"pygments/lexers": ("__init__.py", "_mapping.py", "diff.py", "python.py")}
+"""Of these folders only so much is lent: the rest is megabytes that nobody asks for."""
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Folders that packages are installed in: those of this interpreter, and of others whose packages it is told of."""
+_LIMIT_BYTES = 32 << 20
+_SKIPPED = {"__pycache__", "node_modules"}
+_TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".csv")
+
+
+def lend(name: str, packed: Packed) -> bytes:
+    """A module with all that is below it, if it may be lent, as `lab.node.lent.Lent`; nothing is imported for that.
+
+    Args:
+        name: without a dot; may come from somebody who would like to harm.
+        packed: says where the caller's code is; notes where files are.
+    """
+    files, own, size = dict[str, str](), dict[str, str](), 0
+    place = _find(name) if name.isidentifier() else None
+    if place is not None and (is_own(str(place)) or name in LENT_PACKAGES):
+        for path in _files(place):
+            below = path.relative_to(place.parent).as_posix()
+            if path.name not in _PARTS.get(posixpath.dirname(below), (path.name,)):
+                continue
+            files[below] = path.read_text(encoding="utf-8", errors="replace")
+            size += len(files[below])
+            if size > _LIMIT_BYTES:
+                files = {}
+                break
+            if is_own(str(path)):
+                own[below] = called(str(path), packed.folder) if path.is_relative_to(packed.folder) else below
+            packed.shown[own.get(below, f"<lent>/{below}")] = str(path)
+    return json.dumps({"name": name, "files": files, "own": own}, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def called(path: str, folder: str) -> str:
+    """What ranks call a source file of this machine: its path below a folder, or below the current one."""
+    if path.startswith("<") or not os.path.isabs(path):
+        return path
+    for place in (folder, os.getcwd(), os.path.dirname(os.path.dirname(path))):
+        if path.startswith(os.path.join(place, "")):
+            return os.path.relpath(path, place)
+    return os.path.basename(path)
+
+
+@cache
+def is_own(path: str) -> bool:
+    """Whether a file is the caller's own code: neither of Python nor an installed package, wherever that lies."""
+    real = os.path.join(os.path.realpath(path), "")
+    if not _INSTALLED.isdisjoint([*path.split(os.sep), *real.split(os.sep)]):
+        return False
+    return not any(real.startswith(os.path.join(folder, "")) for folder in _installed())
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    named = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    folders = {*named, *site.getsitepackages(), site.getusersitepackages(), *lab.__path__}
+    return tuple(sorted({os.path.realpath(folder) for folder in folders}))
+
+
+def _find(name: str) -> Path | None:
+    """The file or folder of a module."""
+    loaded = sys.modules.get(name)
+    spec = getattr(loaded, "__spec__", None)
+    if spec is None:
+        try:
+            spec = PathFinder.find_spec(name)
+        except (ImportError, ValueError, AttributeError):
+            spec = None
+    file = getattr(loaded, "__file__", None) if spec is None else spec.origin
+    if spec is not None and spec.submodule_search_locations:
+        locations = list(spec.submodule_search_locations)
+        return Path(locations[0]) if locations else None
+    return Path(file) if isinstance(file, str) and file.endswith(".py") else None
+
+
+def _files(place: Path) -> list[Path]:
+    if place.is_file():
+        return [place]
+    found = []
+    for folder, folders, names in os.walk(place):
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.startswith("."))
+        found += [Path(folder, name) for name in sorted(names) if name.endswith(_TEXT)]
+    return [path for path in found if path.is_file() and not path.is_symlink()]
+
 
 ORIGINAL = "__lab_function__"
 """Attribute of what stands for a function here: the function that ranks are to call."""
@@ -38,7 +146,7 @@ _pickling = threading.RLock()
 
 
 class Packed:
-    """A call as bytes, and what was seen on the way."""
+    """What was seen on the way to bytes, of all that is sent to the same ranks."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -58,16 +166,36 @@ class Packed:
         return name
 
 
+def plain_settings() -> dict[str, Any]:
+    """Settings of a pytest of which nobody has set anything; others than these it does not insist on."""
+    return {"assertion_text_diff_style": "ndiff"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How a function is called."""
+
+    timeout_s: float = 60.0
+    """How long it may take before it is hung."""
+    fresh: bool = False
+    """Start new ranks for it."""
+    backend: str = "gloo"
+    """What the process group of all ranks is made with; empty: there is none."""
+    filled: Mapping[str, str] = field(default_factory=dict)
+    """What each rank fills in, `rank`, `world_size` or `group`, by the number of a position or the name of an argument.
+    """
+    wanted: bool = True
+    """Whether what it returns comes back."""
+    settings: Callable[[], Mapping[str, Any]] = plain_settings
+    """Those of pytest, see `call_assertions`; asked for where assertions are rewritten."""
+    variables: bool = False
+    """Whether failures tell local variables."""
+    write: Callable[[BaseException], str] | None = None
+    """Writes an exception with its traceback; None: as Python does."""
+
+
 def pack_call(
-    packed: Packed,
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    named: Mapping[str, Any],
-    *,
-    filled: Sequence[str] = (),
-    wanted: bool = True,
-    settings: Callable[[], Mapping[str, Any]] = dict,
-    variables: bool = False,
+    packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
 ) -> bytes:
     """A call for `labnode.features.functions.on_node.calls`.
 
@@ -76,10 +204,7 @@ def pack_call(
         function: what is called.
         arguments: by position.
         named: by name.
-        filled: parameters that each rank fills in.
-        wanted: whether what it returns is sent back.
-        settings: those of pytest, asked for where assertions are rewritten.
-        variables: whether failures tell local variables.
+        how: how it is called.
 
     Raises:
         UsageError: something in it cannot be sent; the message says what.
@@ -97,16 +222,15 @@ def pack_call(
     if is_own(path) and os.path.isfile(path):
         with open(path, encoding="utf-8", errors="replace") as file:
             sources[packed.name(path)] = file.read()
-    assertions = dict(settings()) if packed.rewritten else None
-    how = How(list(filled), wanted, sources, assertions, variables)
-    head = json.dumps(how._asdict(), separators=(",", ":")).encode("utf-8", "replace")
+    assertions = dict(how.settings()) if packed.rewritten else {}
+    head = pickle.dumps((dict(how.filled), how.wanted, sources, assertions, how.variables), protocol=4)
     size = len(head) + len(body)
     if size > LIMIT_BYTES:
         raise UsageError(
             f"a call of {size:,} bytes cannot be sent: at most {format_limit(LIMIT_BYTES)}",
             "make large tensors on the ranks, or put files into the cluster's `data`",
         )
-    return len(head).to_bytes(8, "big") + head + body
+    return head + body
 
 
 def _that_cannot_be_sent(

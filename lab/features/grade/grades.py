@@ -1,13 +1,21 @@
-"""What was given to submissions, as `lab grade --json` prints it."""
+"""What submissions earn, and what whoever handed one in is told of it. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lab.spec.scenario import Verdict
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.reasons import render_limits
+from lab.features.grade.keys import Grading, grading_of
+from lab.node.messages.agent import CHECK
+from lab.record.result import Expectation, Result
+from lab.report import harmless
+from lab.spec.scenario import Expect, Scenario, Verdict
+from lab.words import clip, clip_middle, name_ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,3 +116,154 @@ class Grades:
             "duration_s": round(self.duration_s, 3),
             "grades": [grade.to_json() for grade in self.grades],
         }
+
+
+_LONGEST = 600
+_LONGEST_LINE = 200
+_TRACEBACK_LINES = 20
+
+
+def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, told: Sequence[str] = ()) -> Grade:
+    """The grade of a submission that was run; `told` is what there is to say of it beside its run."""
+    why_not = forfeited(facts)
+    culprit = result.culprit
+    verdict, reason = result.verdict, result.reason
+    if why_not and verdict == "passed":
+        verdict, reason = "failed", why_not
+    earned = scores(assignment.expect, grading_of(assignment), result, why_not)
+    return Grade(
+        name=plain(name),
+        verdict=verdict,
+        reason=plain(reason),
+        scores=tuple(replace(score, told=tuple(map(plain, score.told))) for score in earned),
+        told=tuple(map(plain, told)),
+        traceback=_last_lines(culprit.traceback) if culprit is not None and verdict != "passed" else "",
+        forfeited=plain(why_not),
+        duration_s=result.duration_s or 0.0,
+        path=result.path,
+    )
+
+
+def refused(name: str, why: str, assignment: Scenario) -> Grade:
+    """The grade of a submission that cannot be run."""
+    return _without_run(name, "failed", why, assignment)
+
+
+def not_graded(name: str, why: str, assignment: Scenario) -> Grade:
+    """What is said of a submission that the lab could not run."""
+    return _without_run(name, "error", why, assignment)
+
+
+def _without_run(name: str, verdict: Verdict, why: str, assignment: Scenario) -> Grade:
+    scores = nothing(assignment.expect, grading_of(assignment))
+    return Grade(name=plain(name), verdict=verdict, reason=plain(why), scores=scores, path=None)
+
+
+def plain(text: str) -> str:
+    """A sentence, parts of which may come from scripts, as one line of plain text."""
+    return clip_middle(" ".join(harmless.plain(text).split()), _LONGEST)
+
+
+def _last_lines(traceback: str) -> str:
+    lines = harmless.plain(traceback).splitlines()[-_TRACEBACK_LINES:]
+    return "\n".join(clip(line, _LONGEST_LINE) for line in lines)
+
+
+_EXIT_ALONE = "it counts only beside something else that is right: a script that does nothing ends well too"
+_MOST_TOLD = 8
+
+
+def worth(expect: Expect, grading: Grading) -> dict[str, float]:
+    """What each expectation is worth, in their order."""
+    return {what: grading.points.get(what, 1.0) for what in expect.graded}
+
+
+def forfeited(facts: RunFacts) -> str:
+    """Why nothing that a run produced counts; empty where it counts.
+
+    It reached a limit, cost a node, or kept it so busy that nobody heard how its ranks ended: whatever it did besides,
+    it was not what was asked for.
+    """
+    attempts = (*facts.earlier, facts)
+    limits = [limit for one in attempts for limit in one.limits]
+    reached = [limit for limit in limits if limit.rank != CHECK]
+    if reached:
+        return "; ".join(render_limits(reached))
+    lost_nodes = [lost for one in attempts for lost in one.lost_nodes]
+    if lost_nodes:
+        return "; ".join(f"{lost.node} {lost.how}" for lost in lost_nodes)
+    unheard = unheard_of(facts)
+    return f"when the time was up, nobody heard any more how {name_ranks(unheard)} ended" if unheard else ""
+
+
+def unheard_of(facts: RunFacts) -> list[int]:
+    """Ranks of which nobody knows how they ended although their nodes are there."""
+    return [rank.rank for rank in facts.ranks if rank.started is not None and not rank.over]
+
+
+def broke_off(facts: RunFacts) -> bool:
+    """Whether the check did not end by itself, nor for what it did: it may have been the machine that kept it from it.
+
+    It took too long, could not start, crashed, or was killed, and not because the memory of its node ran out; or a node
+    was lost although every rank had ended.
+    """
+    check = facts.check
+    cut = check is not None and check.code is None and not check.out_of_memory
+    return cut or bool(facts.lost_nodes and all(rank.over and not rank.node_lost for rank in facts.ranks))
+
+
+def scores(expect: Expect, grading: Grading, result: Result, why_not: str = "") -> tuple[Score, ...]:
+    """What a run earned by each expectation.
+
+    An expectation earns all of its points or none: it has to be met by every rank that it speaks of. That ranks end
+    as expected, which an empty script does too, earns nothing where nothing else does.
+
+    Args:
+        expect: what was expected.
+        grading: what that is worth.
+        result: of the run.
+        why_not: why nothing counts, from `forfeited`.
+    """
+    points = worth(expect, grading)
+    met = {what: _is_met(what, expect, result) for what in points}
+    others = [what for what in points if what != "exit" and points[what]]
+    alone = bool(others) and not any(met[what] for what in others) and not any(expect.exit.values())
+    found = []
+    for what, of in points.items():
+        told = [one.sentence() for one in _about(what, result.expectations) if not one.met][:_MOST_TOLD]
+        if not met[what] and not told:
+            told = [_unasked(what, result)]
+        earns = met[what] and not why_not and not (what == "exit" and alone)
+        if met[what] and what == "exit" and alone and not why_not:
+            told = [_EXIT_ALONE]
+        found.append(Score(what=what, points=of if earns else 0.0, of=of, met=met[what], told=tuple(told)))
+    return tuple(found)
+
+
+def nothing(expect: Expect, grading: Grading) -> tuple[Score, ...]:
+    """The scores of what was not run."""
+    return tuple(Score(what=what, of=of) for what, of in worth(expect, grading).items())
+
+
+def _is_met(what: str, expect: Expect, result: Result) -> bool:
+    found = _about(what, result.expectations)
+    if what == "exit":
+        asked: Collection[int] = expect.exit if expect.verdict != "passed" else [rank.rank for rank in result.ranks]
+        if {one.rank for one in found} < set(asked):  # the lab stopped some
+            return False
+    return bool(found) and all(one.met for one in found)
+
+
+def _about(what: str, expectations: Collection[Expectation]) -> list[Expectation]:
+    """What a result says of an expectation; it calls a check by its file and function too."""
+    return [one for one in expectations if one.what == what or (what == "check" and one.what.startswith("check "))]
+
+
+def _unasked(what: str, result: Result) -> str:
+    """Why nothing was found about an expectation."""
+    if what == "check":
+        return "the check is made only of a run in which every rank ends as expected"
+    stopped = [rank.rank for rank in result.ranks if rank.stopped]
+    if what == "exit" and stopped:
+        return f"{name_ranks(stopped)} had to be stopped"
+    return "the run did not come to it"

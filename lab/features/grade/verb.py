@@ -72,9 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
     from lab.cli.progress import ProgressDisplay
-    from lab.features.grade.assignment import find_assignment, open_desk, opened, submissions_to
     from lab.features.grade.grades import Grades
-    from lab.features.grade.run import grade
+    from lab.features.grade.run import find_assignment, grade, open_desk, opened, submissions_to
     from lab.report.style import style_for
     from lab.run.options import RunOptions
 
@@ -137,7 +136,7 @@ def _write(arguments: argparse.Namespace, grades: Grades) -> None:
         save(grades_csv(grades).encode("utf-8", "backslashreplace"), arguments.csv)
         written.append(arguments.csv)
     if arguments.html:
-        from lab.features.grade.page import write_grades
+        from lab.features.grade.view import write_grades
 
         written.append(write_grades(grades, arguments.html).path)
     if arguments.json:

@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="html",
-    needs=("pictures",),
+    needs=("pictures", "calls", "records", "timeline", "traffic"),
     verbs={
         "report": (
             "lab.features.html.verb",

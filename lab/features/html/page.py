@@ -2,42 +2,298 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
 from lab.diagnosis.wording import describe_part
 from lab.feature import view
-from lab.features.html.files import shown_files
-from lab.features.html.logs import log_lines
-from lab.features.html.pictures import choose, stand_ins
-from lab.features.html.sources import cite, sources
-from lab.features.html.tables import (
-    attempt_rows,
-    expectation_rows,
-    facts,
-    matrix_view,
-    note_rows,
-    operation_rows,
-    stack_rows,
-    variables,
-    with_pages,
-    worker_rows,
-)
+from lab.features.html.contents import cite, log_lines, shown_files, sources
 from lab.features.html.timelines import microseconds, origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
+from lab.features.timeline.colours import operation_tones, rank_colour
+from lab.features.timeline.lanes import lanes_of
+from lab.features.traffic.traffic import matrix, operations
+from lab.operations import Operation, operation
+from lab.plan.plan import WorkerPlan
 from lab.record.layout import REPORT
-from lab.record.read import Record
-from lab.record.started import ranks_of
-from lab.report.lanes import lanes_of
-from lab.report.palette import VERDICTS, operation_tones, rank_colour
+from lab.record.read import Record, ranks_of
+from lab.record.result import Expectation, RankResult, Result
+from lab.report.style import VERDICTS
+from lab.report.table import MANY, alike, form_of, nearly_alike, neighbours, range_text, spans_text
 from lab.report.verdict import unmet_sentences
-from lab.trace.critical import from_new_group, parts_of
+from lab.trace.model import Trace
+from lab.trace.steps import Step
+from lab.trace.timing import from_new_group, parts_of
+from lab.words import NONE, format_bytes, format_duration, format_rate, format_value, listing, name_nodes
+
+MOST_PICTURES = 200
+_MOST_BLOCKS = 51_200
+"""Of all pictures together, as 200 pictures of 64 ranks have: a run of 1,000 ranks has fewer pictures."""
+_MOST_OF_ONE_SORT = {"broken": 60, "wrong": 60, "late": 20}
+_MOST_COMPARED = 2000
+"""At most this many steps with values are searched for wrong results."""
+
+
+def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
+    """The steps that tell most: broken ones, wrong results, the first of each kind, the longest waits.
+
+    What room is left is for the first ones.
+    """
+    blocks = {step.number: _count_blocks(step) for step in steps}
+    if len(steps) <= most and sum(blocks.values()) <= _MOST_BLOCKS:
+        return list(steps)
+    chosen: set[int] = set()
+    left = _MOST_BLOCKS
+    for step in _by_interest(steps):
+        if len(chosen) == most:
+            break
+        if step.number not in chosen and blocks[step.number] <= left:
+            left -= blocks[step.number]
+            chosen.add(step.number)
+    return [step for step in steps if step.number in chosen]
+
+
+def _count_blocks(step: Step) -> int:
+    """What a picture draws: the ranks, and their tensors before and after."""
+    ranks = 0 if step.message else len(step.group.ranks)
+    return ranks + sum(1 + len(call.inputs) + len(call.outputs) for call in step.calls.values())
+
+
+def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:
+    broken = [step for step in steps if step.state != "completed"]
+    yield from broken[: _MOST_OF_ONE_SORT["broken"]]
+    yield from _wrong(steps)
+    first: dict[tuple[object, ...], Step] = {}
+    for step in steps:
+        first.setdefault(kind_of(step), step)
+    yield from first.values()
+    late = sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))
+    yield from late[: _MOST_OF_ONE_SORT["late"]]
+    yield from steps
+
+
+def _wrong(steps: Sequence[Step]) -> list[Step]:
+    """Steps whose result is not what the operation makes of the recorded inputs."""
+    kept = [step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)]
+    wrong = [step for step in kept[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
+    return wrong[: _MOST_OF_ONE_SORT["wrong"]]
+
+
+def kind_of(step: Step) -> tuple[object, ...]:
+    """Steps of one kind do the same at the same line of the script, with other values."""
+    call = next(iter(step.calls.values()))
+    return step.op, step.group.name, call.source, call.bytes, step.source, step.destination, step.state
+
+
+def stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
+    """For each step the number of the step whose picture shows it best: itself, one of its kind, or 0."""
+    own = {step.number for step in drawn}
+    of_kind: dict[tuple[object, ...], int] = {}
+    for step in drawn:
+        of_kind.setdefault(kind_of(step), step.number)
+    return [step.number if step.number in own else of_kind.get(kind_of(step), 0) for step in steps]
+
+
+_MOST_PAGES = 20
+
+
+def with_pages(run: Record) -> list[Record]:
+    """The earlier attempts of a run that have pages of their own once it has one: the last of them."""
+    return [*run.earlier_attempts().values()][-_MOST_PAGES:]
+
+
+def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
+    """All attempts of the run; empty where there was but one.
+
+    Args:
+        record: that of the run, or of one of its attempts.
+        page: where the page will be; it leads to others only from its place in the record.
+    """
+    run, own = record.run_of_attempt or record, page == record.path / REPORT
+    paged = {run.path, *(earlier.path for earlier in with_pages(run))}
+    rows = []
+    for attempt in run.result().attempts:
+        place = attempt.path or run.path
+        here = place == record.path
+        link = quote(os.path.relpath(place / REPORT, page.parent)) if own and not here and place in paged else ""
+        rows.append(
+            {
+                "attempt": attempt,
+                "tone": VERDICTS[attempt.verdict],
+                "here": here,
+                "link": link,
+                "nodes": listing(attempt.nodes),
+            }
+        )
+    return rows
+
+
+def facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, str]]:
+    """Name and value of everything that holds for the whole run; what is not known is left out."""
+    plan = record.plan()
+    ranks = [rank for rank in trace.ranks.values() if rank.recorder]
+    versions = sorted({rank.torch for rank in ranks if rank.torch})
+    recorders = sorted({rank.recorder for rank in ranks})
+    error = f"± {format_duration(trace.clocks.error_s)}" if ranks else ""
+    rows = [
+        ("engine", result.engine),
+        ("cluster", result.cluster),
+        ("nodes", plan.nnodes),
+        ("workers on each", plan.nproc_per_node),
+        ("rendezvous", f"{plan.master_addr}:{plan.master_port}" if plan.master_addr else ""),
+        ("start", {True: "cold: fresh interpreters", False: "warm: forked from the agents", None: ""}[plan.cold]),
+        ("time limit", format_duration(plan.timeout_s) if plan.timeout_s is not None else ""),
+        ("torch", ", ".join(versions)),
+        ("recorder", ", ".join(recorders) or "none: this run has no trace"),
+        ("clocks agree within", error),
+        ("record", str(record.path)),
+    ]
+    return [(name, str(value)) for name, value in rows if value not in (None, "")]
+
+
+def variables(record: Record) -> tuple[list[tuple[str, str]], list[str], list[tuple[int, list[str]]]]:
+    """Environment variables that all workers share, names of those that differ, and their values by rank."""
+    workers = record.plan().workers
+    if not workers:
+        return [], [], []
+    names = sorted({name for worker in workers for name in worker.env})
+    shared = [name for name in names if len({worker.env.get(name) for worker in workers}) == 1]
+    differing = [name for name in names if name not in shared]
+    rows = [(worker.rank, [worker.env.get(name, "") for name in differing]) for worker in workers]
+    return [(name, workers[0].env[name]) for name in shared], differing, rows
+
+
+_MOST_ROWS = 40
+_CELLS: dict[str, Callable[[Any], str]] = {
+    "count": "{:,}".format,
+    "ranks": str,
+    **dict.fromkeys(("size", "sent"), format_bytes),
+    **dict.fromkeys(("median_s", "total_s", "waited_s"), format_duration),
+    **dict.fromkeys(("algbw", "busbw"), format_rate),
+}
+"""What the table shows of a row, in this order, and how it is written."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of the page: what is read and what a column is sorted by."""
+
+    text: str
+    value: float
+    heat: float = 0.0
+    """From 0 to 1."""
+
+
+def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int | str, list[Cell]]] | None:
+    """A row for each sender with a cell for each receiver; empty where nothing was sent at all, None if not counted.
+
+    Of many ranks, neighbours share a row and a column, which are named `0-7`.
+    """
+    size = max(ranks, default=-1) + 1
+    blocks = neighbours(ranks)
+    names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
+    sent = matrix(steps, size)
+    if sent is None:
+        return None
+    rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
+    most = max((number for row in rows for number in row), default=0)
+    if not most:
+        return []
+    return [
+        (name, [Cell(format_bytes(number) if number else "·", number, number / most) for number in row])
+        for name, row in zip(names, rows, strict=True)
+    ]
+
+
+def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
+    """A row for each operation and size, or each operation where sizes are too many."""
+    rows = operations(steps, by_size=True)
+    if len(rows) > _MOST_ROWS:
+        rows = operations(steps)
+    return [(operation(row.op), [_cell(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
+
+
+def _cell(number: float | None, write: Callable[[Any], str]) -> Cell:
+    return Cell(NONE, -1) if number is None else Cell(write(number), number)
+
+
+_LONGEST = 2000
+
+
+class WorkerRow(NamedTuple):
+    """How ranks ended."""
+
+    ranks: Sequence[int]
+    nodes: str
+    local_ranks: str
+    ended: str
+    bad: bool
+    time: str
+    error: str
+    """That of the first of them."""
+
+
+def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) -> list[WorkerRow]:
+    """A row for each rank; of many, for all that ended alike, with errors that differ in numbers at most."""
+    found = {rank.rank: rank for rank in results}
+    planned = {worker.rank: worker for worker in workers}
+    ranks = {rank: found.get(rank, RankResult(rank=rank)) for rank in planned}
+    kinds = alike((rank, (one.ended, _bad(one), form_of(one.error))) for rank, one in ranks.items())
+    groups = [numbers for numbers, _ in kinds] if len(ranks) > MANY else [[rank] for rank in ranks]
+    return [
+        WorkerRow(
+            ranks=numbers,
+            nodes=name_nodes(planned[rank].node for rank in numbers),
+            local_ranks=spans_text({planned[rank].local_rank for rank in numbers}),
+            ended=ranks[numbers[0]].ended,
+            bad=_bad(ranks[numbers[0]]),
+            time=range_text((ranks[rank].duration_s for rank in numbers), format_duration),
+            error=ranks[numbers[0]].error,
+        )
+        for numbers in groups
+    ]
+
+
+def _bad(rank: RankResult) -> bool:
+    return not rank.stopped and bool(rank.error or rank.signal or rank.exit_code)
+
+
+def stack_rows(results: Sequence[RankResult]) -> list[tuple[list[int], str]]:
+    """Stacks, each with the ranks that stood so: of many ranks once, and those of the fewest first."""
+    stacks = [(rank.rank, rank.stack) for rank in results if rank.stack]
+    if len(stacks) <= MANY:
+        return [([rank], stack) for rank, stack in stacks]
+    texts = dict(stacks)
+    groups = alike((rank, form_of(stack)) for rank, stack in stacks)
+    return [(ranks, texts[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))]
+
+
+def note_rows(results: Sequence[RankResult]) -> list[tuple[list[int], str, str]]:
+    """Ranks, name and value of notes; of many ranks once, and of values that differ in their numbers only some."""
+    noted = [
+        (rank.rank, (name, format_value(value, _LONGEST))) for rank in results for name, value in rank.notes.items()
+    ]
+    if len(results) <= MANY:
+        return [([rank], name, value) for rank, (name, value) in noted]
+    shown = nearly_alike(alike(noted), lambda one: (one[0], form_of(one[1])))
+    return [(ranks, name, f"… {more} other values" if more else value) for ranks, (name, value), more in shown]
+
+
+def expectation_rows(expectations: Sequence[Expectation]) -> list[tuple[list[int], Expectation]]:
+    """Expectations, each with the ranks that it is about; of many of them, what is the same of several once."""
+    if len(expectations) <= MANY:
+        return [([one.rank or 0], one) for one in expectations]
+    groups = alike((at, (one.what, one.met, repr(one.expected), repr(one.got))) for at, one in enumerate(expectations))
+    return [([expectations[at].rank or 0 for at in places], expectations[places[0]]) for places, _ in groups]
+
 
 _MOST_TRACEBACK_LINES = 25
 _MOST_PARTS = 8

@@ -20,8 +20,8 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         return code
     from lab.features.html.page import write_report
     from lab.features.html.write import open_page
+    from lab.features.records.records import find_suite
     from lab.record.read import Record
-    from lab.record.suite import find_suite
 
     folders = [result.path for result in getattr(arguments, "results", ()) if result.path is not None]
     many = len(arguments.scenarios) > 1

@@ -1,26 +1,28 @@
-"""What a page's timeline and list of steps are drawn from: calls, steps and phases as columns, and other moments."""
+"""Timelines of a run: the data of the page's, and one as a still picture."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from lab.feature import view
+from lab.features.calls.notation import render_call
+from lab.features.timeline.colours import operation_tones
+from lab.features.timeline.lanes import rows_of
+from lab.features.timeline.svg import element, escaped, title
+from lab.features.traffic.traffic import size_of
 from lab.node.messages.agent import Exited, Note, Started
 from lab.operations import operation
 from lab.record.events import Fault
-from lab.record.read import Record
-from lab.record.started import ranks_of
-from lab.report.lanes import rows_of
-from lab.report.palette import operation_tones
-from lab.trace.critical import Piece
-from lab.trace.model import RankTrace, Trace
+from lab.record.read import Record, ranks_of
+from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
-from lab.trace.timing import blocked_spans, ready_at, unseen_calls
-from lab.trace.traffic import size_of
-from lab.words import clip, format_value
+from lab.trace.timing import Piece, blocked_spans, ready_at, unseen_calls
+from lab.words import clip, format_bytes, format_duration, format_moment, format_value, name_ranks
 
 Line = dict[str, Any]
 _LONGEST_WORDS = 300
@@ -244,3 +246,323 @@ def _recorded(rank: RankTrace | None) -> Line:
 def _off(rank: int, trace: Trace) -> Line:
     """By how much its times may be off, where ranks have clocks of their own."""
     return {"off": microseconds(trace.clocks.errors.get(rank, 0.0))} if trace.clocks.several else {}
+
+
+_CUT_WIDTH = 18.0
+"""Pixels of a pause that was cut."""
+_LONG = 0.08
+"""A pause is long if it takes more than this part of the time in which something happens."""
+_ABOUT = 8
+"""Ticks on an axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class AxisPiece:
+    """A stretch of time in which something happens, and its place."""
+
+    begin: float
+    end: float
+    left: float
+    """Pixels."""
+    right: float
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From seconds to pixels."""
+
+    pieces: tuple[AxisPiece, ...]
+    """Between them lie the pauses that were cut."""
+
+    def place(self, time: float) -> float:
+        """Pixels at a moment; moments before and after the run are at its ends, moments within a cut in its middle."""
+        before = None
+        for piece in self.pieces:
+            if time < piece.begin:
+                return piece.left if before is None else (before.right + piece.left) / 2
+            if time <= piece.end:
+                span = piece.end - piece.begin
+                return piece.left + ((time - piece.begin) / span if span else 0.0) * (piece.right - piece.left)
+            before = piece
+        return self.pieces[-1].right
+
+    def ticks(self) -> list[float]:
+        """Round moments to write on the axis, in seconds, of which all lie in pieces."""
+        total = sum(piece.end - piece.begin for piece in self.pieces)
+        if total <= 0:
+            return [self.pieces[0].begin]
+        step = _round_up(total / _ABOUT)
+        first_and_last = ((math.ceil(piece.begin / step), math.floor(piece.end / step)) for piece in self.pieces)
+        return [number * step for first, last in first_and_last for number in range(first, last + 1)]
+
+
+def make_axis(busy: Iterable[tuple[float, float]], left: float, right: float) -> Axis:
+    """The axis of a run: the stretches of seconds in which something happened, put between two pixels."""
+    stretches = _merge(busy, 0.0)
+    if not stretches:
+        return Axis((AxisPiece(0.0, 0.0, left, right),))
+    kept = _merge(stretches, _LONG * sum(end - begin for begin, end in stretches))
+    total = sum(end - begin for begin, end in kept)
+    width = right - left - _CUT_WIDTH * (len(kept) - 1)
+    pieces, at = [], left
+    for begin, end in kept:
+        share = width * ((end - begin) / total if total else 1 / len(kept))
+        pieces.append(AxisPiece(begin, end, at, at + share))
+        at += share + _CUT_WIDTH
+    return Axis(tuple(pieces))
+
+
+def _merge(stretches: Iterable[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
+    """Stretches put together where no longer pause lies between them."""
+    merged: list[tuple[float, float]] = []
+    for begin, end in sorted(stretches):
+        if merged and begin - merged[-1][1] <= pause:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _round_up(number: float) -> float:
+    """The next of 1, 2, 5, 10, 20, 50, ... times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(number))
+    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= number)
+
+
+NARROW = 2.0
+"""Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
+_SETTING_UP = frozenset({"DDP()"})
+"""Phases whose length says more about imports than about the run: the axis may be cut in them."""
+_HIDDEN_MARKS = frozenset({"init_process_group", "new_group", "destroy_process_group"})
+
+
+@dataclass(slots=True)
+class Bar:
+    """One call, or several that are too short to be told apart."""
+
+    calls: list[Call]
+    end: float
+    """Seconds; where a call never ended, the end of the run."""
+    left: float
+    """Pixels."""
+    right: float
+
+
+def busy_times(ranks: Sequence[RankTrace], last: float) -> list[tuple[float, float]]:
+    """From when to when something happened, in seconds; they may overlap. Calls that never ended last until `last`."""
+    calls = [(call.begin, last if call.end is None else call.end) for rank in ranks for call in rank.calls]
+    marks = [mark for rank in ranks for mark in shown_marks(rank) if mark.name not in _SETTING_UP]
+    return calls + [(mark.begin, mark.end) for mark in marks if mark.end is not None]
+
+
+def shown_marks(rank: RankTrace) -> list[Mark]:
+    """The phases that are drawn."""
+    return [mark for mark in rank.marks if mark.name not in _HIDDEN_MARKS]
+
+
+def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
+    """The bars of a rank, row by row; calls that never ended last until `last`, in seconds."""
+    numbers = rows_of(rank.calls)
+    rows: list[list[Bar]] = [[] for _ in range(max(numbers, default=-1) + 1)]
+    for call, number in zip(rank.calls, numbers, strict=True):
+        end = max(last if call.end is None else call.end, call.begin)
+        left = axis.place(call.begin)
+        bar = Bar([call], end, left, max(axis.place(end), left + NARROW))
+        former = rows[number][-1] if rows[number] else None
+        if former and bar.left < former.right + 0.5 and bar.right - former.left <= 2 * NARROW:
+            former.calls.append(call)
+            former.end, former.right = max(former.end, end), max(former.right, bar.right)
+            continue
+        if former:
+            bar.left = max(bar.left, min(former.right + 0.5, bar.right - 1))
+        rows[number].append(bar)
+    return rows
+
+
+_WIDTH = 900
+_LEFT, _BAR, _MARK, _GAP, _AXIS = 64.0, 16.0, 11.0, 9.0, 24.0
+_LETTER = 5.6
+_LEAST_ERROR = 1.5
+"""Pixels: where less is uncertain it cannot be seen."""
+
+
+def timeline_svg(
+    trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], *, until: float = 0.0, prefix: str
+) -> str:
+    """The timeline of a run; empty where no rank called anything.
+
+    Args:
+        trace: of the run.
+        steps: its calls, put together.
+        lanes: the ranks of each lane, of which the first is shown; see `lanes_of`.
+        until: seconds until which ranks are known to have been alive; calls that never ended last as long.
+        prefix: begins the names of what the picture defines, which are to be unique in a page.
+    """
+    drawn = _Timeline(trace, steps, lanes, max(trace.last, until), prefix)
+    return drawn.draw() if any(rank.calls for rank in drawn.ranks) else ""
+
+
+class _Timeline:
+    def __init__(self, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], last: float, prefix: str):
+        self._trace = trace
+        self._lanes = lanes
+        self.ranks = ranks = [trace.ranks[lane[0]] for lane in lanes]
+        """The first of each lane, which is drawn."""
+        self._last = last
+        self._several = trace.clocks.several
+        self._axis = make_axis(busy_times(ranks, last), _LEFT, _WIDTH - 8.0)
+        self._step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
+        first = sorted((call.begin, call.op) for rank in ranks for call in rank.calls)
+        self._colours = {op: operation(op).colour for _, op in first}
+        """By operation, in the order of appearance."""
+        self._hatchings = {op: f"{prefix}-{number}" for number, op in enumerate(self._colours)}
+        self._waiting = f"{prefix}-w"
+        self._parts: list[str] = []
+
+    def draw(self) -> str:
+        top = 2.0
+        for rank, of in zip(self.ranks, self._lanes, strict=True):
+            top = self._lane(rank, of[1:], top)
+        self._draw_axis(top)
+        height, ranks = top + _AXIS, sum(map(len, self._lanes))
+        height = self._legend(height + 6)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" '
+            f'height="{height:.0f}" role="img" aria-label="Timeline of {ranks} ranks" font-size="10" '
+            f'font-family="system-ui, sans-serif" style="max-width:100%;height:auto">'
+            f"{self._patterns()}{''.join(self._parts)}</svg>"
+        )
+
+    def _lane(self, rank: RankTrace, others: Sequence[int], top: float) -> float:
+        """Draw what a rank did, and how many others did the same; returns where its lane ends."""
+        rows = make_rows(rank, self._axis, self._last)
+        end = top + _MARK + _BAR * max(1, len(rows)) + _GAP
+        self._text(4, top + _MARK + 12, f"rank {rank.rank}", font_weight=600)
+        error_s = self._trace.clocks.errors.get(rank.rank, 0.0) if self._several else 0.0
+        if error_s:
+            self._text(4, top + _MARK + 22, f"± {format_duration(error_s)}", font_size=8, opacity=".8")
+        if others:
+            told = f"and {len(others)} more"
+            self._text(4, top + 8, told, title(f"and so {name_ranks(others)}"), font_size=8, opacity=".8")
+        self._line(0, "100%", end - _GAP / 2, stroke_opacity=".15")
+        for mark in shown_marks(rank):
+            self._mark(mark, top)
+        for number, row in enumerate(rows):
+            for bar in row:
+                self._bar(bar, top + _MARK + number * _BAR, error_s)
+        return end
+
+    def _mark(self, mark: Mark, top: float) -> None:
+        if mark.end is None:
+            return
+        left, right = self._axis.place(mark.begin), self._axis.place(mark.end)
+        told = f"{mark.name}{f' at {mark.source}' if mark.source else ''}: {format_duration(mark.end - mark.begin)}"
+        where = {"x": left, "y": top, "width": max(right - left, 0.6), "height": _MARK - 2}
+        self._parts.append(element("rect", title(told), **where, fill="currentColor", fill_opacity=".13"))
+        if right - left > len(mark.name) * _LETTER:
+            self._text(left + 2, top + 7.5, mark.name, font_size=8, opacity=".8")
+
+    def _bar(self, bar: Bar, top: float, error_s: float) -> None:
+        call, single = bar.calls[0], len(bar.calls) == 1
+        step = self._step_of.get((call.rank, call.index))
+        colour = self._colours[call.op]
+        late = step.awaited(call) if single and step is not None else None
+        waits_until = bar.left if late is None else min(max(self._axis.place(late.begin), bar.left), bar.right)
+
+        def box(left: float, right: float, **look: object) -> str:
+            return element("rect", x=left, width=right - left, y=top, height=_BAR - 3, **look)
+
+        parts = [title(self._told(bar, step))]
+        if waits_until > bar.left + 0.5:
+            parts.append(box(bar.left, waits_until, fill=f"url(#{self._hatchings[call.op]})"))
+        else:
+            waits_until = bar.left
+        parts.append(box(waits_until, bar.right, fill=colour, fill_opacity=".25" if call.end is None else ".85"))
+        edge = colour if call.state == "completed" else "#d11"
+        dashes = "3 2" if call.end is None else ""
+        parts.append(box(bar.left, bar.right, rx=1, fill="none", stroke=edge, stroke_dasharray=dashes))
+        if single and bar.right - bar.left > len(call.op) * _LETTER + 6:
+            readable = {"fill": "#fff", "stroke": "#000", "stroke_opacity": ".55"}  # on every colour
+            where = {"x": bar.left + 3, "y": top + 9.5, "stroke_width": 2, "paint_order": "stroke"}
+            parts.append(element("text", escaped(call.op), **where, **readable))
+        moments = (call.begin, bar.calls[-1].end) if error_s else ()
+        parts += [self._may_be(time, error_s, top + (_BAR - 3) / 2) for time in moments if time is not None]
+        self._parts.append(element("g", "".join(parts)))
+
+    def _may_be(self, time: float, error_s: float, middle: float) -> str:
+        """Where a moment may lie by the clocks of other hosts; nothing where that is not to be seen."""
+        left, right = self._axis.place(time - error_s), self._axis.place(time + error_s)
+        if right - left < _LEAST_ERROR:
+            return ""
+        ends = "".join(f"M{x:.1f} {middle - 3:.1f}v6" for x in (left, right))
+        line = f"M{left:.1f} {middle:.1f}H{right:.1f}{ends}"
+        return element("path", d=line, stroke="currentColor", fill="none", **{"class": "error"})
+
+    def _told(self, bar: Bar, step: Step | None) -> str:
+        call = bar.calls[0]
+        if len(bar.calls) > 1:
+            return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {format_duration(bar.end - call.begin)}"
+        took = "never ended" if call.end is None else format_duration(call.end - call.begin)
+        place = f", at {call.source}" if call.source else ""
+        lines = [render_call(call, self._trace.groups), f"{took}, {format_bytes(call.bytes)}{place}"]
+        late = step.awaited(call) if step is not None else None
+        if step is not None and step.missing:
+            lines.append(f"{name_ranks(step.missing)} never came")
+        elif late is not None:
+            until = late.begin if call.end is None else min(late.begin, call.end)
+            sure = f" (± {format_duration(step.apart_s)})" if step is not None and step.apart_s else ""
+            lines.append(f"waited {format_duration(until - call.begin)}{sure} for rank {late.rank}")
+        return "\n".join([*lines, call.error] if call.error else lines)
+
+    def _draw_axis(self, top: float) -> None:
+        pieces, ticks = self._axis.pieces, self._axis.ticks()
+        for piece in pieces:
+            self._line(piece.left, piece.right, top)
+        for one, other in pairwise(pieces):
+            pause = title(f"nothing for {format_duration(other.begin - one.end)}")
+            self._text((one.right + other.left) / 2, top + 3, "⋯", pause, text_anchor="middle")
+        last = -100.0
+        distance = min((later - one for one, later in pairwise(ticks)), default=1.0)
+        for tick in ticks:
+            place = self._axis.place(tick)
+            if place - last < 48:
+                continue
+            last = place
+            self._line(place, place, top, top + 4)
+            moment = format_moment(tick, distance)
+            self._text(min(place, pieces[-1].right - 10), top + 15, moment, text_anchor="middle", opacity=".8")
+
+    def _legend(self, top: float) -> float:
+        """Draw what the colours mean; returns where it ends."""
+        left = _LEFT
+        looks = {op: {"fill": colour, "fill_opacity": ".85", "stroke": colour} for op, colour in self._colours.items()}
+        looks["waits for others"] = {"fill": f"url(#{self._waiting})", "stroke": "currentColor"}
+        for name, look in looks.items():
+            room = 22 + len(name) * _LETTER
+            if left + room > _WIDTH and left > _LEFT:
+                left, top = _LEFT, top + 15
+            self._parts.append(element("rect", x=left, y=top, width=10, height=10, **look))
+            self._text(left + 14, top + 9, name)
+            left += room
+        return top + 16
+
+    def _patterns(self) -> str:
+        """The hatchings of the operations and of the legend."""
+        colours = {self._hatchings[op]: colour for op, colour in self._colours.items()}
+        colours[self._waiting] = "currentColor"
+        return element("defs", "".join(_pattern(name, colour) for name, colour in colours.items()))
+
+    def _line(self, left: float, right: float | str, top: float, bottom: float | None = None, **look: object) -> None:
+        where = {"x1": left, "x2": right, "y1": top, "y2": top if bottom is None else bottom}
+        self._parts.append(element("line", **where, stroke="currentColor", **look))
+
+    def _text(self, left: float, base: float, words: str, inner: str = "", **look: object) -> None:
+        self._parts.append(element("text", escaped(words) + inner, x=left, y=base, fill="currentColor", **look))
+
+
+def _pattern(name: str, colour: str) -> str:
+    return (
+        f'<pattern id="{name}" width="5" height="5" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><rect width="5" height="5" fill="{colour}" fill-opacity=".12"/>'
+        f'<line x1="0" x2="0" y1="0" y2="5" stroke="{colour}" stroke-width="2" stroke-opacity=".55"/></pattern>'
+    )

@@ -23,8 +23,8 @@ from jinja2 import Environment, FileSystemLoader
 from lab import __version__
 from lab.errors import RecordError
 from lab.record.record_files import replace_file, write_file
-from lab.report.alike import spans_text
 from lab.report.harmless import harmless, harmless_json
+from lab.report.table import spans_text
 from lab.words import format_duration, format_value, name_ranks, plural
 
 ASSETS = Path(__file__).parent / "assets"

@@ -1,1 +1,1 @@
-"""Image: build the image of the nodes, list and remove what was made of packages."""
+"""Image: build and pull images of nodes, list and remove what was made of packages."""

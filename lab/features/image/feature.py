@@ -1,4 +1,4 @@
-"""Image: build the image of the nodes, list and remove what was made of packages."""
+"""Image: build and pull images of nodes, list and remove what was made of packages."""
 
 from lab.feature import Feature
 
@@ -7,4 +7,5 @@ FEATURE = Feature(
     verbs={
         "image": ("lab.features.image.verb", "build the image of the nodes; list and remove what was made of packages"),
     },
+    hooks={"make_image": "lab.features.image.make:make_image"},
 )

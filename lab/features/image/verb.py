@@ -12,9 +12,9 @@ from pathlib import Path
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.cli.progress import ProgressDisplay
-from lab.engine.capability import ImageStore
-from lab.engine.image.image import DEFAULT_IMAGE
+from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.packages import PackageStore, Prepared, package_store
+from lab.engine.protocol import ImageStore
 from lab.engine.select import AUTO, available_engines, engine_class, select_engine
 from lab.errors import ClusterUnfit, UsageError
 from lab.report.style import Style
@@ -67,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _build(arguments: argparse.Namespace) -> int:
     from lab.engine.docker.connection import open_client
-    from lab.engine.image.context import plan_build
-    from lab.engine.image.image import build_image
+    from lab.features.image.context import plan_build
+    from lab.features.image.make import build_image
 
     if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
         raise UsageError(

@@ -1,1 +1,1 @@
-"""Interactive: a shell in a node."""
+"""Interactive: a shell in a node, standard input or the terminal of this process for ranks, and their debuggers."""

@@ -1,4 +1,4 @@
-"""Interactive: a shell in a node."""
+"""Interactive: a shell in a node, standard input or the terminal of this process for ranks, and their debuggers."""
 
 from lab.feature import Feature
 
@@ -6,5 +6,10 @@ FEATURE = Feature(
     name="interactive",
     verbs={
         "shell": ("lab.features.interactive.verb", "open a shell in a node"),
+    },
+    on_node="lab.features.interactive.on_node",
+    hooks={
+        "stdin": "lab.features.interactive.terminal:choose_stdin",
+        "require_terminal": "lab.features.interactive.keyboard:Keyboard.need",
     },
 )

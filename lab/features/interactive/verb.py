@@ -8,7 +8,7 @@ import sys
 from lab.cli import arguments as shared
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
-from lab.engine.capability import Console, capable
+from lab.engine.protocol import Console, capable
 
 _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from lab.node.messages.agent import PYTHON, STUB
-from lab.node.rank import chosen_backend
+from lab.node.rank import groups
 from lab.spec.launching import Layout, Starter
 
 _ASKS = "HYDRA_LAUNCH: "
@@ -41,7 +41,7 @@ class MpirunLauncher:
             *("-n", str(len(layout.addresses) * layout.nproc_per_node)),
             *(PYTHON, "-I", "-S", "-E", STUB, *layout.argv),
         )
-        modules = _MODULES if layout.env.get(chosen_backend.VARIABLE) == "mpi" else ()
+        modules = _MODULES if layout.env.get(groups.BACKEND_VARIABLE) == "mpi" else ()
         return (Starter(node="node0", argv=argv, env={**_MPICH, **layout.env}, modules=modules),)
 
     def further(self, asking: Starter, line: str) -> Starter | None:

@@ -8,8 +8,8 @@ FEATURE = Feature(
         "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, see whether that held; show what is done"),
         "scenarios": ("lab.features.lessons.verb_scenarios", "list scenarios with one line each"),
     },
-    needs=("notebook", "pictures"),
+    needs=("notebook", "pictures", "calls", "records"),
     keys={"predict": "lab.features.lessons.question:LessonKeys"},
-    views={"lesson": "lab.features.lessons.prediction:lesson_of"},
+    views={"lesson": "lab.features.lessons.question:lesson_of"},
     exports={"learn": "lab.features.lessons.take:learn"},
 )

@@ -1,8 +1,4 @@
-"""The question of a lesson: what it asks before the run, what may be said, and what is right.
-
-What is right is a text, a number, arithmetic on the size of the run, or what the scenario expects a rank to note. The
-last two are computed, so that they hold at every size.
-"""
+"""The question of a lesson: what it asks before the run, what may be said, what is right, and what was predicted."""
 
 from __future__ import annotations
 
@@ -10,11 +6,17 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lab.errors import ScenarioError, UsageError
+from lab.errors import RecordError, ScenarioError, UsageError
+from lab.features.records.records import scenario_keys
 from lab.frozen import dataclass
+from lab.node.messages.typed import read
+from lab.record.layout import PREDICTION
+from lab.record.read import Record
+from lab.record.record_files import write_file
 from lab.spec.declare import dump_keys, key, read_keys, said_of
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
 from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
@@ -270,3 +272,64 @@ def _number(said: str) -> Fraction | None:
         return Fraction(said.replace(" ", ""))
     except ZeroDivisionError:
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A lesson's question, what was said to it before the run, and what is right."""
+
+    lesson: str = ""
+    """Its name."""
+    question: str = ""
+    choices: tuple[str, ...] = ()
+    """What could be answered; empty where it was a number, or anything."""
+    prediction: str = ""
+    """What was said: one of the choices, a number, or any text; empty where nothing was."""
+    answer: str = ""
+    """What is right; empty where the question is open, or where the run does not show it."""
+    right: bool | None = None
+    """Whether the prediction held; None where there is none, or nothing to hold it against."""
+    insight: str = ""
+    """What the lesson teaches."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {**asdict(self), "choices": list(self.choices)}
+
+    def write(self, folder: Path) -> None:
+        """Put it into the record of its run, whole or not at all.
+
+        Raises:
+            RecordError: it cannot be written.
+        """
+        try:
+            write_file(folder, PREDICTION, json.dumps(self.to_json(), indent=2).encode())
+        except OSError as error:
+            raise RecordError(f"cannot write {folder / PREDICTION}: {error.strerror or error}") from error
+
+
+def prediction_of(record: Record) -> Prediction | None:
+    """What was predicted of a record's run, where it was taken as a lesson; what is damaged is left out."""
+    data = record.json(PREDICTION)
+    return read(Prediction, data, lenient=True) if data else None
+
+
+def lesson_of(record: Record) -> Prediction | None:
+    """The lesson that a record is of; None where its scenario teaches nothing, or cannot be read.
+
+    Where nobody was asked, it does not give away what is right.
+    """
+    told = prediction_of(record)
+    if told is not None or "learn:" not in record.scenario_text():
+        return told
+    keys = scenario_keys(record)
+    learn, predict = keys.get("learn"), keys.get("predict")
+    question = predict if isinstance(predict, Mapping) else {"ask": predict}
+    ask, choices = question.get("ask"), question.get("choices")
+    if not isinstance(learn, str) or not learn:
+        return None
+    return Prediction(
+        insight=learn,
+        question=ask if isinstance(ask, str) else "",
+        choices=tuple(map(str, choices)) if isinstance(choices, list) else (),
+    )

@@ -15,10 +15,8 @@ from typing import Any
 
 from lab.cluster import Cluster
 from lab.errors import LabError, UsageError
-from lab.features.lessons.path import LearningPath, learning_path, name_of
-from lab.features.lessons.prediction import Prediction
-from lab.features.lessons.progress import Attempt, keep, kept_of, person_of
-from lab.features.lessons.question import Question, Size, question_of
+from lab.features.lessons.progress import Attempt, LearningPath, keep, kept_of, learning_path, name_of, person_of
+from lab.features.lessons.question import Prediction, Question, Size, question_of
 from lab.record.result import Result
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
@@ -50,7 +48,7 @@ class Taken:
         return taken_text(self, Style(colour=False))
 
     def _repr_html_(self) -> str:
-        from lab.features.lessons.notebook import taken_html
+        from lab.features.lessons.text import taken_html
 
         return taken_html(self)
 
@@ -148,7 +146,7 @@ class Lesson:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from lab.features.lessons.notebook import lesson_html
+        from lab.features.lessons.text import lesson_html
 
         return lesson_html(self)
 

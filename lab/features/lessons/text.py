@@ -1,4 +1,4 @@
-"""A lesson on a terminal: its script and question before the run; what it showed, and what it teaches, after it."""
+"""A lesson on a terminal and in a notebook: its script and question, what the run showed, and what it teaches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import re
 import textwrap
 from collections.abc import Sequence
+from html import escape
 from itertools import dropwhile, groupby
 from pathlib import Path
 from tokenize import COMMENT, TokenError, generate_tokens
@@ -16,13 +17,13 @@ from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
 from lab.diagnosis.finding import FindingKind
 from lab.diagnosis.wording import says_more
-from lab.features.lessons.prediction import Prediction
-from lab.features.lessons.question import LETTERS, Question
+from lab.features.calls.show_view import calls_text
+from lab.features.lessons.question import LETTERS, Prediction, Question
+from lab.features.notebook.show import result_html
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.text import picture_text
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.steps_view import calls_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text
@@ -227,3 +228,31 @@ def _shortest(path: Path) -> str:
 
 def _value(value: Any) -> str:
     return format_value(value, _LONGEST_VALUE)
+
+
+_CODE = "font:12px/1.45 ui-monospace,monospace;white-space:pre-wrap;margin:4px 0"
+
+
+def lesson_html(lesson: Lesson) -> str:
+    """The script and the question."""
+    numbered = "\n".join(f"{number:>4}  {line}" for number, line in code_of(lesson.scenario))
+    place = lesson.path.place(lesson.name)
+    head = f"<div><b>{escape(lesson.scenario.name)}</b> {escape(place)}</div>"
+    code = f'<pre style="{_CODE}">{escape(numbered)}</pre>'
+    choices = "".join(
+        f"<div>{letter}) {escape(choice)}</div>"
+        for letter, choice in zip(LETTERS, lesson.question.choices, strict=False)
+    )
+    asked = f"<div><b>Predict:</b> {escape(lesson.question.ask)}</div>{choices}" if lesson.question.ask else ""
+    return f'<div>{head}{code}{asked}<div style="opacity:.6;font-size:12px">lesson.answer("…") runs it</div></div>'
+
+
+def taken_html(taken: Taken) -> str:
+    """What the run showed, whether the prediction held, and what there is to learn."""
+    judged = "".join(
+        f"<div><b>{escape(line)}</b></div>" for line in judged_text(taken.prediction, taken.result, Style(colour=False))
+    )
+    following = f'<div>Next: lab.learn("{escape(taken.next)}")</div>' if taken.next else ""
+    problem = f"<div>{escape(taken.problem)}</div>" if taken.problem else ""
+    told = f"<div>{escape(taken.prediction.insight)}</div>"
+    return f"<div>{result_html(taken.result)}{judged}{told}{problem}{following}</div>"

@@ -12,8 +12,7 @@ from lab.cli import arguments as shared
 from lab.cli.answer import answer, say
 from lab.cluster import Cluster
 from lab.errors import UsageError
-from lab.features.lessons.path import LearningPath, learning_path
-from lab.features.lessons.progress import FOLDER_VARIABLE, kept_of, kept_of_all, person_of
+from lab.features.lessons.progress import FOLDER_VARIABLE, LearningPath, kept_of, kept_of_all, learning_path, person_of
 from lab.features.lessons.question import LETTERS, Question
 from lab.features.lessons.take import Lesson, Taken, learn
 from lab.features.lessons.text import question_text, taken_text
@@ -77,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _path(path: LearningPath, person: str, arguments: argparse.Namespace) -> int:
-    from lab.features.lessons.overview import path_json, path_text
+    from lab.features.lessons.progress import path_json, path_text
 
     kept = kept_of(person)
     following = path.next_after("", kept.standing)
@@ -87,7 +86,7 @@ def _path(path: LearningPath, person: str, arguments: argparse.Namespace) -> int
 
 
 def _summary(path: LearningPath, arguments: argparse.Namespace) -> int:
-    from lab.features.lessons.overview import summary_json, summary_text
+    from lab.features.lessons.progress import summary_json, summary_text
 
     everybody = kept_of_all() if arguments.person is None else [kept_of(person_of(arguments.person))]
     return answer(arguments, lambda: summary_json(path, everybody), lambda style: summary_text(path, everybody, style))

@@ -1,24 +1,100 @@
-"""`lab scenarios`: what there is to run."""
+"""`lab scenarios`: what there is to run, as a list and as a catalogue in Markdown."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from urllib.parse import quote
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.errors import ScenarioError, UsageError
-from lab.features.lessons.catalogue import read_path
 from lab.features.lessons.question import question_of
+from lab.report.harmless import in_markdown
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.backends import check_backend, lacking
 from lab.spec.lessons import SIGN, lessons, library_folder
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
-from lab.words import plural
+from lab.words import capital, plural
+
+PATH_FILE = "learning-path.txt"
+"""In a folder of scenarios: lines `# Chapter`, then one scenario a line, in the order in which to learn them."""
+
+
+def read_path(folder: Path) -> dict[str, list[str]]:
+    """Chapter -> scenario files below the folder, in order; empty where the folder has no learning path.
+
+    Raises:
+        ScenarioError: a scenario stands before the first chapter.
+    """
+    file = folder / PATH_FILE
+    if not file.exists():
+        return {}
+    chapters: dict[str, list[str]] = {}
+    names: list[str] | None = None
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if text.startswith("#"):
+            names = chapters.setdefault(text.lstrip("# "), [])
+        elif text:
+            if names is None:
+                raise ScenarioError(f"{file}:{number}:1: {text} stands before the first chapter (`# Name`)")
+            names.append(text)
+    return chapters
+
+
+def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:
+    """Every scenario with what it asks and teaches.
+
+    Args:
+        folder: what the paths are relative to.
+        scenarios: by file.
+        chapters: from `read_path`; what it does not name comes last.
+    """
+    by_name = {str(path.relative_to(folder)): scenario for path, scenario in scenarios.items()}
+    lines = [
+        "# Scenarios",
+        "",
+        f"{len(by_name)} lessons, each a YAML file beside a script of plain PyTorch. The order is a learning path,",
+        "from the first broadcast to sharded training. `lab learn NAME` takes one as a lesson: it shows the script,",
+        "asks for your prediction, runs, and says whether that held; `lab learn` shows what you have done. Below each",
+        "question stands what the run shows.",
+        "",
+        f"This page is made from the scenarios: `lab scenarios --markdown > docs/{folder.name}.md`.",
+        "",
+    ]
+    rest = sorted(by_name.keys() - set(chain(*chapters.values())))
+    more = {"More" if chapters else "All": rest} if rest else {}
+    for chapter, names in {**chapters, **more}.items():
+        lines += [f"## {in_markdown(chapter)}", ""]
+        lines += [line for name in names if name in by_name for line in _entry(folder, name, by_name[name])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
+    size = f"{scenario.nodes or 'any number of'} node{'s' if scenario.nodes != 1 else ''}"
+    if scenario.nproc_per_node and scenario.nproc_per_node > 1:
+        size += f" x {scenario.nproc_per_node} workers"
+    outcome = f"*{capital(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
+    told = f"{outcome}{in_markdown(scenario.learn, code=True)}"
+    lines = [f"### [{in_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})", ""]
+    question = question_of(scenario)
+    if not question.ask:
+        lines += [f"*{size}.* {told}", ""]
+    else:
+        choices = [f"- {in_markdown(choice, code=True)}" for choice in question.choices]
+        lines += [
+            f"*{size}.* {in_markdown(question.ask, code=True)}",
+            "",
+            *([*choices, ""] if choices else []),
+            f"> {told}",
+            "",
+        ]
+    return [" ".join(line.split()) for line in lines]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +132,6 @@ def run(arguments: argparse.Namespace) -> int:
         except ScenarioError as error:
             broken[path] = error.message
     if arguments.markdown:
-        from lab.features.lessons.catalogue import catalogue_text
         from lab.report.harmless import harmless
 
         print(harmless(catalogue_text(folder, found, read_path(folder))), end="")

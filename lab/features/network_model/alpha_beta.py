@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from lab.features.traffic.traffic import duration, size_of
 from lab.operations import operation
 from lab.trace.steps import Step
-from lab.trace.traffic import duration, size_of
 
 _OP = "all_reduce"
 

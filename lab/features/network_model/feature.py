@@ -4,5 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="network_model",
+    needs=("records", "timeline", "traffic"),
     options={"show": "lab.features.network_model.option"},
 )

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         return verb(arguments)
     from lab.features.network_model.pace import pace_of
     from lab.features.network_model.view import network_json, network_svg, network_text
-    from lab.record.suite import earlier_records
+    from lab.features.records.records import earlier_records
 
     record = open_record(arguments)
     together = earlier_records(record.run, record.path.parent) if record.run_of_attempt is None else [record]

@@ -8,8 +8,8 @@ from typing import Any
 
 from lab.features.network_model.alpha_beta import Model
 from lab.features.network_model.pace import Pace
+from lab.features.timeline.svg import LogScale, Shapes, element, text, title
 from lab.report.style import Style
-from lab.report.svg import LogScale, Shapes, element, text, title
 from lab.report.table import table_text
 from lab.words import NONE, format_bytes, format_duration, format_rate
 

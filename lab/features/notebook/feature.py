@@ -4,6 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="notebook",
-    needs=("html", "pictures"),
+    needs=("html", "pictures", "timeline"),
     views={"notebook": "lab.features.notebook.show:result_html"},
 )

@@ -12,15 +12,16 @@ from html import escape as escape_markup
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
-from lab.features.html.pictures import choose, kind_of
-from lab.features.html.still import timeline_svg
+from lab.features.html.page import choose, kind_of
+from lab.features.html.timelines import timeline_svg
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
+from lab.features.timeline.colours import rank_colour
+from lab.features.timeline.lanes import lanes_of
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.harmless import plain
-from lab.report.lanes import lanes_of
-from lab.report.palette import VERDICTS, rank_colour
+from lab.report.style import VERDICTS
 from lab.report.verdict import unmet_sentences
 from lab.trace.steps import Step
 from lab.words import clip

@@ -4,12 +4,14 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="packages",
+    needs=("image",),
     keys={"requirements": "lab.features.packages.requirements:PackagesKeys"},
     hooks={
         "package_store": "lab.features.packages.stores:package_store",
         "merged_requirements": "lab.features.packages.requirements:merged",
         "checked_requirements": "lab.features.packages.requirements:checked_requirements",
         "requirements_in": "lab.features.packages.requirements:read_file",
-        "requirements_of_script": "lab.features.packages.script_block:read_block",
+        "requirements_of_script": "lab.features.packages.requirements:read_block",
     },
+    on_node="lab.features.packages.on_node",
 )

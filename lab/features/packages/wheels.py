@@ -17,8 +17,7 @@ from pathlib import Path, PurePosixPath
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.packages import install_program
 from lab.features.packages.install_program import BELOW
-from lab.features.packages.pip import run_pip
-from lab.features.packages.target import Package, Target, fits
+from lab.features.packages.pip import Package, Target, fits, run_pip
 from lab.spec.reading import shown
 from lab.words import format_bytes
 

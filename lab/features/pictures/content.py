@@ -1,7 +1,8 @@
-"""What stands in a picture's boxes, whether they are drawn on a terminal or as SVG: values, labels, lines below."""
+"""What a picture says in sentences, and what stands in its boxes, on a terminal and as SVG."""
 
 from __future__ import annotations
 
+import textwrap
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,12 @@ from functools import cached_property
 from itertools import accumulate, zip_longest
 from typing import Any
 
-from lab.features.pictures import story
-from lab.features.pictures.model import Block, Picture, RankPicture
-from lab.features.pictures.words import (
+from lab.diagnosis.wording import join_ranks
+from lab.features.pictures.model import (
     ELLIPSIS,
+    Block,
+    Picture,
+    RankPicture,
     exact_text,
     extremes,
     label_text,
@@ -22,9 +25,273 @@ from lab.features.pictures.words import (
     shape_text,
     shown_of,
     summary_text,
+    texts_that_differ,
 )
-from lab.trace.parts import Part
-from lab.words import plural
+from lab.operations import reduction
+from lab.trace.expected import Part
+from lab.trace.model import Call, Group
+from lab.words import capital, format_bytes, format_duration, name_ranks, plural
+
+_MOST_WRONG = 6
+_LONGEST_ERROR = 160
+_AVERAGES = "DistributedDataParallel has already divided these gradients by the {whole}, so their sum is the mean."
+
+
+def sentence(picture: Picture) -> str:
+    """What the operation does; nothing where the ranks called different ones."""
+    if several_operations(picture):
+        return ""
+    root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
+    does = picture.step.operation.does.format(root=root, red=reduction(picture.reduce_op).noun)
+    return f"{does} {_AVERAGES.format(whole=_whole(picture))}" if picture.averages else does
+
+
+def several_operations(picture: Picture) -> bool:
+    """Whether the ranks called different operations."""
+    return not picture.step.message and len({rank.op for rank in picture.ranks if rank.op}) > 1
+
+
+def below_name(picture: Picture, rank: RankPicture) -> str:
+    """What stands below the name of a rank: its role, or what it called where others called something else."""
+    return rank.op if several_operations(picture) else rank.role
+
+
+def heading(picture: Picture) -> list[str]:
+    """What stands below the title: operation, group and size; place; parameters whose gradients a bucket holds."""
+    names = list(picture.first.parameters)
+    if len(names) > 6:
+        names = [*names[:4], f"… {len(names) - 5} more …", names[-1]]
+    lines = [
+        " · ".join(_facts(picture)),
+        _place(picture.first, picture.step.op),
+        f"gradients of {', '.join(names)}" if names else "",
+    ]
+    return [line for line in lines if line]
+
+
+def _facts(picture: Picture) -> list[str]:
+    step, (least, most) = picture.step, picture.sizes
+    divided = f", already divided by {_whole(picture)}" if picture.averages else ""
+    found = [f"{picture.reduce_op}{divided}", f"tag {picture.first.tag}" if step.message else ""]
+    found += [f"round {step.round}" if step.round else "", _group(step.group)]
+    found.append(step.group.backend)
+    if most:
+        a_rank = f"{'' if least == most else 'at most '}{format_bytes(most)} a rank"
+        found.append(format_bytes(most) if step.message else a_rank)
+    if picture.first.bucket is not None:
+        found.append(f"bucket {picture.first.bucket} of DistributedDataParallel")
+    return [fact for fact in found if fact]
+
+
+def _whole(picture: Picture) -> str:
+    return "world size" if picture.step.group.label == "default" else "group size"
+
+
+def _group(group: Group) -> str:
+    if group.label == "default":
+        return "group default"
+    plain = group.label.startswith("[") and group.turn == 1  # the label of one without a name: its ranks
+    named = "" if plain else f" {group.label}"
+    return f"group{named} of {name_ranks(group.ranks)}"
+
+
+def _place(call: Call, op: str) -> str:
+    """Where the script called it: `train.py:10 in main, via backward`."""
+    function = f" in {call.function}" if call.function not in ("", "<module>") else ""
+    via = f", via {call.via}" if call.via not in ("", op) else ""
+    return f"{call.source}{function}{via}" if call.source else ""
+
+
+def kind_text(picture: Picture, *, after: bool) -> str:
+    """Dtype and shape of the tensors on one side: `float32[3]`, `3 × float32[1]`; of many, that they differ."""
+    sides = [rank.tensors(after=after) for rank in picture.ranks]
+    blocks = [block for side in sides for block in side]
+    if not blocks:
+        return ""
+    dtypes, shapes = sorted({block.dtype for block in blocks}), {block.shape for block in blocks}
+    if len(shapes) > 1:
+        return f"{' or '.join(dtypes)} of several sizes"
+    counts = {len(side) for side in sides if side}
+    number = f"{counts.pop()} × " if len(counts) == len(dtypes) == 1 and counts != {1} else ""
+    return number + shape_text(" or ".join(dtypes), shapes.pop())
+
+
+def uniform(picture: Picture, *, after: bool) -> bool:
+    """Whether all tensors of a side have one dtype and shape, so that it is enough to say it once."""
+    sides = [rank.tensors(after=after) for rank in picture.ranks]
+    return len({(block.dtype, block.shape) for side in sides for block in side}) <= 1
+
+
+def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
+    """What stands on a side of a rank in place of tensors; empty where it has some."""
+    if rank.state in ("missing", "unrecorded"):
+        return "–" if after and not picture.step.message else _never(picture, rank)
+    if after and rank.state == "unfinished":
+        return "not yet" if picture.live else "never finished"
+    if after and rank.state == "failed":
+        return "failed"
+    return "" if picture.step.message or rank.tensors(after=after) else "nothing"
+
+
+def _never(picture: Picture, rank: RankPicture) -> str:
+    if rank.state == "unrecorded":
+        return "not on record"
+    if not picture.step.message:
+        return "has not come yet" if picture.live else "never entered"
+    sends = rank.role == "source"
+    if picture.live:
+        return "has not sent yet" if sends else "has not come yet"
+    return "never sent" if sends else "never received"
+
+
+def verdict(picture: Picture) -> tuple[str, str]:
+    """Whether the outputs are right: `good`, `bad` or `unknown`, and a sentence; empty where nothing is there."""
+    op = picture.step.op
+    if picture.check == "wrong":
+        wrong = sum(len(block.wrong) + block.wrong_hash for rank in picture.ranks for block in rank.after)
+        ranks = name_ranks([rank.rank for rank in picture.ranks if rank.wrong])
+        return "bad", f"Not what {op} of the recorded inputs gives, in {plural(wrong, 'place')} on {ranks}."
+    if picture.check == "right":
+        return "good", f"Every output is what {op} of the recorded inputs gives."
+    if picture.check == "partly":
+        return "good", "All outputs that could be compared with the recorded inputs are right; some could not be."
+    if picture.check == "nothing" or (picture.live and picture.step.state == "unfinished"):
+        return "", ""
+    return "unknown", f"Outputs were not compared with inputs: {_why_unchecked(picture)}."
+
+
+def _why_unchecked(picture: Picture) -> str:
+    if picture.disagreement:
+        return "the calls do not fit each other"
+    if not picture.step.operation.does:
+        return f"what {picture.step.op} does is not known here"
+    if any(rank.state == "unrecorded" for rank in picture.ranks):
+        return "not all inputs are on record"
+    if picture.step.state != "completed":
+        return "not every rank finished it"
+    if picture.reduce_op == "PREMUL_SUM":
+        return "the factor is not on record"
+    if any(block.late for rank in picture.ranks for block in rank.after):
+        return "they were seen too late, when they might be changed already"
+    if any(block.values is None for rank in picture.ranks for block in (*rank.before, *rank.after)):
+        return "the tensors were too large for their values to be kept (see lab run --trace-values)"
+    return "not all inputs are on record"
+
+
+def remarks(picture: Picture) -> list[str]:
+    """What else there is to say, the important first."""
+    found = [capital(picture.disagreement) + "."] if picture.disagreement else []
+    missing = [rank for rank in picture.ranks if rank.state == "missing"]
+    unrecorded = [rank.rank for rank in picture.ranks if rank.state == "unrecorded"]
+    unfinished = [rank.rank for rank in picture.ranks if rank.state == "unfinished"]
+    if missing:
+        ranks = name_ranks([rank.rank for rank in missing])
+        verb = _never(picture, missing[0])
+        found.append(f"{capital(ranks)} {verb if len(missing) == 1 else verb.replace('has', 'have')}.")
+    if unrecorded:
+        found.append(f"What {name_ranks(unrecorded)} did is not on record.")
+    if unfinished and not picture.live:
+        found.append(f"{capital(name_ranks(unfinished))} never finished.")
+    found += _failures(picture)
+    found += _wrong_elements(picture)
+    pickles = [block for rank in picture.ranks for block in (*rank.before, *rank.after) if block.pickled]
+    if pickles:
+        found.append("These bytes are Python objects, pickled; where they differ in length, the shorter are padded.")
+    undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
+    if undefined and picture.leaves_open and not missing:
+        found.append(
+            f"What {name_ranks(undefined)} hold{'s' if len(undefined) == 1 else ''} afterwards is not defined."
+        )
+    found += [f"Expected by the scenario, and not met: {text}" for text in picture.unmet]
+    return found
+
+
+def _failures(picture: Picture) -> list[str]:
+    errors = {
+        rank.rank: textwrap.shorten(rank.error.splitlines()[0], _LONGEST_ERROR, placeholder=" …")
+        for rank in picture.ranks
+        if rank.error
+    }
+    return [capital(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors.items())]
+
+
+def _wrong_elements(picture: Picture) -> list[str]:
+    places = [(rank, i, block, k) for rank in picture.ranks for i, block in enumerate(rank.after) for k in block.wrong]
+    found = [_wrong_element(picture, *one) for one in places[:_MOST_WRONG]]
+    if len(places) > _MOST_WRONG:
+        found.append(f"And {len(places) - _MOST_WRONG} more: see --json.")
+    found += [
+        f"Rank {rank.rank} holds a tensor that is not a copy of rank {block.parts[0].origins[0]}'s: "
+        "their hashes differ."
+        for rank in picture.ranks
+        for block in rank.after
+        if block.wrong_hash
+    ]
+    return found
+
+
+def _wrong_element(picture: Picture, rank: RankPicture, index: int, block: Block, element: int) -> str:
+    if block.values is None or block.expected is None:
+        return ""
+    got, expected = texts_that_differ(block.values[element], block.expected[element])
+    where = f"tensor {index}, element {element}" if len(rank.after) > 1 else f"element {element}"
+    return f"Rank {rank.rank}, {where}: {got}, but it should be {expected}{_because(picture, block, element)}."
+
+
+def _because(picture: Picture, block: Block, element: int) -> str:
+    """Where the expected value comes from: ` = 2.0 (rank 0) + 3.0 (rank 1)`."""
+    for part in block.parts:
+        if element < part.count:
+            break
+        element -= part.count
+    else:
+        return ""
+    inputs = []
+    for source in part.sources:
+        values = picture.rank(source.rank).before[source.tensor].values or ()
+        if source.start + element >= len(values):  # it is not on record
+            return ""
+        inputs.append((number_text(values[source.start + element]), source.rank))
+    if not part.reduced:
+        return f", from rank {inputs[0][1]}"
+    if picture.reduce_op == "SUM" and len(inputs) <= 4:
+        return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
+    shown = ["…" if i is None else inputs[i][0] for i in shown_of(len(inputs), 8)]
+    return f": the {reduction(picture.reduce_op).noun} of {', '.join(shown)}"
+
+
+def rows(picture: Picture, most: int) -> list[RankPicture | str]:
+    """The ranks to be drawn; of too many, those where something is to be seen, and words in place of the others."""
+    ranks = picture.ranks
+    needed = [i for i, rank in enumerate(ranks) if rank.role or rank.wrong or rank.state != "completed"]
+    shown = shown_of(len(ranks), most, needed)
+    found: list[RankPicture | str] = []
+    for position, index in enumerate(shown):
+        if index is not None:
+            found.append(ranks[index])
+            continue
+        before, after = shown[position - 1], shown[position + 1]
+        if before is not None and after is not None:
+            found.append(f"{ELLIPSIS} {name_ranks([rank.rank for rank in ranks[before + 1 : after]])}")
+    return found
+
+
+def waits(picture: Picture) -> list[tuple[int, str, float]]:
+    """Rank, how long it waited for the last one in words, and as a share of the longest wait."""
+    longest = max((rank.waited_s or 0.0 for rank in picture.ranks), default=0.0)
+    found = []
+    for rank in picture.ranks:
+        if picture.live and picture.step.state == "unfinished":
+            found.append((rank.rank, "has come" if rank.op else _never(picture, rank), 1.0 if rank.op else 0.0))
+        elif rank.waited_s is None:
+            told = "waited in vain" if rank.op else _never(picture, rank)
+            found.append((rank.rank, "failed" if rank.error else told, 1.0 if rank.op else 0.0))
+        elif rank.waited_s == 0:
+            found.append((rank.rank, "came last", 0.0))
+        else:
+            found.append((rank.rank, f"waited {format_duration(rank.waited_s)}", rank.waited_s / longest))
+    return found
+
 
 _MOST_TOLD = 1000
 """Elements of a part that are told, whatever is drawn of them."""
@@ -132,7 +399,7 @@ class Contents:
 
     def __init__(self, picture: Picture, most_ranks: int) -> None:
         self._picture = picture
-        self.rows = story.rows(picture, most_ranks)
+        self.rows = rows(picture, most_ranks)
         self.ranks = [row for row in self.rows if not isinstance(row, str)]
 
     def within(self, limits: Limits) -> Content:
@@ -183,7 +450,7 @@ def _in_turn(lists: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _blocks(picture: Picture, rank: RankPicture, *, after: bool) -> tuple[Block, ...]:
-    return () if story.absence(picture, rank, after=after) else rank.tensors(after=after)
+    return () if absence(picture, rank, after=after) else rank.tensors(after=after)
 
 
 def _cells(block: Block, part: Part, start: int, elements: Sequence[int | None]) -> tuple[Cell, ...]:
@@ -205,7 +472,7 @@ def _cell(text: str, wrong: bool) -> Cell:
 def _notes(picture: Picture, block: Block, limits: Limits, *, after: bool) -> list[tuple[str, str]]:
     notes = []
     if block.values is None:
-        notes.append(("kind", "" if story.uniform(picture, after=after) else shape_text(block.dtype, block.shape)))
+        notes.append(("kind", "" if uniform(picture, after=after) else shape_text(block.dtype, block.shape)))
         notes.append(("summary", "seen too late" if block.late else summary_text(block.summary)))
     if block.wrong_hash:
         notes.append(("bad", "✘ another tensor"))

@@ -4,5 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="pictures",
+    needs=("timeline",),
     options={"show": "lab.features.pictures.option"},
 )

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from lab.features.pictures import story
+from lab.features.pictures import content as story
 from lab.features.pictures.content import Box, Contents, Limits, Tensor
-from lab.features.pictures.model import Picture, RankPicture
-from lab.features.pictures.words import ELLIPSIS
+from lab.features.pictures.model import ELLIPSIS, Picture, RankPicture
 from lab.operations import operation
 from lab.report.style import Style
-from lab.trace.parts import Part
+from lab.trace.expected import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from lab.errors import LabError
-from lab.features.projection.actions import Action, Begin, Key, Transfer, Wait, Work
 from lab.features.projection.costs import Pattern, pattern_of
 from lab.features.projection.program import OPTIMIZER, Program
+from lab.features.projection.replay import Action, Begin, Key, Transfer, Wait, Work
 from lab.operations import operation
 from lab.trace.model import Trace
 from lab.words import plural

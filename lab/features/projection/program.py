@@ -1,30 +1,106 @@
-"""The training step of a run as a program: what each rank does in it, in order, and what its own work takes.
-
-A step lasts from the end of an optimizer step to the end of the next one. Steps in which every rank called the same are
-alike; those of the most frequent kind in which something is sent are the program, the others (the first ones,
-evaluation, checkpoints) are left out. A rank's program is a sequence of own work, calls that it begins, and calls that
-it waits for.
-"""
+"""The training step of a run as a program: what each rank does in it, in order, and what its own work takes."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-from lab.features.projection.actions import Action, Begin, Key, Transfer, Wait, Work
-from lab.features.projection.flights import Flight, lane_of
-from lab.features.projection.replay import Clock
-from lab.features.projection.waits import waits_of
-from lab.trace.model import Call, Mark, RankTrace, Trace
+from lab.features.projection.replay import Action, Begin, Clock, Key, Transfer, Wait, Work
+from lab.features.traffic.traffic import size_of
+from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
-from lab.trace.timing import Span
-from lab.trace.traffic import size_of
+from lab.trace.timing import Span, blocked_spans, wait_for
+
+
+def waits_of(rank: RankTrace) -> dict[int, Span]:
+    """By index of the call: from when its rank waited for it, and until when; the same moment where it did not have to.
+
+    Calls that nobody was seen to wait for are not there.
+    """
+    blocked = blocked_spans(rank)
+    passes = [mark for mark in rank.marks if mark.name == "backward" and mark.end is not None]
+    begins = [mark.begin for mark in passes]
+    spans: dict[int, Span] = {}
+    for call in rank.calls:
+        if call.end is None:
+            continue
+        at = bisect_right(begins, call.begin) - 1
+        within = passes[at] if at >= 0 and call.begin <= (passes[at].end or 0.0) else None
+        if within is not None:
+            spans[call.index] = _in_backward(rank, call, within, blocked)
+        elif call.index in blocked:
+            spans[call.index] = blocked[call.index]
+        elif call.hands_out:
+            wait = wait_for(call, rank)
+            if wait is not None:
+                spans[call.index] = (wait.begin, wait.begin)
+    return spans
+
+
+def _in_backward(rank: RankTrace, call: Call, within: Mark, blocked: dict[int, Span]) -> Span:
+    beside = call.hands_out or call.bucket is not None
+    if not beside:
+        later = calls_within(rank.calls, call.begin, call.end or call.begin)
+        beside = any(other.begin > call.begin for other in later)
+    if beside:
+        return blocked.get(call.index, (within.end or call.begin, within.end or call.begin))
+    return call.begin, call.end or call.begin
+
+
+AT_ONCE = {"gloo": 2}
+"""Collectives of one group that a library carries at once (gloo has two threads for a group); of others, one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """The data of one collective or message."""
+
+    step: Step
+    begin: float
+    ends: Mapping[int, float]
+    """By rank; of a message, the receiver's for both, as a send is told to be over when somebody looks at it."""
+    late: bool
+    """Whether the message was there already, perhaps for long, when it was asked for."""
+
+    @property
+    def spans(self) -> list[Span]:
+        """By rank that took part, while its data was on its way."""
+        calls = self.step.calls
+        return [(max(self.begin, calls[rank].begin), end) for rank, end in self.ends.items()]
+
+
+def flights_of(steps: Iterable[Step], library: str) -> list[Flight]:
+    """Of all that were done, in the order in which they could begin."""
+    done = [step for step in steps if step.state == "completed" and step.ready is not None and len(step.expected) > 1]
+    free: dict[tuple[str, int], list[float]] = {}
+    found = []
+    for step in sorted(done, key=lambda step: step.ready or 0.0):
+        receiver = step.calls.get(step.destination) if step.message and step.destination is not None else None
+        ends = {rank: end for rank, call in step.calls.items() if (end := (receiver or call).end) is not None}
+        lane, at_once = lane_of(step), 1 if step.message else AT_ONCE.get(library, 1)
+        threads = {rank: free.setdefault((lane, rank), [-math.inf] * at_once) for rank in ends}
+        ready = step.ready or 0.0
+        begin = max([ready, *(min(of_rank) for of_rank in threads.values())])
+        for rank, of_rank in threads.items():
+            of_rank[of_rank.index(min(of_rank))] = ends[rank]
+        found.append(Flight(step, begin, ends, receiver is not None and receiver.begin == ready))
+    return found
+
+
+def lane_of(step: Step) -> str:
+    """What goes in order: the collectives of a group, the messages from one rank to another with one tag."""
+    if not step.message:
+        return step.group.name
+    tags = {call.tag for call in step.calls.values()}
+    return f"{step.source}>{step.destination} {min(tags)} {step.group.name}"
+
 
 WARMUP = 1
 """Steps that are left out after the first optimizer step, where there are enough: caches fill, DDP cuts its buckets."""

@@ -1,25 +1,341 @@
-"""Puts a projection together: runs in, the step time of larger worlds out."""
+"""Projects runs: what is measured of their calls and cores, and the step times of larger worlds."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from lab.errors import LabError
-from lab.features.projection.actions import Action, Key, Transfer, Work
-from lab.features.projection.costs import Layout, Pattern, choices, pattern_of
-from lab.features.projection.fitted import Fit, fit_all, pooled_error, recorded_algorithm, recorded_cost
-from lab.features.projection.flights import AT_ONCE
+from lab.features.network_model.alpha_beta import Line, line_through
+from lab.features.projection.costs import LIBRARIES, MEASURED, Cost, Layout, Pattern, Target, choices, pattern_of
 from lab.features.projection.growth import Growth, growth_of, pipeline_of, with_stages
-from lab.features.projection.networks import MEASURED, Target
-from lab.features.projection.replay import Machine, Replayed, World, replay
-from lab.features.projection.result import Call, Projection, Row
-from lab.features.projection.source import Source
+from lab.features.projection.program import AT_ONCE, OPTIMIZER, Flight, Program, flights_of, own_work, program_of
+from lab.features.projection.replay import (
+    Action,
+    Clock,
+    Key,
+    Machine,
+    Replayed,
+    Transfer,
+    Work,
+    Working,
+    World,
+    machine_of,
+    replay,
+)
+from lab.features.traffic.traffic import size_of
 from lab.operations import operation
+from lab.trace.model import Trace
+from lab.trace.steps import match
+from lab.trace.timing import Span
 from lab.words import plural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What was measured of the calls of one operation with one size in groups of so many ranks."""
+
+    op: str
+    ranks: int
+    bytes: float
+    seconds: float
+    """Median, from when the last rank had entered and what was before it was over; on cores of its own."""
+    ran_s: float
+    """How long the threads that carry them ran for each, in the mean."""
+    count: int
+    each: tuple[float, ...] = ()
+    """What each of those took that are in the steps of the program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What fits the calls of one operation."""
+
+    op: str
+    library: str
+    algorithm: str
+    line: Line
+    samples: tuple[Sample, ...]
+    shared: bool
+    """Whether it was fitted to all operations together, as this one alone does not tell alpha from bandwidth."""
+
+    @property
+    def error(self) -> float:
+        """Root of the mean square of its relative errors."""
+        return self.line.error
+
+    @property
+    def spread(self) -> tuple[float, ...]:
+        """What each call took, as a part of what it ought to have taken: it may be much more, now and then."""
+        return tuple(each / ought for sample, ought in self._ought() for each in sample.each if ought > 0)
+
+    def _ought(self) -> Iterator[tuple[Sample, float]]:
+        for sample in self.samples:
+            cost = recorded_cost(sample.op, sample.ranks, sample.bytes, self.library)
+            yield sample, self.line.seconds(cost.rounds, cost.bytes)
+
+
+def samples_of(flights: Sequence[Flight], clock: Clock, settled: Collection[int], ran: float) -> list[Sample]:
+    """By operation, ranks and size; the first of each is left out where others follow.
+
+    Args:
+        flights: of a run.
+        clock: of its cores.
+        settled: numbers of the collectives and messages of its program.
+        ran: for what part of the time that they took by the clock the threads that carry them ran.
+
+    Of messages only those count that were waited for, if there are any: of one that is fetched late nobody knows how
+    long it took.
+    """
+    taken: dict[tuple[str, int, int], list[tuple[bool, bool, float]]] = defaultdict(list)
+    for flight in flights:
+        step = flight.step
+        seconds = sum(clock.between(flight.begin, end) for end in flight.ends.values()) / len(flight.ends)
+        if seconds > 0:
+            within = step.number in settled
+            taken[step.op, len(step.expected), size_of(step)].append((flight.late, within, seconds))
+    found = []
+    for (op, ranks, size), all_of_it in sorted(taken.items()):
+        measured = [one for one in all_of_it if not one[0]] or all_of_it
+        kept = [seconds for _, _, seconds in measured[1:] or measured]
+        each = tuple(seconds for _, within, seconds in measured if within)
+        ran_s = ran * sum(kept) / len(kept)
+        found.append(
+            Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), ran_s=ran_s, count=len(kept), each=each)
+        )
+    return found
+
+
+def fit_all(samples: Iterable[Sample], library: str, crowded: bool = False) -> dict[str, Fit]:
+    """By operation. Where one alone does not tell alpha from bandwidth, it has those of all together.
+
+    What is not called in the steps of the program counts only where they do not tell: there are few such calls.
+    Where it was crowded, a call costs what its threads ran: its time says how long they were queued for a core.
+    """
+    if crowded:
+        samples = [replace(sample, seconds=sample.ran_s) for sample in samples]
+    by_op: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        by_op[sample.op].append(sample)
+    together = [sample for of_op in by_op.values() for sample in of_op]
+    fits = {}
+    for op, of_op in by_op.items():
+        stepping = [sample for sample in of_op if sample.each]
+        alone = next((some for some in (stepping, of_op) if some and _tells_both(some, library)), None)
+        used = alone or together
+        fits[op] = Fit(
+            op=op,
+            library=library,
+            algorithm=recorded_algorithm(op, library),
+            line=_through(used, library),
+            samples=tuple(of_op),
+            shared=alone is None and len(by_op) > 1,
+        )
+    return fits
+
+
+def recorded_algorithm(op: str, library: str) -> str:
+    """What the library takes where the ranks of a record are: the first that it has."""
+    return next(iter(choices(library, pattern_of(operation(op)), Layout(2))))
+
+
+def recorded_cost(op: str, ranks: int, size: float, library: str) -> Cost:
+    """The rounds and bytes of a call of a record."""
+    formulas = choices(library, pattern_of(operation(op)), Layout(ranks))
+    return next(iter(formulas.values()))(Layout(ranks), size)
+
+
+def _through(samples: Sequence[Sample], library: str) -> Line:
+    costs = [recorded_cost(one.op, one.ranks, one.bytes, library) for one in samples]
+    return line_through([one.rounds for one in costs], [one.bytes for one in costs], [one.seconds for one in samples])
+
+
+def _tells_both(samples: Sequence[Sample], library: str) -> bool:
+    """Whether bytes for a round differ enough among them that alpha and bandwidth can be told from one another."""
+    if pattern_of(operation(samples[0].op)) is Pattern.BARRIER:
+        return True
+    costs = [recorded_cost(one.op, one.ranks, one.bytes, library) for one in samples]
+    amounts = [one.bytes / one.rounds for one in costs if one.rounds]
+    return max(amounts) > 1.5 * min(amounts)
+
+
+def pooled_error(fits: Iterable[Fit]) -> float:
+    """Root of the mean square of the errors at all of their samples."""
+    errors = [error for fit in fits for error in fit.line.errors]
+    return math.sqrt(sum(error * error for error in errors) / len(errors)) if errors else 0.0
+
+
+_MOST_WANTED = 2.0
+"""Cores that a rank may want while data is on its way: a thread that carries it, and one that reduces it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A run on record, as far as it is needed."""
+
+    run: str
+    trace: Trace
+    program: Program
+    samples: Sequence[Sample]
+    library: str
+    """What carried its bytes, as `lab.features.projection.costs` names it."""
+    machine: Machine | None
+    """That all its ranks shared; None where they had several machines, or the record does not tell."""
+    carrying: float
+    """How many cores a rank wanted while data was on its way."""
+    crowded: bool
+    """Whether the threads that carry calls were queued for a core for longer than they ran."""
+
+
+def source_of(run: str, trace: Trace) -> Source:
+    """What there is to be projected of a run.
+
+    Raises:
+        LabError: it has no training steps, too few of them, or no communication in them.
+    """
+    cannot = f"run {run} cannot be projected"
+    if not any(mark.name == OPTIMIZER for rank in trace.ranks.values() for mark in rank.marks):
+        raise LabError(
+            f"{cannot}: it has no training steps",
+            "a training step lies between two steps of an optimizer of torch.optim, on every rank",
+        )
+    steps = match(trace)
+    backends = [group.backend for group in trace.groups.values() if group.backend]
+    library = next((name for name in LIBRARIES for backend in backends if name in backend), "gloo")
+    flights = flights_of(steps, library)
+    working = _working(trace, flights)
+    machine = _shared_machine(trace, working)
+    clock = Clock(working, machine)
+    program = program_of(trace, steps, flights, clock, working[0].wanting)
+    if program is None:
+        raise LabError(
+            f"{cannot}: it has no two training steps in which all ranks called the same and were done",
+            "what comes before the first step of the optimizer does not count: it takes three steps, better ten",
+        )
+    if not program.transfers:
+        raise LabError(
+            f"{cannot}: its ranks do not communicate in their training steps",
+            "a run of one rank tells nothing of a network; run it with --nodes 2"
+            if len(trace.ranks) == 1
+            else "between two steps of an optimizer no rank called a collective, or sent anything",
+        )
+    return Source(
+        run=run,
+        trace=trace,
+        program=program,
+        samples=samples_of(flights, clock, program.settled, _ran(trace, working[1], clock)),
+        library=library,
+        machine=machine,
+        carrying=working[1].wanting,
+        crowded=sum(rank.cores.beside.queued_s - rank.cores.beside.ran_s for rank in trace.ranks.values()) > 0,
+    )
+
+
+def _working(trace: Trace, flights: Sequence[Flight]) -> tuple[Working, Working]:
+    """The own work of all ranks, and data on its way, each with how many cores it wanted."""
+    own, moving = own_work(trace), [span for flight in flights for span in flight.spans]
+    had = [rank.cores for rank in trace.ranks.values()]
+
+    def wanting(spans: Sequence[Span], wanted_s: float) -> float:
+        told = sum(end - begin for begin, end in _looked_at(spans, trace))
+        return wanted_s / told if told and wanted_s else 1.0
+
+    of_own = wanting(own, sum(cores.own.wanted_s for cores in had))
+    of_moving = wanting(moving, sum(cores.beside.wanted_s for cores in had))
+    return Working(own, min(1.0, of_own)), Working(moving, min(_MOST_WANTED, of_moving))
+
+
+def _looked_at(spans: Sequence[Span], trace: Trace) -> list[Span]:
+    """What of them lies between the first and the last look at how long threads had run."""
+    had = [rank.cores.own for rank in trace.ranks.values()]
+    first, last = min(own.begin for own in had), max(own.end for own in had)
+    return [(max(begin, first), min(end, last)) for begin, end in spans if end > first and begin < last]
+
+
+def _ran(trace: Trace, moving: Working, clock: Clock) -> float:
+    """For what part of the time that calls took by the clock the threads that carry them ran; 1 where nobody knows."""
+    told = clock.of(_looked_at(moving.spans, trace))
+    ran = sum(rank.cores.beside.ran_s for rank in trace.ranks.values())
+    return ran / told if told and ran else 1.0
+
+
+def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
+    had = [rank.cores for rank in trace.ranks.values()]
+    counts = [cores.count for cores in had if cores.count]
+    if len({cores.kernel for cores in had}) > 1 or not counts:
+        return None
+    ran, wanted = (
+        sum(getattr(of, name) for cores in had for of in (cores.own, cores.beside)) for name in ("ran_s", "wanted_s")
+    )
+    if not wanted:
+        return Machine(min(counts))
+    trained = min(
+        mark.end for rank in trace.ranks.values() for mark in rank.marks if mark.name == OPTIMIZER and mark.end
+    )
+    settled = [one._replace(spans=[span for span in one.spans if span[0] >= trained]) for one in working]
+    return machine_of(settled, min(counts), ran / wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """The transfers of one kind in a training step."""
+
+    op: str
+    ranks: int
+    bytes: float
+    count: int
+    """In a step, of all groups of the run on record."""
+    algorithm: str
+    seconds: float
+    """Of each, when nothing else goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What is said of one world; seconds of a training step, of a rank."""
+
+    ranks: int
+    step_s: float
+    low_s: float
+    high_s: float
+    own_s: float
+    exposed_s: float
+    """Held up by calls with data on its way."""
+    waiting_s: float
+    """Held up by calls, waiting for others."""
+    hidden_s: float
+    """Of own work: with data on its way."""
+    measured_s: float | None
+    """Where the world is one on record: median of its steps."""
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """What larger worlds would take, as far as runs tell."""
+
+    runs: tuple[tuple[str, int], ...]
+    """Those that it rests on, with their ranks; the last is the one that is replayed."""
+    network: str
+    library: str
+    """What chooses among algorithms."""
+    machine: Machine | None
+    """That all ranks of a world share; None: each has cores of its own."""
+    fits: Mapping[str, Fit]
+    """What the runs tell of their network, by operation."""
+    error: float
+    """By what part transfers may be off."""
+    checks: tuple[Row, ...]
+    """The worlds on record, replayed in the same way: how far off that is."""
+    rows: tuple[Row, ...]
+    assumed: tuple[str, ...]
+    steps: int
+    """Of the run that is replayed."""
+    left_out: int
+
 
 PLAYERS = 32
 """So many ranks are replayed at most; where there are more, each stands for several."""

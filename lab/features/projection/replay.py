@@ -1,4 +1,4 @@
-"""Replays programs: what ranks do when their work and their calls take other times, on cores that they may share."""
+"""Programs of ranks, and their replay: what ranks do when their work and calls take other times, on shared cores."""
 
 from __future__ import annotations
 
@@ -14,10 +14,74 @@ from statistics import median
 from typing import NamedTuple
 
 from lab.errors import LabError
-from lab.features.projection.actions import Action, Begin, Key, Transfer, Work
 from lab.operations import Who, operation
 from lab.trace.timing import Span
 from lab.words import plural
+
+
+class Key(NamedTuple):
+    """Which collective or message of a training step it is."""
+
+    lane: str
+    """The group, or sender, receiver and tag of a message: what is in one lane goes one after the other."""
+    number: int
+    """From 0."""
+
+
+class Work(NamedTuple):
+    """Own work."""
+
+    seconds: float
+    """On a core of its own."""
+    phase: str
+    """The innermost mark around it; empty outside."""
+    idle_s: float = 0.0
+    """Beside that, seconds in which it wanted no core: a device worked for it, or it slept."""
+
+    @property
+    def whole_s(self) -> float:
+        """What it takes on a core of its own."""
+        return self.seconds + self.idle_s
+
+    def plus(self, other: Work) -> Work:
+        """Both."""
+        return Work(self.seconds + other.seconds, self.phase, self.idle_s + other.idle_s)
+
+    def times(self, factor: float) -> Work:
+        """So many times as much of it."""
+        return Work(self.seconds * factor, self.phase, self.idle_s * factor)
+
+
+class Begin(NamedTuple):
+    """A call is made, and the rank goes on."""
+
+    key: Key
+
+
+class Wait(NamedTuple):
+    """The rank goes on when its call is over."""
+
+    key: Key
+
+
+Action = Work | Begin | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A collective or a message of the program."""
+
+    op: str
+    ranks: tuple[int, ...]
+    """Who takes part; of a message sender and receiver."""
+    size: float
+    """Bytes, as nccl-tests counts them."""
+    group: str
+    """Name of its group."""
+    phase: str
+    """The mark within which it is called."""
+    root: int | None = None
+
 
 _MOST_OTHERS = 64.0
 _HALVINGS = 10

@@ -21,8 +21,7 @@ _HOWTO = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from lab.features.projection.costs import LIBRARIES
-    from lab.features.projection.networks import MEASURED
+    from lab.features.projection.costs import LIBRARIES, MEASURED
 
     parser.epilog = _HOWTO
     runs = parser.add_argument(
@@ -58,9 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Project it; needs no engine."""
-    from lab.features.projection.networks import parse_network
-    from lab.features.projection.project import project
-    from lab.features.projection.source import source_of
+    from lab.features.projection.costs import parse_network
+    from lab.features.projection.project import project, source_of
     from lab.features.projection.view import projection_json, projection_svg, projection_text
     from lab.trace.read import open_trace
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from lab.features.projection.networks import MEASURED
-from lab.features.projection.result import Projection, Row
+from lab.features.projection.costs import MEASURED
+from lab.features.projection.project import Projection, Row
+from lab.features.timeline.svg import LogScale, Shapes, element, text, title
 from lab.report.style import Style
-from lab.report.svg import LogScale, Shapes, element, text, title
 from lab.report.table import table_text
 from lab.words import NONE, format_bytes, format_duration, format_rate, listing, plural
 

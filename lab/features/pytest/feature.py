@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="pytest", needs=("faults", "functions", "suite"))
+FEATURE = Feature(name="pytest", needs=("faults", "functions", "suite", "records"))

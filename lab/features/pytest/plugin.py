@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab.engine.select import CHOICES
-from lab.features.pytest.stash import DEADLINE, POOL, SAID
+from lab.features.pytest.session import DEADLINE, POOL, SAID
 
 if TYPE_CHECKING:
-    from lab.features.pytest.lab_run import LabRun
-    from lab.features.pytest.warm import WarmCluster
+    from lab.features.pytest.items import LabRun
+    from lab.features.pytest.pool import WarmCluster
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "lab(nodes=3, nproc_per_node=1, engine='docker', ...): the cluster that the test gets; scenarios have it too",
     )
     if config.getoption("lab_report"):
-        from lab.features.pytest.page import PageOfRuns
+        from lab.features.pytest.report import PageOfRuns
 
         config.pluginmanager.register(PageOfRuns(config), "lab_page_of_runs")
 
@@ -64,11 +64,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """A scenario is a test."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
-    from lab.features.pytest.files import is_test
+    from lab.features.pytest.session import is_test
 
     if not is_test(file_path, parent):
         return None
-    from lab.features.pytest.collect import ScenarioFile
+    from lab.features.pytest.items import ScenarioFile
 
     return ScenarioFile.from_parent(parent, path=file_path)
 
@@ -80,7 +80,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
     """Begin to make the cluster that a file of tests will ask for."""
-    from lab.features.pytest.ahead import make_ahead
+    from lab.features.pytest.pool import make_ahead
 
     make_ahead(module_path, parent.config)
 
@@ -98,7 +98,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """Say which engine the tests of the lab get, and why."""
     if any(_is_marked(item) or "lab_run" in getattr(item, "fixturenames", ()) for item in items):
-        from lab.features.pytest.terminal import engine_text
+        from lab.features.pytest.report import engine_text
 
         return [f"lab: {engine_text(config)}"]
     return []
@@ -115,8 +115,8 @@ def _is_marked(item: pytest.Item) -> bool:
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> WarmCluster:
     """The warm cluster that the test's marker `lab` asks for, up and whole; without one, of three nodes."""
-    from lab.features.pytest.lab_run import cluster_of
-    from lab.features.pytest.snapshots import lay_beside
+    from lab.features.pytest.items import cluster_of
+    from lab.features.pytest.pool import lay_beside
 
     lay_beside(request)
     return cluster_of(request.node)
@@ -125,8 +125,8 @@ def cluster(request: pytest.FixtureRequest) -> WarmCluster:
 @pytest.fixture
 def lab_run(request: pytest.FixtureRequest) -> LabRun:
     """Runs a scenario or script on a warm cluster: `lab_run("train.py", nodes=2, args=["--epochs", "3"])`."""
-    from lab.features.pytest.lab_run import LabRun
-    from lab.features.pytest.snapshots import lay_beside
+    from lab.features.pytest.items import LabRun
+    from lab.features.pytest.pool import lay_beside
 
     lay_beside(request)
     return LabRun(request.node)
@@ -151,7 +151,7 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
 def pytest_lab_before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Have the report of a test tell where its runs are, and what is of use of an error; tests of unittest set it."""
     if item.config.stash.get(POOL, None) is not None:
-        from lab.features.pytest.sections import before_report
+        from lab.features.pytest.report import before_report
 
         before_report(item, call)
 
@@ -162,7 +162,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if item.config.stash.get(POOL, None) is None:
         return report
-    from lab.features.pytest.sections import after_report
+    from lab.features.pytest.report import after_report
 
     return after_report(item, report)
 
@@ -194,7 +194,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 def _provided_for(item: pytest.Item) -> AbstractContextManager[None]:
     if "lab.features.functions.distributed" not in sys.modules:
         return nullcontext()
-    from lab.features.pytest.functions import provided_for
+    from lab.features.pytest.items import provided_for
 
     return provided_for(item)
 
@@ -206,7 +206,7 @@ def _provided_for(item: pytest.Item) -> AbstractContextManager[None]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove the clusters, or say which are kept."""
     if session.config.stash.get(POOL, None) is not None:
-        from lab.features.pytest.terminal import close_pool
+        from lab.features.pytest.report import close_pool
 
         close_pool(session.config)
 

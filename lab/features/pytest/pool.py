@@ -1,34 +1,278 @@
-"""Warm clusters of one pytest process: made when a test first asks for that shape, kept for all others that do.
-
-They are removed when the session is over. When this process dies before, however it dies, a guard removes them, and if
-that was killed too, whoever makes a cluster next.
-"""
+"""Warm clusters of one pytest process: made when a test first asks for that shape, kept for all others that do."""
 
 from __future__ import annotations
 
+import ast
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lab import __version__
-from lab.cluster import DEFAULT_NODES
+from lab.cluster import DEFAULT_NODES, Cluster
 from lab.engine.interrupts import uninterrupted
 from lab.engine.ownership import default_name, digest
 from lab.engine.protocol import Engine
-from lab.engine.select import select_engine
-from lab.errors import ClusterBusy, ImageError, LabError
-from lab.features.pytest.ahead import Ahead
-from lab.features.pytest.progress import Progress
-from lab.features.pytest.stash import POOL
-from lab.features.pytest.warm import Runs, WarmCluster
+from lab.engine.select import CHOICES, select_engine
+from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
+from lab.feature import hook
+from lab.features.functions.calling import calling_of, run_ranks
+from lab.features.pytest.guard import Guard
+from lab.features.pytest.session import DEADLINE, POOL
 from lab.plan.limits import Machine
-from lab.run.guard import Guard
-from lab.run.keeper import forget, keeper_lock
+from lab.record.layout import RUNS
+from lab.record.read import Turn
+from lab.record.result import Result
+from lab.report.harmless import harmless
+from lab.run.lock import forget, keeper_lock
+from lab.run.observe import Observer
+from lab.run.options import RunOptions
+from lab.spec.load import open_scenario
+from lab.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from lab.features.functions.pack import How
+
+
+def lay_beside(request: pytest.FixtureRequest) -> None:
+    """Have `result.calls.matches_snapshot()` keep its files beside the file of the test, until that is over."""
+    keep = hook("keep_beside_test")
+    if keep is not None:
+        item = request.node
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
+        request.addfinalizer(keep(item.path, name, "`pytest --lab-update`", wants_update(item.config)))
+
+
+def wants_update(config: pytest.Config) -> bool | None:
+    """True where snapshots are written anew; None: only those that are missing, and none in CI."""
+    return True if config.getoption("lab_update") else None
+
+
+_LONG_S = 8.0
+
+
+class Progress:
+    """Lines of progress, once something takes so long that somebody may wonder; warnings always."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
+        self._capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        self._began = 0.0
+
+    def begin(self) -> None:
+        """What is announced from now on is about something else."""
+        self._began = time.monotonic()
+
+    def announce(self, text: str) -> None:
+        """A line of progress."""
+        long = time.monotonic() - self._began > _LONG_S
+        if threading.current_thread() is not threading.main_thread():
+            return  # the terminal is that of whoever imports, or waits
+        if self._terminal is None or not (long or text.startswith("warning")):
+            return
+        with nullcontext() if self._capture is None else self._capture.global_and_fixture_disabled():
+            self._terminal.write_line(f"lab: {harmless(text)}")
+
+
+_SAID = b"lab.distributed"
+_MARKED = b"mark.lab"
+"""A marker may ask for another one: then nothing is made ahead."""
+_SHAPE = ("nodes", "nproc_per_node", "engine")
+_OTHERS = ("timeout_s", "fresh")
+
+
+class Ahead:
+    """Does one thing in a thread."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._begun = False
+
+    def begin(self, action: Callable[[], object]) -> None:
+        """Begin with it; only the first time counts. If it fails, whoever asks for it will be told."""
+        if self._begun:
+            return
+        self._begun = True
+
+        def act() -> None:
+            with suppress(Exception):  # what is wrong is said by the test that asks for it
+                action()
+
+        self._thread = threading.Thread(target=act, name="lab-ahead", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until it is done; it need not wait for itself."""
+        thread, me = self._thread, threading.current_thread()
+        if thread is not None and thread is not me:
+            thread.join()
+            self._thread = None
+
+
+def make_ahead(path: Path, config: pytest.Config) -> None:
+    """Begin to make the cluster of the first function in a file that is marked as distributed, if it will be used."""
+    chosen = (config.getoption(name, None) for name in ("collectonly", "keyword", "markexpr", "setupplan", "setuponly"))
+    if any(chosen) or hasattr(config, "workerinput") or any("::" in word for word in config.args):
+        return
+    shape = shape_ahead(path)
+    told = config.getoption("lab_engine")
+    if shape is None or ("auto" not in (told, shape.get("engine", "auto")) and shape["engine"] != told):
+        return
+
+    pool = pool_of(config)
+    pool.ahead.begin(lambda: pool.cluster(**shape))
+
+
+def shape_ahead(path: Path) -> dict[str, Any] | None:
+    """What the first `lab.distributed(...)` of a file says of its cluster; None where that cannot be read."""
+    try:
+        source = path.read_bytes()
+        if _SAID not in source or _MARKED in source:
+            return None
+        tree = ast.parse(source)
+    except (OSError, ValueError, SyntaxError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lab.distributed":
+            said = {word.arg: word.value for word in node.keywords if word.arg not in _OTHERS}
+            if node.args or not all(isinstance(value, ast.Constant) for value in said.values()):
+                return None
+            shape = {str(name): value.value for name, value in said.items() if isinstance(value, ast.Constant)}
+            fits = all(
+                name in _SHAPE and type(value) is (str if name == "engine" else int) for name, value in shape.items()
+            )
+            return shape if fits and shape.get("engine", "auto") in CHOICES else None
+    return None
+
+
+_ENDING_S = 6.0
+"""What the lab takes at most, as a rule, to say where the ranks of a run hang and to end them."""
+
+
+class Runs:
+    """The runs of a session: where they are recorded, and those of the test that runs now."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        report = config.getoption("lab_report")
+        self.folder = Path(config.invocation_params.dir, report or RUNS)
+        worker: dict[str, Any] = getattr(config, "workerinput", {})
+        self._suite = worker.get("testrunuid") or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        self._update = wants_update(config)
+        self._number = 0
+        self._stash = config.stash
+        self.of_test: list[Result] = []
+
+    def options(self, scenario: Scenario, options: RunOptions) -> RunOptions:
+        """The options of the next run: its record is one of the session's, and it is over before its test has to be."""
+        self._number += 1
+        own_s = scenario.timeout_s if options.timeout_s is None else options.timeout_s
+        in_time_s = self.in_time(own_s)
+        turn = Turn(suite=self._suite, number=self._number, of=self._number)
+        runs = self.folder if options.runs == RUNS else options.runs
+        update = self._update if options.update is None else options.update
+        timeout_s = options.timeout_s if in_time_s == own_s else in_time_s
+        return replace(options, runs=runs, turn=turn, update=update, timeout_s=timeout_s)
+
+    def in_time(self, own_s: float) -> float:
+        """How long what begins now may take, of so many seconds, so that it is over before its test has to be."""
+        deadline = self._stash.get(DEADLINE, None)
+        if deadline is None:
+            return own_s
+        left_s = deadline - time.monotonic()
+        usable_s = left_s - min(_ENDING_S, left_s / 2)
+        return min(own_s, max(usable_s, 0.1))
+
+    def take(self, result: Result) -> Result:
+        """Keep what came out of a run.
+
+        Raises:
+            KeyboardInterrupt: it was interrupted.
+        """
+        self.of_test.append(result)
+        if result.exit_code == Interrupted.exit_code:
+            raise KeyboardInterrupt
+        return result
+
+
+class WarmCluster(Cluster):
+    """A cluster that lives longer than a test; see `Cluster`.
+
+    Args:
+        runs: those of the session.
+        more: what `Cluster` takes.
+    """
+
+    def __init__(self, runs: Runs, **more: Any) -> None:
+        super().__init__(**more)
+        self._named = False  # nobody chose the name, who could have meant another one
+        self._runs = runs
+        self._fresh = False
+        self.network: str | Mapping[str, Any] | None = None
+        """What its links are like in each run of the test that has it; None: as they are, or the scenario says."""
+
+    def begin_test(self) -> None:
+        """What the runs of other tests left in the folder that all nodes share is not there for the next run."""
+        self._fresh = True
+
+    def run(
+        self,
+        scenario: Scenario | str | Path,
+        *,
+        args: Sequence[str] = (),
+        observer: Observer | None = None,
+        options: RunOptions | None = None,
+        **more: Any,
+    ) -> Result:
+        """Run a scenario, or a plain script, on this cluster; see `Cluster.run`."""
+        scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
+        options = self._runs.options(scenario, replace(options or RunOptions(), **more))
+        options = self._on_its_network(options)
+        options, self._fresh = replace(options, fresh=options.fresh or self._fresh), False
+        return self._runs.take(super().run(scenario, args=args, observer=observer, options=options))
+
+    def run_all(
+        self,
+        scenarios: Sequence[Scenario],
+        *,
+        observer: Observer | None = None,
+        options: RunOptions | None = None,
+        started: Callable[[Scenario], None] = lambda _: None,
+        ended: Callable[[Scenario, Result | LabError], None] = lambda *_: None,
+    ) -> list[Result | LabError]:
+        """Run many scenarios one after the other; see `Cluster.run_all`."""
+        options = self._on_its_network(replace(options or RunOptions(), runs=self._runs.folder))
+        outcomes = super().run_all(scenarios, observer=observer, options=options, started=started, ended=ended)
+        for outcome in outcomes:
+            if isinstance(outcome, Result):
+                self._runs.take(outcome)
+        return outcomes
+
+    def call_as(
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+    ) -> list[Any]:
+        """Call a function on every rank, in time for the test; see `Cluster.call`."""
+        __tracebackhide__ = True
+        try:
+            how = replace(how, timeout_s=self._runs.in_time(how.timeout_s))
+            return calling_of(self, self._run_called).call(function, arguments, named, how)
+        except RanksFailed:
+            if self.called is not None:
+                self._runs.of_test.append(self.called)
+            raise
+
+    def _run_called(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+        return run_ranks(self, scenario, self._on_its_network(self._runs.options(scenario, options)), observer)
+
+    def _on_its_network(self, options: RunOptions) -> RunOptions:
+        return options if self.network is None else replace(options, network=options.network or self.network)
+
 
 _WAIT_S = 10.0
 """How long a test waits for a cluster that somebody else uses."""

@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="score",
-    needs=("faults",),
+    needs=("faults", "records"),
     verbs={
         "score": (
             "lab.features.score.verb",

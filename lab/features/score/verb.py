@@ -30,10 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Score them; needs no engine."""
-    from lab.features.score.score import score
-    from lab.features.score.view import score_text
+    from lab.features.records.records import earlier_records
+    from lab.features.score.score import score, score_text
     from lab.record.read import list_records
-    from lab.record.suite import earlier_records
 
     named = [record for name in arguments.records for record in earlier_records(name, arguments.runs)]
     found = score(named if arguments.records else list_records(arguments.runs))

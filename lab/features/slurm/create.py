@@ -18,8 +18,8 @@ from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import boot
 from lab.engine.held import greet
-from lab.engine.home import new_folder, register_cluster
 from lab.engine.interrupts import may_outlive
+from lab.engine.ownership import new_folder, register_cluster
 from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit

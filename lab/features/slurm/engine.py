@@ -123,7 +123,7 @@ class SlurmEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.home import Taken
+        from lab.engine.ownership import Taken
         from lab.features.slurm.create import create
 
         requests = self.requests(cluster, shape, run=run)

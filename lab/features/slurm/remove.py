@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lab.engine.held import holder_died
-from lab.engine.home import forget_cluster
+from lab.engine.ownership import forget_cluster
 from lab.engine.protocol import Removed
 from lab.features.slurm.command import ask, give_back
 from lab.features.slurm.state import (

@@ -14,10 +14,9 @@ from lab.diagnosis.finding import Facts, Finding, Kind, fields_of
 from lab.diagnosis.rules import Explained
 from lab.diagnosis.wording import NOISE_S
 from lab.frozen import Frozen
-from lab.trace.critical import from_new_group, parts_of
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
-from lab.trace.timing import Span, blocked_spans, length, share_of, waiting_span
+from lab.trace.timing import Span, blocked_spans, from_new_group, length, parts_of, share_of, waiting_span
 
 
 class TimeKind(Kind):

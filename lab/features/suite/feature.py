@@ -4,14 +4,14 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="suite",
-    needs=("compare", "html"),
+    needs=("compare", "html", "records"),
     verbs={
         "test": (
             "lab.features.suite.verb",
             "run many scenarios on warm clusters side by side; reports for people and CI",
         )
     },
-    options={"report": "lab.features.suite.report_option"},
+    options={"report": "lab.features.suite.page"},
     views={"suite": "lab.features.suite.page:write_suite"},
-    exports={"run_suite": "lab.features.suite.start:run_suite"},
+    exports={"run_suite": "lab.features.suite.run:run_suite"},
 )

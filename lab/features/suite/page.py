@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import stat
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from lab.cli.call import Parser
+from lab.errors import UsageError
 from lab.features.html.page import write_report
+from lab.features.html.verb import tell_page
 from lab.features.html.write import render, save
+from lab.features.records.records import Suite, find_suite
 from lab.record.layout import REPORT, RESULT, SUITE_REPORT
-from lab.record.plan import Turn
-from lab.record.read import Record
+from lab.record.read import Record, Turn
 from lab.record.result import Result
-from lab.record.suite import Suite
-from lab.report.palette import VERDICTS
-from lab.words import listing, plural
+from lab.report.style import VERDICTS
+from lab.words import format_bytes, listing, plural
 
 _LONGEST_REASON = 300
 
@@ -115,3 +118,26 @@ def _worst(verdicts: dict[str, int]) -> Any:
 def _link(record: Record, page: Path) -> str:
     """The address of a report, as the page sees it."""
     return quote(os.path.relpath(record.path / REPORT, page.parent))
+
+
+# -- `lab report --suite`
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the option to `lab report`."""
+    parser.one_of().add_argument(
+        "--suite",
+        action="store_true",
+        help="the runs of one `lab test`, or of one `lab run` of several scenarios; RUN is one of them",
+    )
+
+
+def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+    """Write that page where it is asked for; needs no engine and no network."""
+    if not arguments.suite:
+        return verb(arguments)
+    if arguments.attempt is not None:
+        raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
+    suite = write_suite(find_suite(arguments.run, arguments.runs), arguments.output)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in suite.verdicts.items())
+    return tell_page(arguments, suite.path, suite.to_json(), [f"{format_bytes(suite.bytes)}, {counts}"])

@@ -14,11 +14,11 @@ from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import answer, say
 from lab.cli.named_scenarios import add_scenarios, named_scenarios
-from lab.features.compare.option import add_baseline, comparison
-from lab.features.suite.files import write_files
-from lab.features.suite.matrix import Matrix
+from lab.features.compare.verb import add_baseline, comparison
+from lab.features.suite.cases import Matrix
 from lab.features.suite.outcome import Case, Outcome
-from lab.features.suite.start import Asked, cases_of, start
+from lab.features.suite.reports import write_files
+from lab.features.suite.run import Asked, cases_of, start
 from lab.features.suite.view import SuiteDisplay, suite_text
 from lab.report.style import Style, style_for
 from lab.report.table import table_text

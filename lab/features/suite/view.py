@@ -9,9 +9,8 @@ from typing import IO, TYPE_CHECKING
 from lab.features.suite.outcome import Attempt, Case, Outcome, Rate, SuiteResult, rates
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
-from lab.report.summary import counts_text, ended_line
 from lab.report.table import table_text
-from lab.report.verdict import unmet_sentences, written_snapshots
+from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
 from lab.words import NONE, clip, format_duration, listing, plural
 
 if TYPE_CHECKING:
@@ -19,6 +18,29 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
     from rich.live import Live
+
+
+class Watcher:
+    """Watches a suite; every method returns quickly, and here does nothing."""
+
+    def begins(self, why: str, cases: int, clusters: int) -> None:
+        """So many cases are about to run, on so many clusters at most."""
+
+    def told(self, worker: int, text: str) -> None:
+        """Something is being done that takes a moment."""
+
+    def working(self, worker: int, doing: str, case: Case | None) -> None:
+        """What a worker does from now on, in a word or two; with its case, if it runs one."""
+
+    def again(self, case: Case, attempt: int, attempts: int, failed: Attempt) -> None:
+        """A case that has failed is tried again."""
+
+    def ended(self, outcome: Outcome, done: int) -> None:
+        """A case has ended; so many have."""
+
+    def tick(self) -> None:
+        """The suite goes on; called some times a second."""
+
 
 _MOST_ROWS = 60
 """Of a longer suite only what did not simply pass stands in the table."""
@@ -133,7 +155,7 @@ _LASTING = ("warning", "using", "removed", "interrupted")
 _BAR = 40
 
 
-class SuiteDisplay:
+class SuiteDisplay(Watcher):
     """Shows a suite; a watcher of one, and a context manager.
 
     Args:

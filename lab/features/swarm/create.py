@@ -9,8 +9,8 @@ from copy import deepcopy
 from typing import Any
 
 from lab.engine import ownership as label
+from lab.engine.docker.connection import Refused
 from lab.engine.docker.create import explain_lost
-from lab.engine.docker.direct import Refused
 from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Request
 from lab.engine.ready import HELLO, wait_ready

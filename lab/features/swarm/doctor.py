@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
+from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.doctor import Check, Wanted
-from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
 from lab.errors import EngineUnavailable, LabError
 from lab.features.swarm.hosts import Host, Hosts, Settings
 from lab.features.swarm.state import OWNER

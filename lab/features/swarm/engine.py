@@ -8,14 +8,23 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from lab.engine import ownership as label
-from lab.engine.capability import Throttle, refuse_for_one_host
-from lab.engine.docker.direct import Refused
+from lab.engine.docker.connection import Refused
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.docker.state import trouble as task_trouble
-from lab.engine.home import register_cluster
 from lab.engine.interrupts import uninterrupted
+from lab.engine.ownership import register_cluster
 from lab.engine.packages import package_store
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
+from lab.engine.protocol import (
+    Announce,
+    Channel,
+    NodeState,
+    Removed,
+    Request,
+    Throttle,
+    Traits,
+    Trouble,
+    refuse_for_one_host,
+)
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, LabError, MachineLacks, NodeLost
 from lab.features.swarm import state
 from lab.features.swarm.hosts import Hosts, TaskChannel, read_settings
@@ -124,7 +133,7 @@ class SwarmEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.image.image import DEFAULT_IMAGE
+        from lab.engine.docker.image import DEFAULT_IMAGE
         from lab.features.swarm.create import create, usable_hosts
         from lab.features.swarm.images import ensure_on_all
 

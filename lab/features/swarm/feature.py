@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="swarm", engines={"swarm": "lab.features.swarm.engine:SwarmEngine"})
+FEATURE = Feature(name="swarm", needs=("image",), engines={"swarm": "lab.features.swarm.engine:SwarmEngine"})

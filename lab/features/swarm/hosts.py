@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
-from lab.engine.docker.channel import DockerChannel
-from lab.engine.docker.connection import CONTEXT, Connection
-from lab.engine.docker.direct import Refused
+from lab.engine.docker.connection import CONTEXT, Connection, DockerChannel, Refused
 from lab.engine.docker.engine import DockerEngine
 from lab.errors import EngineUnavailable
 from lab.plan.cluster import Node

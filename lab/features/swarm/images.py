@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
-from lab.engine.docker.connection import Connection
-from lab.engine.docker.direct import Refused
+from lab.engine.docker.connection import Connection, Refused
 from lab.engine.docker.engine import DockerEngine
-from lab.engine.home import state_folder
-from lab.engine.image.image import ensure_image, inspect_image, pull_image
+from lab.engine.docker.image import inspect_image
+from lab.engine.ownership import state_folder
 from lab.engine.protocol import Announce
 from lab.errors import EngineUnavailable, ImageError
+from lab.features.image.make import ensure_image, pull_image
 from lab.features.swarm.hosts import Hosts
 from lab.features.swarm.send import SavedImage, send
 from lab.words import listing

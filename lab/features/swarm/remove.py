@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.engine import ownership as label
-from lab.engine.docker.remove import remove as remove_from_host
-from lab.engine.home import forget_cluster, state_folder
+from lab.engine.docker.state import remove as remove_from_host
+from lab.engine.ownership import forget_cluster, state_folder
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError, LabError
 from lab.features.swarm.hosts import Hosts, Settings

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any
 
-from lab.engine.image.image import inspect_image
+from lab.engine.docker.image import inspect_image
 from lab.errors import ImageError
 from lab.words import format_bytes, listing
 

@@ -13,9 +13,8 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.rules import Explained
 from lab.features.training.findings import DdpStory, TrainingKind
-from lab.trace.model import Call, Mark, RankTrace, calls_within
+from lab.trace.model import Buckets, Call, Mark, RankTrace, calls_within
 from lab.trace.timing import Span, length
-from lab.trace.training import Buckets
 from lab.words import format_bytes
 
 _MOST_NAMES = 4

@@ -13,4 +13,5 @@ FEATURE = Feature(
         "state": "lab.features.training.replicas:find_unlike_state",
         "explain": "lab.features.training.ddp:explain_ddp",
     },
+    on_node="lab.features.training.on_node",
 )

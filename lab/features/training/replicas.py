@@ -11,8 +11,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, Kind, majority, sides_of, unique_lines
 from lab.features.training.findings import Replicas, TrainingKind, WeightsApart
 from lab.trace.expected import number_of
-from lab.trace.model import Buffer, Call
-from lab.trace.training import Module, Turn
+from lab.trace.model import Buffer, Call, Module, Turn
 from lab.words import plural
 
 _CLOSE = 1e-4

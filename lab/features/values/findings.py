@@ -14,8 +14,8 @@ from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Facts, Finding, Kind, WrongElement, majority
 from lab.trace.clashes import clash_in
-from lab.trace.late import wait_after
 from lab.trace.model import Buffer, Call, calls_within
+from lab.trace.read import wait_after
 from lab.trace.steps import Step
 
 

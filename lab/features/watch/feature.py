@@ -4,11 +4,13 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="watch",
-    needs=("html", "pictures"),
+    needs=("html", "pictures", "timeline"),
+    views={"whereabouts": "lab.features.watch.whereabouts:Whereabouts"},
     verbs={
         "watch": (
             "lab.features.watch.verb",
             "show a run as it happens: what every rank does now, who waits for whom, step by step if asked",
         )
     },
+    on_node="lab.features.watch.on_node",
 )

@@ -19,19 +19,16 @@ from lab.cli.answer import say
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
-from lab.features.watch.keys import Keys
-from lab.features.watch.lines import Lines
-from lab.features.watch.screen import Screen
-from lab.features.watch.session import Session, Show
-from lab.features.watch.steps import Stepper
+from lab.features.watch.screen import Lines, Screen
+from lab.features.watch.session import Keys, Session, Show, Stepper
+from lab.features.watch.watched import Watched
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.watched import Watched
 from lab.spec.lessons import SIGN
 from lab.spec.load import open_scenario
 
@@ -110,7 +107,7 @@ def _goes_on(arguments: argparse.Namespace) -> Record:
     )
 
 
-class _Progress(Silence):
+class _Progress(Observer):
     """Says what is being done before the run and after it; in between the view says that."""
 
     def __init__(self, watched: Watched, ended: threading.Event, *, quiet: bool) -> None:
@@ -132,7 +129,7 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
     watched, ended = Watched(step=arguments.step), threading.Event()
     stepper = Stepper(watched) if arguments.step else None
     progress = _Progress(watched, ended, quiet=arguments.json)
-    options = replace(RunOptions(**shared.fields_said(RunOptions, arguments)), watched=watched)
+    options = replace(RunOptions(**shared.fields_said(RunOptions, arguments)), companions=(watched,))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=progress.progress, **shape)
     with _page(arguments, scenario.name, lambda: watched.path, stepper) as page, Keys(sys.stdin, stepper) as keys:
         session = Session(lambda: watched.path, [*_shows(arguments, _SOON_S), *page], stepper, keys)
@@ -177,8 +174,7 @@ def _page(
     if not (arguments.web or arguments.open):
         yield []
         return
-    from lab.features.watch.page import page_of, report_of
-    from lab.features.watch.server import Server
+    from lab.features.watch.server import Server, page_of, report_of
 
     try:
         server = Server(

@@ -16,10 +16,9 @@ import pytest
 
 from lab import Cluster
 from lab.engine.archive import pack, unpack
-from lab.engine.capability import LimitControl
 from lab.engine.doctor import Wanted
 from lab.engine.ownership import owner
-from lab.engine.protocol import Channel, Engine, NodeState, Removed
+from lab.engine.protocol import Channel, Engine, LimitControl, NodeState, Removed
 from lab.engine.ready import HELLO, wait_ready
 from lab.engine.select import select_engine
 from lab.errors import ClusterError

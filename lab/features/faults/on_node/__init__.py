@@ -13,6 +13,11 @@ DEEDS: dict[str, str] = {
     "shutdown": "shutdown",
     "signal": "signalling",
 }
+HOOKS = {
+    "worker": "holds:arm",
+    "recording": "holds:hold_compiled_calls",
+    "group_class": "holds:hold_python_calls",
+}
 STAYING = ("library", "link_probe", "links")
 """Those that one process does, which stays: what it imports takes a tenth of a second, and is lent to it."""
 

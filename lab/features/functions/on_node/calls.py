@@ -5,23 +5,67 @@ A function that raises ends its rank, as a script that raises does: the others a
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import linecache
 import os
 import pickle
+import random
 import sys
 import threading
 from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
+from ....node import warm
 from ....node.lent import Lender, Lent
 from ....node.messages.typed import read
-from ....node.rank import called
-from . import call as call_messages
-from . import call_assertions, call_frames, call_values
-from .call_frames import BEGIN, CALL, FAILURE, KEPT, MODULE, READY, VALUE, pack
+from . import call_assertions, called
+from .messages import (
+    BEGIN,
+    CALL,
+    FAILURE,
+    KEPT,
+    LIMIT_BYTES,
+    MODULE,
+    READY,
+    VALUE,
+    Answered,
+    Failure,
+    Pieces,
+    Place,
+    Unsendable,
+    pack,
+    write_value,
+)
 
 _READ_BYTES = 1 << 18
+
+
+def serve() -> None:
+    """Take calls until the caller hangs up."""
+    if called.ends is None:
+        raise RuntimeError("nobody calls this process")
+    caller = Caller(*called.ends)
+    lender = Lender(caller.lend)
+    sys.meta_path.append(lender)
+    import torch.distributed as dist
+
+    surroundings: Surroundings | None = None
+    while (message := caller.await_call()) is not None:
+        kind, body = message
+        if kind == BEGIN:
+            if body:
+                dist.init_process_group(body.decode())
+            surroundings = Surroundings()
+            caller.send(READY, "{}.{}".format(*sys.version_info).encode())
+        elif kind == MODULE:
+            lender.keep(read(Lent, json.loads(body)))
+        elif kind == CALL and surroundings is not None:
+            _answer(caller, body, surroundings)
+    with suppress(Exception):  # whatever it was, all calls were answered
+        dist.destroy_process_group()
 
 
 class Caller:
@@ -29,13 +73,13 @@ class Caller:
 
     def __init__(self, calls: int, answers: int) -> None:
         self._calls, self._answers = calls, answers
-        self._pieces = call_frames.Pieces(1 << 62)  # the caller is trusted: it could run anything here
+        self._pieces = Pieces(1 << 62)  # the caller is trusted: it could run anything here
         self._waiting: list[tuple[bytes, bytes]] = []
         self._pid = os.getpid()
         self._lock = threading.RLock()
 
-    def next(self) -> tuple[bytes, bytes] | None:
-        """What it says next; None once it has hung up."""
+    def receive(self) -> tuple[bytes, bytes] | None:
+        """Its next message; None once it has hung up."""
         while not self._waiting:
             chunk = os.read(self._calls, _READ_BYTES)
             if not chunk:
@@ -44,11 +88,11 @@ class Caller:
         return self._waiting.pop(0)
 
     def await_call(self) -> tuple[bytes, bytes] | None:
-        """As `next`, where nothing is under way; stacks tell the one from the other."""
-        return self.next()
+        """As `receive`, where nothing is under way; stacks tell the one from the other."""
+        return self.receive()
 
-    def say(self, kind: bytes, body: bytes) -> None:
-        """Tell it something."""
+    def send(self, kind: bytes, body: bytes) -> None:
+        """Send it a message."""
         view = memoryview(pack(kind, body))
         while view:
             view = view[os.write(self._answers, view) :]
@@ -58,73 +102,46 @@ class Caller:
         if os.getpid() != self._pid:
             return None  # a fork must not take what is said to its parent
         with self._lock:
-            self.say(MODULE, _json(call_messages.Wanted(name)))
-            said = self.next()
-        if said is None or said[0] != MODULE:
+            self.send(MODULE, name.encode())
+            message = self.receive()
+        if message is None or message[0] != MODULE:
             return None
-        lent = read(Lent, json.loads(said[1]))
+        lent = read(Lent, json.loads(message[1]))
         return lent if lent.files else None
 
 
-def serve() -> None:
-    """Take calls until the caller hangs up."""
-    if called.ends is None:
-        raise RuntimeError("nobody calls this process")
-    from .call_surroundings import Surroundings
-
-    caller = Caller(*called.ends)
-    lender = Lender(caller.lend)
-    sys.meta_path.append(lender)
+def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
     import torch.distributed as dist
 
-    surroundings: Surroundings | None = None
-    while True:
-        said = caller.await_call()
-        if said is None:
-            break
-        kind, body = said
-        if kind == BEGIN:
-            begin = read(call_messages.Begin, json.loads(body))
-            if begin.backend:
-                dist.init_process_group(begin.backend)
-            surroundings = Surroundings()
-            caller.say(READY, _json(call_messages.Ready("{}.{}".format(*sys.version_info))))
-        elif kind == MODULE:
-            lender.keep(read(Lent, json.loads(body)))
-        elif kind == CALL and surroundings is not None:
-            _answer(caller, body, surroundings)
-    with suppress(Exception):  # whatever it was, all calls were answered
-        dist.destroy_process_group()
-
-
-def _answer(caller: Caller, body: bytes, surroundings: Any) -> None:
-    start = 8 + int.from_bytes(body[:8], "big")
-    how = read(call_messages.How, json.loads(body[8:start]))
+    filled = {"rank": dist.get_rank, "world_size": dist.get_world_size, "group": lambda: dist.group.WORLD}
+    file, variables = io.BytesIO(body), False
     try:
-        for name, text in how.sources.items():
+        places, wanted, sources, assertions, variables = pickle.load(file)  # noqa: S301 - from who may run anything here
+        for name, text in sources.items():
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        call_assertions.SETTINGS.update(how.assertions or {})
-        function, arguments, named = pickle.loads(memoryview(body)[start:])  # noqa: S301 - from who may run anything here
-        value = function(*arguments, **named, **_filled(how.filled))
+        call_assertions.SETTINGS.update(assertions)
+        function, (*arguments,), named = pickle.load(file)  # noqa: S301
+        for place, name in places.items():
+            if place.isdigit():
+                arguments[int(place)] = filled[name]()
+            else:
+                named[place] = filled[name]()
+        value = function(*arguments, **named)
     except BaseException as error:
-        from .call_failures import describe
-
         _let_prints_arrive()
-        caller.say(FAILURE, _json(describe(error, variables=how.variables)))
+        caller.send(FAILURE, _json(describe(error, variables=variables)))
         raise
-    written, kept = b"", ""
     try:
-        written = call_values.write_value(value if how.wanted else None, call_frames.LIMIT_BYTES)
-    except call_values.Unsendable as error:
-        kept = str(error)
+        kind, answer = VALUE, write_value(value if wanted else None, LIMIT_BYTES)
+    except Unsendable as error:
+        kind, answer = KEPT, str(error).encode("utf-8", "replace")
     del value, function, arguments, named
     _let_prints_arrive()
     groups, used_up = surroundings.groups, surroundings.renew()
-    if kept:
-        caller.say(KEPT, kept.encode("utf-8", "replace"))
-    else:
-        head = _json(call_messages.Answered(used_up, groups))
-        caller.say(VALUE, len(head).to_bytes(8, "big") + head + written)
+    if kind == VALUE:
+        head = _json(Answered(used_up, groups))
+        answer = len(head).to_bytes(8, "big") + head + answer
+    caller.send(kind, answer)
 
 
 def _let_prints_arrive() -> None:
@@ -137,13 +154,6 @@ def _let_prints_arrive() -> None:
             wait_until_read(pipe)
 
 
-def _filled(names: list[str]) -> dict[str, Any]:
-    import torch.distributed as dist
-
-    known = {"rank": dist.get_rank, "world_size": dist.get_world_size, "group": lambda: dist.group.WORLD}
-    return {name: known[name]() for name in names}
-
-
 def _json(message: Any) -> bytes:
     return json.dumps(_plain(message), separators=(",", ":")).encode("utf-8", "surrogatepass")
 
@@ -152,3 +162,163 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return {name: _plain(item) for name, item in value._asdict().items()}
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+# -- what a function may change in its process
+
+
+class Surroundings:
+    """How things are in a rank that has joined the process group: the next function finds them as in a fresh one."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self._torch, self._dist = torch, dist
+        self._c10d: Any = dist.distributed_c10d
+        self._folder = os.getcwd()
+        self._environment = dict(os.environ)
+        self._path = list(sys.path)
+        self._settings = self._read_settings()
+        self._group = dist.group.WORLD
+        self._known = set(self._c10d._world.pg_map)
+        self._made = False
+        if self._group is None:
+            self._note_groups()
+
+    def renew(self) -> str:
+        """Put everything back; returns why that cannot be done wholly, or nothing."""
+        if os.getcwd() != self._folder:
+            os.chdir(self._folder)
+        if os.environ != self._environment:
+            for name in os.environ.keys() - self._environment.keys():
+                del os.environ[name]
+            os.environ.update(self._environment)
+        sys.path[:] = self._path
+        if self._read_settings() != self._settings:
+            self._write_settings()
+        random.seed()
+        warm.renew_random_state()
+        if self._made or self._dist.group.WORLD is not self._group:
+            return "the process group was destroyed, or made"
+        for group in [group for group in self._c10d._world.pg_map if group not in self._known]:
+            self._dist.destroy_process_group(group)
+        return ""
+
+    def _note_groups(self) -> None:
+        """Where there is no process group, note when one is made: another one could not meet in the same store."""
+        make = self._c10d.init_process_group
+
+        @functools.wraps(make)
+        def noted(*arguments: Any, **named: Any) -> Any:
+            self._made = True
+            return make(*arguments, **named)
+
+        self._c10d.init_process_group = self._dist.init_process_group = noted
+
+    @property
+    def groups(self) -> int:
+        """How many process groups this process has made; all ranks have to agree about that."""
+        return int(self._c10d._world.group_count)
+
+    def _read_settings(self) -> tuple[Any, ...]:
+        torch = self._torch
+        return (
+            torch.get_default_dtype(),
+            torch.get_default_device() if hasattr(torch, "get_default_device") else None,
+            torch.is_grad_enabled(),
+            torch.get_num_threads(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_anomaly_enabled(),
+        )
+
+    def _write_settings(self) -> None:
+        torch = self._torch
+        writers = (
+            torch.set_default_dtype,
+            lambda _: torch.set_default_device(None),
+            torch.set_grad_enabled,
+            torch.set_num_threads,
+            torch.use_deterministic_algorithms,  # imports a lot
+            torch.autograd.set_detect_anomaly,
+        )
+        for write, before, now in zip(writers, self._settings, self._read_settings()):
+            if before != now:
+                write(before)
+
+
+# -- what a function raised, as plain data: enough to show it where it was called as if it was raised there
+
+_OWN = os.path.join(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")), "")
+_LONGEST_TEXT = 60_000
+_LONGEST_SHOWN = 240
+_MOST_PLACES = 60
+_MOST_VARIABLES = 40
+_DEEPEST = 5
+"""So many exceptions in a chain."""
+
+
+def describe(error: BaseException, *, variables: bool = False, seen: tuple[BaseException, ...] = ()) -> Failure:
+    """An exception, with its traceback and what it came from.
+
+    Args:
+        error: the exception.
+        variables: whether local variables are told as well as arguments.
+        seen: the exceptions that came from it.
+    """
+    seen = (*seen, error)
+
+    def describe_origin(other: BaseException | None) -> Failure | None:
+        if other is None or len(seen) >= _DEEPEST or any(other is one for one in seen):
+            return None
+        return describe(other, variables=variables, seen=seen)
+
+    try:
+        text = _clip(str(error), _LONGEST_TEXT)
+    except Exception as another:
+        text = f"(its text cannot be had: {type(another).__name__})"
+    cause = describe_origin(error.__cause__)
+    return Failure(
+        module=str(type(error).__module__),
+        kind=type(error).__qualname__,
+        text=text,
+        places=tuple(_places(error.__traceback__, variables)),
+        notes=tuple([_clip(str(note), _LONGEST_TEXT) for note in getattr(error, "__notes__", ())][:10]),
+        cause=cause,
+        context=None if cause or error.__suppress_context__ else describe_origin(error.__context__),
+    )
+
+
+def _places(traceback: TracebackType | None, variables: bool) -> list[Place]:
+    places = []
+    while traceback is not None:
+        code, values = traceback.tb_frame.f_code, traceback.tb_frame.f_locals
+        if not code.co_filename.startswith((_OWN, "<frozen importlib")):
+            arguments = [name for name in code.co_varnames[: code.co_argcount] if name in values]
+            others = [name for name in values if name not in arguments and name.isidentifier()] if variables else []
+            places.append(
+                Place(
+                    file=code.co_filename,
+                    line=traceback.tb_lineno or code.co_firstlineno,
+                    function=code.co_name,
+                    first_line=code.co_firstlineno,
+                    arguments={name: _shown(values[name]) for name in arguments},
+                    variables={name: _shown(values[name]) for name in others[:_MOST_VARIABLES]},
+                    hidden=values.get("__tracebackhide__") is True,
+                )
+            )
+        traceback = traceback.tb_next
+    half = _MOST_PLACES // 2
+    return places if len(places) <= _MOST_PLACES else [*places[:half], *places[-half:]]
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _clip(repr(value), _LONGEST_SHOWN)
+    except Exception as error:
+        return f"<{type(error).__name__} in repr of a {type(value).__name__}>"
+
+
+def _clip(text: str, most: int) -> str:
+    half = (most - 3) // 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from lab.engine.held import agent_pid
-from lab.engine.home import forget_cluster, register_cluster
 from lab.engine.local.engine import LocalEngine
+from lab.engine.ownership import forget_cluster, register_cluster
 from lab.engine.protocol import Announce, Removed
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab_idle.keys import LEAST

@@ -1,0 +1,476 @@
+"""Whether ranks called what a scenario states, or what the snapshot beside it has."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.errors import LabError, RecordError, ScenarioError, UsageError
+from lab.features.calls.changes import tell_changes
+from lab.features.calls.notation import bucket_of, destination_of, labels_of, render_call, source_of, split_of
+from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
+from lab.features.calls.text import Calls, SnapshotDamaged, counted, read_calls, settled_calls, texts_of, write_calls
+from lab.plan.plan import Plan
+from lab.record.read import Record
+from lab.record.result import Expectation, Result
+from lab.spec.expressions import RankVariables
+from lab.spec.lessons import is_installed
+from lab.spec.scenario import Scenario
+from lab.trace.model import Buffer, Call, Group, RankTrace
+from lab.trace.read import read_trace
+from lab.words import plural
+
+NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
+
+
+def check_calls(
+    stated: Sequence[str] | Mapping[int, Sequence[str]], record: Record, variables: Mapping[int, RankVariables]
+) -> Iterator[Expectation]:
+    """One expectation for each rank of which calls are stated: as stated, or the first place where they differ."""
+    trace = read_trace(record)
+    by_rank = stated if isinstance(stated, Mapping) else dict.fromkeys(variables, stated)
+    for rank, items in sorted(by_rank.items()):
+        of_rank = trace.ranks.get(rank)
+        try:
+            if of_rank is None or not of_rank.recorded:
+                raise ScenarioError("no trace of this rank is on record" if trace.recorded else NOT_RECORDED)
+            if of_rank.cut:
+                raise ScenarioError(f"recording ended early: {of_rank.cut}")
+            patterns = [pattern for item in items for pattern in parse_calls(item, variables[rank])]
+        except ScenarioError as error:  # the run is over: what cannot be compared is not met, and says why
+            yield Expectation(what="calls", rank=rank, expected="; ".join(items), got=f"({error.message})", met=False)
+            continue
+        yield _compare(patterns, of_rank, trace.groups)
+
+
+def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, Group]) -> Expectation:
+    departure = first_departure(patterns, rank.calls, groups)
+    expected, got = "as stated", f"as stated: {plural(len(rank.calls), 'call')}"
+    if departure is not None:
+        expected = "no further call" if departure.expected is None else departure.expected.text
+        got = _got(departure, rank, groups)
+    return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
+
+
+def _got(departure: Departure, rank: RankTrace, groups: Mapping[str, Group]) -> str:
+    if departure.got is not None:
+        phase = departure.expected is not None and departure.expected.phase is not None
+        return _shown(departure.got, groups, phase=phase)
+    more = "nothing like it" if departure.after_gap else "nothing more"
+    return f"{more}, after {_shown(rank.calls[-1], groups)}" if rank.calls else "no call at all"
+
+
+def _shown(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
+    where = f" at {call.source}" if call.source else ""
+    return f"call {call.index}: {render_call(call, groups, phase=phase)}{where}"
+
+
+def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
+    """Whether a recorded call is what a scenario states; what is not stated is not compared."""
+    return (
+        call.op == pattern.op
+        and pattern.reduce_op in (None, call.reduce_op)
+        and pattern.source in (None, source_of(call))
+        and pattern.destination in (None, destination_of(call))
+        and pattern.from_any in (None, call.from_any)
+        and pattern.tag in (None, call.tag)
+        and pattern.split in (None, split_of(call))
+        and pattern.hands_out in (None, call.hands_out)
+        and pattern.bucket in (None, bucket_of(call))
+        and pattern.module in (None, call.module)
+        and pattern.group in (None, *labels_of(call, groups), call.group)
+        and pattern.phase in (None, call.phase)
+        and _fit_tensors(call.own, pattern)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Departure:
+    """Where a rank left what was stated."""
+
+    expected: CallPattern | None
+    """The call that was due; None where there were no more."""
+    got: Call | None
+    """What came instead; None where the rank called nothing more."""
+    after_gap: bool = False
+    """Whether `...` stood before `expected`: it was waited for until the end, and `got` is None."""
+
+
+def first_departure(
+    stated: Sequence[CallPattern], calls: Sequence[Call], groups: Mapping[str, Group]
+) -> Departure | None:
+    """Where calls differ from what was stated; None if they do not.
+
+    Where `...` leaves several ways to read the calls, the one that gets furthest counts.
+    """
+    places = _open(stated, {0})
+    furthest, at = max(places), 0
+    for number, call in enumerate(calls):
+        after = {place for place in places if place < len(stated) and stated[place] is ANYTHING}
+        for place in places:
+            pattern = stated[place] if place < len(stated) else ANYTHING
+            if pattern is not ANYTHING and fits(call, pattern, groups):
+                after.add(place + 1)
+        places = _open(stated, after)
+        if not places:
+            break
+        if max(places) > furthest:
+            furthest, at = max(places), number + 1
+    if len(stated) in places:
+        return None
+    expected = stated[furthest] if furthest < len(stated) else None
+    if furthest > 0 and stated[furthest - 1] is ANYTHING:
+        return Departure(expected=expected, got=None, after_gap=True)
+    return Departure(expected=expected, got=calls[at] if at < len(calls) else None)
+
+
+def _open(stated: Sequence[CallPattern], places: set[int]) -> set[int]:
+    """The places with those behind each `...`, which may stand for nothing."""
+    found = set(places)
+    for place in sorted(places):
+        while place < len(stated) and stated[place] is ANYTHING:
+            place += 1
+            found.add(place)
+    return found
+
+
+def _fit_tensors(tensors: tuple[Buffer, ...], pattern: CallPattern) -> bool:
+    if pattern.tensors is None:
+        return True
+    return len(tensors) == len(pattern.tensors) and all(
+        tensor.dtype == dtype and shape in (None, tensor.shape)
+        for tensor, (dtype, shape) in zip(tensors, pattern.tensors, strict=True)
+    )
+
+
+SUFFIX = ".calls.txt"
+_MOST_BYTES = 16 << 20
+_MOST_TOLD = 50
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotHome:
+    """Where the snapshots of results lie while a test runs."""
+
+    file: Path
+    """The file of the test; they lie beside it."""
+    name: str
+    """That of the test; each run of it that is compared has a file."""
+    how: str
+    """What writes them anew: a command."""
+    update: bool | None = None
+    """As in `RecordedCalls.matches_snapshot`, where that does not say."""
+    runs: list[str] = field(default_factory=list)
+    """The runs that were compared so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotFile:
+    """A snapshot, which may not be there yet; it is not reached by a link."""
+
+    path: Path
+    of: str
+    """Whose calls it has, for a person: `ring.yaml on 3 nodes x 1`."""
+    how: str
+    """What writes it anew: a command, or a call of the API."""
+
+    @property
+    def name(self) -> str:
+        """Its name in its folder."""
+        return self.path.name
+
+    def read(self) -> Calls | None:
+        """What it says; None where there is no such file.
+
+        Raises:
+            LabError: it cannot be read, or is damaged.
+        """
+        try:
+            descriptor = os.open(self.path, _READ)
+            try:
+                text = self._read(descriptor)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            why = "it is a link" if self.path.is_symlink() else error.strerror
+            raise LabError(f"{self.name} cannot be read: {why}") from error
+        return read_calls(text, self.name)
+
+    def _read(self, descriptor: int) -> str:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
+            what = "it is no file" if not stat.S_ISREG(about.st_mode) else f"it has over {_MOST_BYTES >> 20} MiB"
+            raise LabError(f"{self.name} cannot be read: {what}")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+
+    def write(self, calls: Calls) -> None:
+        """Write it, whole or not at all; what was there is replaced, not followed.
+
+        Raises:
+            LabError: it cannot be written.
+        """
+        if is_installed(self.path):
+            whose = f"{self.name} is not written among the lessons of the installed lab"
+            raise LabError(f"{whose}; `lab new --from` copies a lesson into a folder of yours")
+        text = write_calls(calls, f"What the ranks of {self.of} call, in order.", f"{self.how} writes it anew.")
+        try:
+            if read_calls(text, self.name) != dict(calls):
+                raise SnapshotDamaged("it could not be read again")
+        except SnapshotDamaged as error:
+            raise LabError(f"{self.name} is not written: what was called has no plain text ({error.message})") from None
+        try:
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                self._write(folder, text)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise LabError(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def _write(self, folder: int, text: str) -> None:
+        new = f".{self.name}.{os.getpid()}.new"
+        try:
+            with open(os.open(new, _NEW, 0o666, dir_fd=folder), "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=folder)
+
+
+def beside(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
+    """The snapshot of a scenario, or of a plain script, at one size."""
+    return SnapshotFile(
+        path=file.with_name(f"{file.stem}.{nnodes}x{nproc_per_node}{SUFFIX}"),
+        of=f"{file.name} on {nnodes} node{'s' * (nnodes > 1)} x {nproc_per_node}",
+        how=how or f"`lab run {file.name} --update`",
+    )
+
+
+def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> Scenario:
+    """The scenario with the calls of its snapshot as what it expects: so nothing is written, whoever's script it runs.
+
+    Raises:
+        UsageError: it has no snapshot of that size.
+        LabError: that cannot be read.
+    """
+    if calls_of(scenario.expect) != SNAPSHOT:
+        return scenario
+    file = beside(scenario.source or scenario.script, nnodes, nproc_per_node)
+    calls = file.read()
+    if calls is None:
+        raise UsageError(
+            f"{scenario.name} expects the calls of {file.name}, which is not there", f"{file.how} writes it"
+        )
+    stated = {**scenario.expect.extra, "calls": {rank: tuple(of) for rank, of in calls.items()}}
+    return replace(scenario, expect=replace(scenario.expect, extra=stated))
+
+
+def judge_calls(
+    stated: Stated,
+    plan: Plan,
+    evidence: Evidence,
+    variables: Mapping[int, RankVariables],
+    update: bool | None,
+) -> Iterable[Expectation] | Callable[[bool], Sequence[Expectation]]:
+    """Whether ranks called what a scenario states; of a snapshot that depends on whether all else is as expected."""
+    if not isinstance(stated, str):
+        return check_calls(stated, evidence.record, variables)
+    file = beside(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
+    return lambda fine: hold_against(file, evidence, update=update, fine=fine)
+
+
+def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:
+    """Whether a run called what its snapshot has, which is written where that is due.
+
+    Args:
+        file: the snapshot.
+        evidence: the run.
+        update: True: write it anew; False: never; None: write one that is missing, except in CI.
+        fine: whether the run is as expected in everything else; of another no snapshot is made.
+    """
+    wrong = _not_comparable(evidence)
+    if wrong:
+        return [_unmet(file, f"({wrong})")]
+    now = texts_of(evidence.trace)
+    try:
+        before = file.read()
+        if before is None:
+            return [_missing(file, now, update, fine)]
+        found = _check(file.name, before, evidence, whole=fine)
+        if update and fine and not all(one.met for one in found):
+            file.write(now)
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            return [_written(file, f"written anew: {found[0].got}{more}")]
+    except SnapshotDamaged as error:
+        if not (update and fine):
+            return [_unmet(file, f"({error.message})")]
+        file.write(now)
+        return [_written(file, f"written anew: {counted(now)}")]
+    except LabError as error:
+        return [_unmet(file, f"({error.message})")]
+    return found
+
+
+def _missing(file: SnapshotFile, now: Calls, update: bool | None, fine: bool) -> Expectation:
+    if update is False or (update is None and in_ci()):
+        why = "" if update is False else "; where CI is set, it is not written by itself"
+        return _unmet(file, f"(there is no such file: {file.how} writes it{why})")
+    if not fine:
+        return _unmet(file, "(there is no such file, and none is made of a run that is not as expected)")
+    file.write(now)
+    return _written(file, f"written: {counted(now)}")
+
+
+def in_ci() -> bool:
+    """Whether this is a CI job, as every CI service says."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def _unmet(file: SnapshotFile, got: str) -> Expectation:
+    return Expectation(what="snapshot", expected=file.name, got=got, met=False)
+
+
+def _written(file: SnapshotFile, got: str) -> Expectation:
+    return Expectation(what="snapshot", expected=file.name, got=got, met=True)
+
+
+def _not_comparable(evidence: Evidence) -> str:
+    """Why what ranks called cannot be held against a snapshot; empty where it can."""
+    trace = evidence.trace
+    if not trace.recorded:
+        return NOT_RECORDED
+    cut = next((rank for rank in trace.ranks.values() if rank.cut), None)
+    return f"recording of rank {cut.rank} ended early: {cut.cut}" if cut is not None else ""
+
+
+def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list[Expectation]:
+    """Whether the ranks called what a snapshot has: one expectation for all that they did otherwise in the same way.
+
+    Of a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
+    """
+    calls, now = settled_calls(evidence.trace), texts_of(evidence.trace)
+    ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
+    told = tell_changes(before, now, lambda rank, i: calls[rank][i].source, than="the snapshot", ended=ended)
+    if told:
+        found = [
+            Expectation(
+                what="snapshot",
+                rank=one.ranks[0] if len(one.ranks) == 1 else None,
+                expected=name,
+                got=one.text,
+                met=False,
+            )
+            for one in told[:_MOST_TOLD]
+        ]
+        if len(told) > _MOST_TOLD:
+            more = f"and {len(told) - _MOST_TOLD} more differences"
+            found.append(Expectation(what="snapshot", expected=name, got=more, met=False))
+        return found
+    left = all(ended.get(rank, whole) for rank in before)
+    got = "the same" if left else "the same, as far as the ranks came"
+    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]
+
+
+class RecordedCalls(Mapping[int, tuple[str, ...]]):
+    """What the ranks of a run called: by rank, a line a call, in order. Shows itself as the text of a snapshot.
+
+    Args:
+        result: the run, whose record is read when it is first asked for.
+    """
+
+    home: SnapshotHome | None = None
+    """That of all results, while a test runs."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def __getitem__(self, rank: int) -> tuple[str, ...]:
+        return self._calls[rank]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __repr__(self) -> str:
+
+        return write_calls(self._calls).rstrip()
+
+    def matches_snapshot(self, path: str | Path | None = None, *, update: bool | None = None) -> bool:
+        """Hold them against a file; one that is missing is written, except in CI.
+
+        Args:
+            path: the file; None: beside the script of the run or, in a test, beside the test.
+            update: True: write it anew; False: not even one that is missing.
+
+        Returns:
+            True.
+
+        Raises:
+            AssertionError: something was called otherwise; the message says what, in words.
+            LabError: the run has no record.
+        """
+        __tracebackhide__ = True  # the message says it all
+        home = type(self).home
+        if update is None and home is not None:
+            update = home.update
+        file = self._file(path)
+        found = hold_against(file, self._evidence, update=update, fine=self._result.passed)
+        unmet = [one.sentence() for one in found if not one.met]
+        if unmet:
+            ended = [] if self._result.passed else [f"the run itself: {self._result.reason}"]
+            raise AssertionError("\n".join([*unmet, *ended, f"({file.how} writes it anew)"]))
+        return True
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+
+        if self._result.path is None:
+            raise RecordError("the run has no record, so nobody knows what its ranks called")
+        return read_evidence(Record(path=self._result.path))
+
+    @cached_property
+    def _calls(self) -> Mapping[int, tuple[str, ...]]:
+
+        return texts_of(self._evidence.trace)
+
+    def _file(self, path: str | Path | None) -> SnapshotFile:
+
+        home, plan = type(self).home, self._evidence.record.plan()
+        how = "`matches_snapshot(update=True)`" if home is None else home.how
+        folder = Path() if home is None else home.file.parent
+        size = plan.nnodes or 1, plan.nproc_per_node or 1
+        if path is not None:
+            place = Path(os.path.abspath(folder / path))
+            return SnapshotFile(path=place, of=f"{plan.scenario} on {size[0]} x {size[1]}", how=how)
+        if home is None:
+            return beside(Path(plan.script), *size, how=how)
+        run = self._evidence.record.run
+        if run not in home.runs:
+            home.runs.append(run)
+        turn = home.runs.index(run) + 1
+        name = home.name if turn == 1 else f"{home.name}-{turn}"
+        return beside(home.file.with_name(f"{home.file.stem}.{name}.py"), *size, how=how)
+
+
+def keep_beside_test(file: Path, name: str, how: str, update: bool | None) -> Callable[[], None]:
+    """Have `matches_snapshot()` keep its files beside the file of a test; returns what ends that."""
+    RecordedCalls.home = SnapshotHome(file=file, name=name, how=how, update=update)
+
+    def forget() -> None:
+        RecordedCalls.home = None
+
+    return forget

@@ -1,0 +1,482 @@
+"""Reads what a function returned or raised on ranks; nothing that their bytes name is called, whatever they are."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import enum
+import json
+import keyword
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, TypeVar
+
+from lab.diagnosis.errors import is_loss
+from lab.errors import LabError, RanksFailed
+from lab.features.functions.on_node.messages import HEAD, KIND_OF, MAPPINGS, MOST_PLAIN_BYTES, Failure, Place
+from lab.report.harmless import harmless
+from lab.words import name_ranks
+
+
+class Misread(ValueError):
+    """Bytes are no value, or one that is not taken here; the message says why."""
+
+
+def known_class(module: str, name: str, sent: Mapping[tuple[str, str], type | None] | None = None) -> type:
+    """A class that was sent, or of a module that is imported already; nothing is imported or run to find it.
+
+    Args:
+        module: where it is.
+        name: its qualified name.
+        sent: those that were sent, by module and name.
+
+    Raises:
+        Misread: there is none, or one that does something when its objects end.
+    """
+    found: Any = (sent or {}).get((module, name))
+    if found is None:
+        found = sys.modules.get(module)
+        for part in name.split("."):
+            found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
+        if found is None:
+            raise Misread(f"it holds a {module}.{name}, a class that is not known here: import {module} here too")
+    if not isinstance(found, type) or hasattr(found, "__del__"):
+        raise Misread(f"it holds a {module}.{name}, which is no class of plain data")
+    return found
+
+
+def read_value(data: bytes, find_class: Callable[[str, str], type] = known_class) -> Any:
+    """The value that bytes stand for; nothing that they name is called.
+
+    Args:
+        data: from `write_value`, or from somebody who would like to harm.
+        find_class: the class of a module and qualified name; raises Misread where there is none that may be taken.
+
+    Raises:
+        Misread: they are none.
+    """
+    try:
+        (length,) = HEAD.unpack_from(data)
+        end = HEAD.size + length
+        if end > len(data):
+            raise Misread("it is cut short")
+        if length > MOST_PLAIN_BYTES:
+            raise Misread(f"more than {MOST_PLAIN_BYTES:,} bytes besides tensors and arrays")
+        reader = _Reader(memoryview(data)[end:], find_class)
+        return reader.value(json.loads(data[HEAD.size : end].decode("utf-8", "surrogatepass")))
+    except Misread:
+        raise
+    except RecursionError:
+        raise Misread("it is nested too deep") from None
+    except Exception as error:  # noqa: BLE001 - whatever hostile bytes make torch and numpy say
+        raise Misread(f"{type(error).__name__}: {error}"[:200]) from None
+
+
+def _torch_size(shape: Any) -> Any:
+    import torch
+
+    return torch.Size(shape)
+
+
+def _torch_dtype(name: str) -> Any:
+    import torch
+
+    dtype = getattr(torch, name.rpartition(".")[2], None)
+    if not isinstance(dtype, torch.dtype):
+        raise Misread(f"{name!r:.60} is no dtype")
+    return dtype
+
+
+_MADE_OF_PLAIN: dict[Any, Callable[..., Any]] = {
+    "int": lambda text: int(text, 16),
+    "float": float,
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "timedelta": timedelta,
+    "path": Path,
+    "Size": _torch_size,
+    "dtype": _torch_dtype,
+}
+_MADE_OF_VALUES: dict[Any, Callable[..., Any]] = {"complex": complex, "slice": slice, "range": range}
+
+
+class _Reader:
+    def __init__(self, blobs: memoryview, find_class: Callable[[str, str], type]) -> None:
+        self._blobs = blobs
+        self._find_class = find_class
+
+    def _blob(self, size: Any) -> bytearray:
+        if type(size) is not int or not 0 <= size <= len(self._blobs):
+            raise Misread("it is cut short")
+        data, self._blobs = bytearray(self._blobs[:size]), self._blobs[size:]
+        return data
+
+    def value(self, plain: Any) -> Any:
+        if not isinstance(plain, list):
+            if isinstance(plain, dict):
+                raise Misread("a mapping stands where none is written")
+            return plain
+        kind, *rest = plain
+        if kind in KIND_OF:
+            (items,) = rest
+            if KIND_OF[kind] not in MAPPINGS:
+                return KIND_OF[kind](self.value(item) for item in items)
+            pairs = [(self.value(key), self.value(item)) for key, item in items]
+            return KIND_OF[kind](pairs) if kind != MAPPINGS[Counter] else Counter(dict(pairs))
+        if kind in _MADE_OF_PLAIN:
+            return _MADE_OF_PLAIN[kind](*rest)
+        if kind in _MADE_OF_VALUES:
+            return _MADE_OF_VALUES[kind](*map(self.value, rest))
+        method = getattr(self, f"_read_{kind}", None) if isinstance(kind, str) and kind.isalpha() else None
+        if method is None:
+            raise Misread(f"{kind!r:.60} is not a kind of value")
+        return method(*rest)
+
+    def _read_bytes(self, size: Any) -> bytes:
+        return bytes(self._blob(size))
+
+    def _read_bytearray(self, size: Any) -> bytearray:
+        return self._blob(size)
+
+    def _read_enum(self, module: str, name: str, member: str) -> Any:
+        kind = self._find_class(module, name)
+        if not issubclass(kind, enum.Enum) or member not in kind.__members__:
+            raise Misread(f"{module}.{name} is no enum with a member {member!r:.60}")
+        return kind.__members__[member]
+
+    def _read_named(self, module: str, name: str, items: Any) -> Any:
+        kind = self._find_class(module, name)
+        if not issubclass(kind, tuple) or len(getattr(kind, "_fields", ())) != len(items):
+            raise Misread(f"{module}.{name} is no named tuple of {len(items)}")
+        return tuple.__new__(kind, map(self.value, items))
+
+    def _read_fields(self, module: str, name: str, found: Any) -> Any:
+        kind = self._find_class(module, name)
+        if not is_dataclass(kind) or not found.keys() <= {field.name for field in fields(kind)}:
+            raise Misread(f"{module}.{name} is no dataclass with the fields {', '.join(map(str, found))[:100]}")
+        made = object.__new__(kind)
+        for field, item in found.items():
+            object.__setattr__(made, field, self.value(item))
+        return made
+
+    def _read_array(self, dtype: str, shape: Any, size: Any) -> Any:
+        import numpy as np
+
+        kind = np.dtype(dtype)
+        if kind.hasobject:
+            raise Misread("an array of objects")
+        return np.frombuffer(self._blob(size), dtype=kind).reshape(shape)
+
+    def _read_scalar(self, dtype: str, shape: Any, size: Any) -> Any:
+        return self._read_array(dtype, shape, size)[()]
+
+    def _read_device(self, name: str) -> Any:
+        import torch
+
+        return torch.device(name)
+
+    def _read_tensor(self, dtype: str, shape: Any, size: Any, how: Any) -> Any:
+        import torch
+
+        data = self._blob(size)
+        kind = _torch_dtype(dtype)
+        flat = torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
+        return _as_it_was(flat.reshape(shape), how)
+
+    def _read_sparse(self, shape: Any, coalesced: Any, indices: Any, values: Any, how: Any) -> Any:
+        import torch
+
+        made = torch.sparse_coo_tensor(self.value(indices), self.value(values), shape, check_invariants=True)
+        return _as_it_was(made._coalesced_(coalesced is True), how)
+
+
+def _as_it_was(tensor: Any, how: Any) -> Any:
+    import torch
+
+    if how["parameter"]:
+        return torch.nn.Parameter(tensor, requires_grad=how["grad"] is True)
+    return tensor.requires_grad_() if how["grad"] is True else tensor
+
+
+Classes = Mapping[tuple[str, str], "type | None"]
+"""Those that were sent by value, by module and name; None: there are two."""
+_MADE_IN_PYTHON = 1 << 9
+"""The flag of classes that are not part of the interpreter."""
+_SHADOWED = ("message", "hint", "ranks", "record", "shown_inside")
+"""Attributes of RanksFailed, which may be read-only properties of the other class."""
+_OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*?)(?:: ('.*'|\".*\"))?", re.DOTALL)
+
+
+def known_exception(module: str, name: str, classes: Classes | None = None) -> type[BaseException] | None:
+    """A class of exceptions that was sent, or is imported here already; None where there is none.
+
+    Args:
+        module: where it is.
+        name: its qualified name.
+        classes: those that were sent.
+    """
+    try:
+        kind = known_class(module, name, classes)
+    except Misread:
+        return None
+    return kind if issubclass(kind, BaseException) else None
+
+
+def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
+    """RanksFailed that is also caught as another exception; RanksFailed itself where nothing can be both.
+
+    Nothing of the other class is called to make an object of it: nobody can say with what.
+    """
+    if kind is None or not issubclass(kind, Exception):
+        return RanksFailed
+    native = _native(kind)
+
+    def new(cls: type[RanksFailed], *_: Any, **__: Any) -> Any:
+        return native.__new__(cls)
+
+    def text(self: RanksFailed) -> str:
+        return self.message
+
+    own: dict[str, Any] = dict.fromkeys(_SHADOWED)
+    own |= {"__new__": new, "__str__": text, "__setattr__": Exception.__setattr__}
+    own |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    try:
+        both = type(kind.__name__, (RanksFailed, kind), own)
+        both("")
+    except Exception:  # noqa: BLE001 - it is laid out otherwise, or refuses in its own way to be inherited from
+        return RanksFailed
+    return both
+
+
+def fill_in(error: RanksFailed, text: str) -> None:
+    """Give an exception what those of Python say besides their text, as far as the text tells it."""
+    with suppress(Exception):
+        _native(type(error)).__init__(error, error.message)  # some are shown by what they take here
+    found = _OF_SYSTEM.fullmatch(text) if isinstance(error, OSError) else None
+    if found is not None and isinstance(error, OSError):
+        number, error.strerror, file = found.groups()
+        error.errno = int(number)
+        with suppress(ValueError, SyntaxError):
+            error.filename = ast.literal_eval(file) if file else None
+
+
+def _native(kind: type[BaseException]) -> Any:
+    """The class of the interpreter that one is made from."""
+    return next(base for base in kind.__mro__ if not base.__flags__ & _MADE_IN_PYTHON)
+
+
+_Error = TypeVar("_Error", bound=LabError)
+_LAST_LINE = 1_000_000
+_ADDRESS = re.compile(r"\[[0-9a-f.:]+\](?::\d+)?")
+_MOST_TOLD = 5
+"""So many failures are told at length."""
+_OUTCOMES = {"Skipped": "_pytest.outcomes", "XFailed": "_pytest.outcomes", "SkipTest": "unittest.case"}
+"""Exceptions that are no failures, and where they are; pytest says that its own are builtins."""
+
+
+def raised(
+    failures: Mapping[int, Failure],
+    shown: Mapping[str, str],
+    *,
+    classes: Classes | None = None,
+    record: Path | None,
+    write: Callable[[BaseException], str] | None = None,
+) -> BaseException:
+    """The exception to raise for what ranks raised.
+
+    Args:
+        failures: by rank.
+        shown: paths of source files here, by what ranks call them.
+        classes: those that were sent.
+        record: of the run.
+        write: writes an exception with its traceback; None: as Python does.
+    """
+    told = _alike(failures)
+    (ranks, failure), *others = told
+    if all(other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in told):
+        kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a test that is skipped, or expected to fail
+        outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
+        return outcome.with_traceback(traceback_of(failure, shown))
+    again = partial(rebuild, shown=shown, classes=classes)
+    error = again(failure, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
+    write = write or _written
+    notes = [
+        f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}"
+        for also, other in others[: _MOST_TOLD - 1]
+    ]
+    more = sorted(rank for also, _ in others[_MOST_TOLD - 1 :] for rank in also)
+    if more:
+        notes.append(f"{name_ranks(more)} failed otherwise too")
+    lost = sorted(set(failures) - {rank for also, _ in told for rank in also})
+    if lost:
+        notes.append(f"{name_ranks(lost)} lost {'it' if len(ranks) == 1 and not others else 'them'} because of that")
+    if record is not None:
+        notes.append(f"record: {record}")
+    _add_notes(error, notes)
+    return error
+
+
+def _alike(failures: Mapping[int, Failure]) -> list[tuple[list[int], Failure]]:
+    """Failures with the ranks that have them, once each; without those that lost a peer, where there are others."""
+    own = {rank: failure for rank, failure in sorted(failures.items()) if not _lost_a_peer(failure)}
+    found: dict[object, tuple[list[int], Failure]] = {}
+    for rank, failure in (own or dict(sorted(failures.items()))).items():
+        same = (
+            failure.module,
+            failure.kind,
+            _ADDRESS.sub("", failure.text),
+            tuple((one.file, one.line) for one in failure.places),
+        )
+        found.setdefault(same, ([], failure))[0].append(rank)
+    return list(found.values())
+
+
+def all_lost_a_peer(failures: Mapping[int, Failure]) -> bool:
+    """Whether each of some failures says that it is because of another rank."""
+    return all(map(_lost_a_peer, failures.values()))
+
+
+def _lost_a_peer(failure: Failure | None) -> bool:
+    """Whether a failure says of itself, or of what it came from, that another rank was lost."""
+    while failure is not None:
+        by_torch = failure.kind == "RuntimeError" or failure.module.startswith("torch.distributed")
+        if by_torch and is_loss(failure.text):
+            return True
+        failure = failure.cause or failure.context
+    return False
+
+
+def rebuild(
+    failure: Failure,
+    shown: Mapping[str, str],
+    *,
+    header: str,
+    classes: Classes | None = None,
+    ranks: list[int] | None = None,
+    record: Path | None = None,
+) -> RanksFailed:
+    """An exception as it was raised on a rank: of its class where that is known here, and of RanksFailed.
+
+    Its `__init__` is not called: nobody can say with what.
+    """
+    kind = caught_as(known_exception(failure.module, failure.kind, classes))
+    text = failure.text
+    if kind is RanksFailed:
+        name = failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
+        text = f"{name}: {text}" if text else name
+    text = harmless(text)
+    error = kind(f"{header}{text}", ranks=tuple(ranks or ()), record=record)
+    fill_in(error, text)
+    error.shown_inside = True
+    error.__traceback__ = traceback_of(failure, shown)
+    _add_notes(error, [harmless(note) for note in failure.notes])
+    if failure.cause is not None:
+        error.__cause__ = rebuild(failure.cause, shown, header="", classes=classes)
+    elif failure.context is not None:
+        error.__context__ = rebuild(failure.context, shown, header="", classes=classes)
+    return error
+
+
+def _add_notes(error: BaseException, notes: list[str] | tuple[str, ...]) -> None:
+    if notes:
+        error.__notes__ = [*getattr(error, "__notes__", ()), *notes]  # type: ignore[attr-defined]
+
+
+def _written(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+
+
+# -- tracebacks
+
+
+def at_function(error: _Error, function: Callable[..., Any]) -> _Error:
+    """An error whose traceback leads to a function, not to where the lab found out."""
+    code = function.__code__
+    place = Place(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
+    path = {code.co_filename: code.co_filename}
+    if isinstance(error, RanksFailed):
+        error.shown_inside = True
+    return error.with_traceback(traceback_of(Failure("", "", "", (place,)), path))
+
+
+class _Shown:
+    """A value of a rank, as it was shown there."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return harmless(self._text)
+
+
+def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | None:
+    """A traceback that leads through the same lines, with the arguments as they were shown."""
+    traceback: TracebackType | None = None
+    for place in reversed(failure.places):
+        traceback = TracebackType(traceback, _frame(place, _path(place.file, shown)), -1, _line(place.line))
+    return traceback
+
+
+def _path(file: str, shown: Mapping[str, str]) -> str:
+    """Where a file of a rank is here; a name that no file has, where that is not known."""
+    file = file.replace("\0", "")
+    if file in shown:
+        return shown[file]
+    if file.startswith("<"):
+        return file
+    real = os.path.realpath(file)
+    installed = any(folder and real.startswith(os.path.join(os.path.realpath(folder), "")) for folder in sys.path)
+    if file.endswith(".py") and installed and os.path.isfile(file):
+        return file
+    return f"<node>/{harmless(file).lstrip('/')}"
+
+
+def _line(number: int) -> int:
+    return min(max(1, number), _LAST_LINE)
+
+
+def _frame(place: Place, path: str) -> FrameType:
+    """The frame of a function of that name, place and variables, which did nothing else."""
+    values = {
+        name: shown
+        for name, shown in {**place.arguments, **place.variables}.items()
+        if name.isidentifier() and not name.startswith("__") and not keyword.iskeyword(name)
+    }
+    arguments = [name for name in values if name in place.arguments]
+    hidden = ["__tracebackhide__"] if place.hidden else []
+    others = [name for name in values if name not in place.arguments] + hidden
+    line = _line(place.first_line)
+    call = ast.Return(ast.Call(ast.Name("__frame__", ast.Load()), [], []))
+    taken = ast.arguments(
+        posonlyargs=[],
+        args=[ast.arg(name) for name in arguments],
+        kwonlyargs=[ast.arg(name) for name in others],
+        kw_defaults=[None] * len(others),
+        defaults=[],
+    )
+    function = ast.FunctionDef("function", taken, [call], [], lineno=line, col_offset=0)
+    if sys.version_info >= (3, 12):
+        function.type_params = []
+    for node in ast.walk(function):
+        if isinstance(node, (ast.stmt, ast.expr, ast.arg)):
+            node.lineno = node.end_lineno = line
+            node.col_offset = node.end_col_offset = 0
+    module = compile(ast.Module([function], []), path, "exec")
+    scope: dict[str, Any] = {"__frame__": lambda: sys._getframe(1), "__name__": "rank", "__builtins__": builtins}  # noqa: SLF001
+    exec(module, scope)
+    made, name = scope["function"], harmless(place.function)
+    named = {"co_name": name, **({"co_qualname": name} if sys.version_info >= (3, 11) else {})}
+    made.__code__ = made.__code__.replace(**named)
+    held = {name: _Shown(shown) for name, shown in values.items()}
+    return made(**held, **dict.fromkeys(hidden, True))  # type: ignore[no-any-return]

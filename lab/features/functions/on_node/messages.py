@@ -1,0 +1,247 @@
+"""What a rank that is called and its caller send each other: frames of a known kind and length, plain data, values."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import struct
+import sys
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, timedelta
+from pathlib import PurePath
+from typing import Any, NamedTuple, Optional
+
+
+class Place(NamedTuple):
+    """A frame of a traceback."""
+
+    file: str
+    line: int
+    function: str
+    first_line: int
+    """Where the function begins."""
+    arguments: dict[str, str]
+    """What it was called with, as shown."""
+    variables: dict[str, str]
+    """Its other local variables, as shown; only where they are wanted."""
+    hidden: bool = False
+    """Whether the function wants to be left out of tracebacks."""
+
+
+class Failure(NamedTuple):
+    """What a function raised."""
+
+    module: str
+    kind: str
+    """Qualified name of its class."""
+    text: str
+    places: tuple[Place, ...]
+    """Outermost first."""
+    notes: tuple[str, ...] = ()
+    cause: Optional[Failure] = None
+    """What it was raised from."""
+    context: Optional[Failure] = None
+    """What was being handled; None where that is not to be shown."""
+
+
+class Answered(NamedTuple):
+    """What goes with the value that a function returned."""
+
+    used_up: str = ""
+    """Why the rank should take no other call; empty where it may."""
+    groups: int = 0
+    """How many process groups it has made."""
+
+
+BEGIN = b"B"
+"""From the caller, first: what the process group is made with, as text; nothing: none is made."""
+CALL = b"C"
+"""From the caller, two pickles: how to make a call, see `lab.features.functions.pack`; a function and its arguments."""
+MODULE = b"M"
+"""From a rank: the name of a module that it lacks. From the caller: that module's files, or nothing; plain data."""
+READY = b"R"
+"""From a rank, first: it is in the process group. The version of its interpreter, `3.11`: functions travel as bytecode.
+"""
+VALUE = b"V"
+"""From a rank: what the function returned, as data; see `call_values`."""
+FAILURE = b"F"
+"""From a rank: what the function raised; plain data."""
+KEPT = b"K"
+"""From a rank: why what the function returned cannot be sent; text."""
+
+LIMIT_BYTES = 64 << 20
+"""Largest piece, either way."""
+_HEAD = struct.Struct(">cQ")
+
+
+class TooLong(ValueError):
+    """A piece is longer than anything that is allowed."""
+
+
+def pack(kind: bytes, body: bytes) -> bytes:
+    """A piece as bytes."""
+    return _HEAD.pack(kind, len(body)) + body
+
+
+class Pieces:
+    """Puts together what arrives in chunks."""
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._waiting = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Every piece that ends in this chunk, as its kind and what is in it.
+
+        Raises:
+            TooLong: a piece is to be longer than the limit; nothing can be read after that.
+        """
+        self._waiting += chunk
+        while len(self._waiting) >= _HEAD.size:
+            kind, length = _HEAD.unpack_from(self._waiting)
+            if length > self._limit_bytes:
+                raise TooLong(f"a piece of {length:,} bytes; at most {self._limit_bytes:,} are allowed")
+            end = _HEAD.size + length
+            if len(self._waiting) < end:
+                return
+            body = bytes(self._waiting[_HEAD.size : end])
+            del self._waiting[:end]
+            yield kind, body
+
+
+DEEPEST = 100
+"""So many containers may lie within each other."""
+MOST_PLAIN_BYTES = 16 << 20
+"""Of what is no tensor or array, as JSON; it becomes up to fifty times as large where it is read."""
+HEAD = struct.Struct(">Q")
+CONTAINERS: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset", deque: "deque"}
+MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
+KIND_OF = {name: kind for kind, name in (*CONTAINERS.items(), *MAPPINGS.items())}
+_ALLOWED = "numbers, text, bytes, containers, tensors, arrays, dataclasses, named tuples and enums"
+
+
+class Unsendable(TypeError):
+    """A value is not data; the message says what, where, and what is allowed."""
+
+
+def write_value(value: Any, limit_bytes: int) -> bytes:
+    """A value as bytes.
+
+    Raises:
+        Unsendable: it holds something that is not data, or is larger than the limit.
+    """
+    writer = _Writer(limit_bytes)
+    text = json.dumps(writer.plain(value, "", 0), separators=(",", ":")).encode("utf-8", "surrogatepass")
+    writer.take_room(len(text))
+    if len(text) > MOST_PLAIN_BYTES:
+        raise Unsendable(f"more than {MOST_PLAIN_BYTES:,} bytes besides tensors and arrays: return them as a tensor")
+    return b"".join((HEAD.pack(len(text)), text, *writer.blobs))
+
+
+class _Writer:
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self.blobs: list[bytes] = []
+
+    def take_room(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._limit_bytes:
+            raise Unsendable(f"more than {self._limit_bytes:,} bytes, which is the most that a function may return")
+
+    def _blob(self, data: bytes) -> int:
+        self.take_room(len(data))
+        self.blobs.append(data)
+        return len(data)
+
+    def plain(self, value: Any, where: str, depth: int) -> Any:
+        kind = type(value)
+        if value is None or kind in (bool, str):
+            return value
+        if kind is int:
+            return value if abs(value) < 1 << 63 else ["int", hex(value)]
+        if kind is float:
+            return value if math.isfinite(value) else ["float", repr(value)]
+        if depth >= DEEPEST:
+            raise Unsendable(f"containers that lie more than {DEEPEST} deep in each other (or in themselves)")
+
+        def inner(item: Any, place: str) -> Any:
+            return self.plain(item, f"{where}{place}", depth + 1)
+
+        name = [kind.__module__, kind.__qualname__]
+        if kind in CONTAINERS:
+            return [CONTAINERS[kind], [inner(item, f"[{index}]") for index, item in enumerate(value)]]
+        if kind in MAPPINGS:
+            pairs = [[inner(key, " (a key)"), inner(item, f"[{key!r:.60}]")] for key, item in value.items()]
+            return [MAPPINGS[kind], pairs]
+        if kind is complex:
+            return ["complex", inner(value.real, ""), inner(value.imag, "")]
+        if kind in (bytes, bytearray):
+            return [kind.__name__, self._blob(bytes(value))]
+        if kind in (datetime, date):
+            return [kind.__name__, value.isoformat()]
+        if kind is timedelta:
+            return ["timedelta", value.days, value.seconds, value.microseconds]
+        if isinstance(value, PurePath):
+            return ["path", str(value)]
+        if kind in (slice, range):
+            return [kind.__name__, *(inner(getattr(value, end), f".{end}") for end in ("start", "stop", "step"))]
+        if isinstance(value, enum.Enum):
+            return ["enum", *name, value.name]
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return ["named", *name, [inner(item, f".{field}") for field, item in zip(kind._fields, value)]]
+        if is_dataclass(kind):
+            names = [field.name for field in fields(kind) if hasattr(value, field.name)]
+            return ["fields", *name, {name: inner(getattr(value, name), f".{name}") for name in names}]
+        special = self._of_numpy(value, where) or self._of_torch(value, kind, where)
+        if special is None:
+            raise Unsendable(f"{_kind_name(value)}{where}: only data comes back ({_ALLOWED})")
+        return special
+
+    def _of_numpy(self, value: Any, where: str) -> list[Any] | None:
+        numpy = sys.modules.get("numpy")
+        if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
+            return None
+        if value.dtype.hasobject or value.dtype.names:
+            raise Unsendable(f"an array of {value.dtype}{where}: only arrays of numbers and text come back")
+        name = "array" if isinstance(value, numpy.ndarray) else "scalar"
+        return [name, value.dtype.str, list(value.shape), self._blob(value.tobytes())]
+
+    def _of_torch(self, value: Any, kind: type, where: str) -> list[Any] | None:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return None
+        if isinstance(value, torch.Tensor):
+            if kind not in (torch.Tensor, torch.nn.Parameter):
+                raise Unsendable(
+                    f"{_kind_name(value)}{where}: return `.to_local()`, `.full_tensor()` or a plain tensor"
+                )
+            return self._tensor(torch, value, kind is torch.nn.Parameter, where)
+        if isinstance(value, (torch.dtype, torch.device)):
+            return [kind.__name__, str(value)]
+        if isinstance(value, torch.Size):
+            return ["Size", list(value)]
+        return None
+
+    def _tensor(self, torch: Any, value: Any, parameter: bool, where: str) -> list[Any]:
+        data, how = value.detach(), {"grad": bool(value.requires_grad), "parameter": parameter}
+        if data.layout is torch.sparse_coo:
+            inner = [self._tensor(torch, part, False, where) for part in (data._indices(), data._values())]
+            return ["sparse", list(data.shape), data.is_coalesced(), *inner, how]
+        if data.layout is not torch.strided or data.is_quantized or data.is_meta:
+            raise Unsendable(f"a tensor of {data.layout}{where}: only dense ones and sparse_coo ones come back")
+        data = data.cpu().resolve_conj().resolve_neg().contiguous()
+        raw = data.reshape(-1).view(torch.uint8) if data.numel() else data.new_empty(0, dtype=torch.uint8)
+        try:
+            size = self._blob(raw.numpy().tobytes())
+        except RuntimeError:  # torch without numpy
+            size = self._blob(bytes(raw.tolist()))
+        return ["tensor", str(data.dtype).rpartition(".")[2], list(data.shape), size, how]
+
+
+def _kind_name(value: Any) -> str:
+    kind = type(value)
+    return f"a {kind.__qualname__}" if kind.__module__ == "builtins" else f"a {kind.__module__}.{kind.__qualname__}"

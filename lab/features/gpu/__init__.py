@@ -1,0 +1,1 @@
+"""GPU: when calls end that streams of GPUs carry out."""

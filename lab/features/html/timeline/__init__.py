@@ -1,1 +1,0 @@
-"""The timeline of a run as a still picture."""

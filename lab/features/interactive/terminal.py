@@ -1,0 +1,270 @@
+"""What ranks read of this process: its standard input, or its terminal, which one of them has at a time."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from lab.errors import UsageError
+from lab.features.interactive.keyboard import Keyboard
+from lab.node.messages.agent import (
+    ANOTHERS,
+    FED,
+    NOTHING,
+    ON_REQUEST,
+    OWN,
+    Breakpoint,
+    Continued,
+    Exited,
+    Grant,
+    Input,
+    Taken,
+    Window,
+)
+from lab.run.stdin import SELDOM_S, Stdin
+from lab.words import name_ranks
+
+if TYPE_CHECKING:
+    from lab.node.messages import wire
+    from lab.plan.plan import Plan
+    from lab.run.conversation import Conversation
+    from lab.run.observe import Observer
+
+_RANK = 0
+_MOST_UNDERWAY_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 16
+_ENOUGH = b"\x1d"
+_HOW_TO_END = "Ctrl-] ends the run"
+_PATIENCE_S = 0.3
+"""A rank that goes on may come back so soon, because it made a step, before another one is given the terminal."""
+
+
+def choose_stdin(plan: Plan, observer: Observer, *, fed: bool) -> Stdin | None:
+    """What the ranks of a run read; None: nothing.
+
+    Args:
+        plan: says which rank has the terminal, if any.
+        observer: told who has it.
+        fed: whether rank 0 reads the standard input.
+
+    Raises:
+        UsageError: a launcher starts the ranks, or nobody sits at a terminal.
+    """
+    if fed:
+        if not plan.ranks_planned:
+            raise UsageError(f"rank 0 cannot read the standard input where {plan.launcher.name} starts it")
+        return FedStdin(plan)
+    keyboard = Keyboard.find() if plan.interactive is None else Keyboard.need()
+    return Terminal(plan, keyboard, observer) if keyboard is not None else None
+
+
+class FedStdin(Stdin):
+    """What comes in on a descriptor of this process, for the first rank; no faster than that rank reads it."""
+
+    def __init__(self, plan: Plan, fd: int = 0) -> None:
+        self._plan = plan
+        self._fd = fd
+        self._agents: Conversation | None = None
+        self._underway = 0
+        """Bytes that the rank has not been given yet."""
+        self._reading = False
+
+    def kind(self, rank: int) -> str:
+        """What a rank reads."""
+        return FED if rank == _RANK else NOTHING
+
+    def begin(self, agents: Conversation) -> None:
+        """Begin to read."""
+        self._agents = agents
+        self._read_on(wanted=True)
+
+    def hear(self, message: wire.Message) -> None:
+        """Read on when what was sent is taken, and no more when nobody reads."""
+        if isinstance(message, Taken):
+            self._underway -= message.bytes
+            if message.closed:
+                self.end()
+            elif self._underway < _MOST_UNDERWAY_BYTES:
+                self._read_on(wanted=True)
+
+    def end(self) -> None:
+        """Read no more."""
+        self._read_on(wanted=False)
+        self._agents = None
+
+    def _read_on(self, *, wanted: bool) -> None:
+        if self._agents is not None and wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._agents.hear(self._fd, self._read)
+            else:
+                self._agents.ignore(self._fd)
+
+    def _read(self) -> None:
+        agents = self._agents
+        if agents is None or not self._reading:
+            return
+        try:
+            data = os.read(self._fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        agents.say(self._plan.workers[_RANK].node, Input(self._plan.run, _RANK, data, last=not data))
+        self._underway += len(data)
+        if not data:
+            self.end()
+        elif self._underway >= _MOST_UNDERWAY_BYTES:
+            self._read_on(wanted=False)
+
+
+class Terminal(Stdin):
+    """Gives what is typed to the rank that has the terminal.
+
+    Args:
+        plan: says which rank has it from the start; None: those that ask for it, in turn.
+        keyboard: the terminal.
+        observer: told who has it.
+    """
+
+    def __init__(self, plan: Plan, keyboard: Keyboard, observer: Observer) -> None:
+        self._plan = plan
+        self._keyboard = keyboard
+        self._observer = observer
+        self._agents: Conversation | None = None
+        self._has: int | None = plan.interactive
+        self._left: int | None = None
+        """Who had it last and may come back."""
+        self._until = 0.0
+        self._waiting: dict[int, Breakpoint] = {}
+        self._over: set[int] = set()
+        self._resized_fd = -1
+        self._held_since: float | None = None
+        self._held_s = 0.0
+
+    def kind(self, rank: int) -> str:
+        """What a rank reads."""
+        if self._plan.interactive is None:
+            return ON_REQUEST
+        return OWN if rank == self._plan.interactive else ANOTHERS
+
+    def env(self, rank: int) -> dict[str, str]:
+        """The kind of terminal, for the rank that has it."""
+        return {"TERM": os.environ.get("TERM", "dumb")} if rank == self._plan.interactive else {}
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody at the terminal keeps ranks from going on."""
+        return self._held_since is not None
+
+    @property
+    def held_s(self) -> float:
+        """For how long that was so until now."""
+        return self._held_s + (time.monotonic() - self._held_since if self._held_since is not None else 0.0)
+
+    def begin(self, agents: Conversation) -> None:
+        """Give it to the rank that is to have it."""
+        self._agents = agents
+        if self._has is not None:
+            self._hold(on=True)
+            self._attach(self._has)
+            self._observer.terminal(self._has, f"{self._name(self._has)} has the terminal; {_HOW_TO_END}", raw=True)
+
+    def hear(self, message: wire.Message) -> None:
+        """A rank asks for it, has no use for it any more, or has ended."""
+        if isinstance(message, Breakpoint):
+            if self.kind(message.rank) == ON_REQUEST and message.rank not in self._over:
+                self._waiting[message.rank] = message
+                self.look()
+        elif isinstance(message, Continued):
+            if message.rank == self._has:
+                self._has, self._left, self._until = None, message.rank, time.monotonic() + _PATIENCE_S
+                self.look()
+        elif isinstance(message, Exited):
+            self._over.add(message.rank)
+            self._waiting.pop(message.rank, None)
+            if message.rank in (self._has, self._left):
+                self._has, self._left, self._until = None, message.rank, 0.0
+            self.look()
+
+    def look(self) -> float:
+        """Give it to whoever is next."""
+        if self._agents is None or self._has is not None:
+            return SELDOM_S
+        now = time.monotonic()
+        if self._waiting and (self._left in self._waiting or now >= self._until):
+            self._give(self._left if self._left in self._waiting else min(self._waiting))
+        elif self._left is not None and now >= self._until:
+            self._release()
+        return max(0.0, self._until - now) if self._left is not None else SELDOM_S
+
+    def end(self) -> None:
+        """Put the terminal back as it was."""
+        if self._agents is not None and (self._has is not None or self._left is not None):
+            self._has = None
+            self._release()
+        self._agents = None
+
+    def _give(self, rank: int | None) -> None:
+        if rank is None or self._agents is None:
+            return
+        asked, again = self._waiting.pop(rank), rank == self._left
+        self._has, self._left = rank, None
+        self._hold(on=True)
+        self._attach(rank)
+        if not again:
+            others = f"; next: {name_ranks(self._waiting)}" if self._waiting else ""
+            told = f"{self._name(rank)} is at a breakpoint, {asked.at}, and has the terminal{others}; {_HOW_TO_END}"
+            self._observer.terminal(rank, told, raw=False)
+        self._agents.say(self._node(rank), Grant(self._plan.run, rank))
+
+    def _attach(self, rank: int) -> None:
+        if self._agents is None:
+            return
+        if not self._keyboard.taken:
+            self._keyboard.take()
+            self._agents.hear(self._keyboard.fd, self._typed)
+            self._resized_fd = self._keyboard.resized_fd
+            if self._resized_fd >= 0:
+                self._agents.hear(self._resized_fd, self._resized)
+        self._agents.say(self._node(rank), Window(self._plan.run, rank, *self._keyboard.size))
+
+    def _release(self) -> None:
+        left, self._left = self._left, None
+        self._hold(on=False)
+        if self._agents is not None and self._keyboard.taken:
+            self._agents.ignore(self._keyboard.fd)
+            if self._resized_fd >= 0:
+                self._agents.ignore(self._resized_fd)
+            self._keyboard.give_back()
+        goes_on = left is not None and left not in self._over
+        self._observer.terminal(None, f"{self._name(left)} goes on" if goes_on and left is not None else "", raw=False)
+
+    def _typed(self) -> None:
+        if self._agents is None or not self._keyboard.taken:
+            return
+        data = self._keyboard.read()
+        if not data or _ENOUGH in data:
+            self.end()
+            raise KeyboardInterrupt
+        rank = self._has if self._has is not None else self._left
+        if rank is not None:
+            self._agents.say(self._node(rank), Input(self._plan.run, rank, data))
+
+    def _resized(self) -> None:
+        if self._agents is not None and self._has is not None and self._keyboard.taken:
+            os.read(self._resized_fd, 64)
+            self._agents.say(self._node(self._has), Window(self._plan.run, self._has, *self._keyboard.size))
+
+    def _hold(self, *, on: bool) -> None:
+        if on and self._held_since is None:
+            self._held_since = time.monotonic()
+        elif not on:
+            self._held_s, self._held_since = self.held_s, None
+
+    def _node(self, rank: int) -> str:
+        return self._plan.workers[rank].node
+
+    def _name(self, rank: int | None) -> str:
+        return f"rank {rank} ({self._node(rank)})" if rank is not None else ""

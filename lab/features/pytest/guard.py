@@ -1,0 +1,113 @@
+"""Removes clusters whose keeper is gone: a process of its own that outlives whoever keeps them, however that ends.
+
+The keeper tells it over standard input which clusters there are: `+ENGINE NAME` when one is about to be made, `-ENGINE
+NAME` when it is removed, or is to stay. When the keeper is gone, what is left of these is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+_END_S = 5.0
+"""At an orderly end it has nothing left to do; what it has left it does alone."""
+
+
+class Guard:
+    """The guard of the clusters that this process keeps; started for the first of them."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guarded: list[str] = []
+
+    def add(self, engine: str, cluster: str) -> None:
+        """Guard a cluster, before it is made."""
+        self._guarded.append(f"{engine} {cluster}")
+        if self._process is None or self._process.poll() is not None:  # somebody ended it
+            self._process = _start()
+            for one in self._guarded[:-1]:
+                self._tell("+", one)
+        self._tell("+", self._guarded[-1])
+
+    def drop(self, engine: str, cluster: str) -> None:
+        """Leave a cluster alone, which is gone or is to stay."""
+        self._guarded.remove(f"{engine} {cluster}")
+        self._tell("-", f"{engine} {cluster}")
+
+    def end(self) -> None:
+        """Let the guard go; what it still guards, it removes."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
+        self._process = None
+
+    def _tell(self, sign: str, what: str) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):  # it was ended: whoever makes a cluster next removes what the dead leave
+                self._process.stdin.write(f"{sign}{what}\n".encode())
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """Start the guard in a session of its own, which no Ctrl-C reaches, and with nothing of ours that it could hold."""
+    own = str(Path(__file__).parents[3])  # before a folder `lab` of somebody else
+    path = [own, *map(os.path.abspath, sys.path)]
+    program = f"import sys; sys.path[:] = {path!r}; from lab.features.pytest.guard import main; main({os.getpid()})"
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", program],  # its path is ours: no need to look for it
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def main(keeper: int) -> None:
+    """Wait for the end of the keeper, then remove the clusters that it left."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    guarded = _heard(keeper)
+    for engine, clusters in guarded.items():
+        with suppress(Exception):  # nobody is there to be told: whoever makes a cluster next tries again
+            _remove(engine, clusters, keeper)
+
+
+def _heard(keeper: int) -> dict[str, list[str]]:
+    """The clusters of each engine that are there when the keeper is gone, or lets the guard go."""
+    waiting = [0]
+    with suppress(AttributeError, OSError):  # no such call here, or it is dead already
+        waiting.append(os.pidfd_open(keeper))  # what it forked may hold the pipe open for longer than it lives
+    told, rest = dict[str, None](), b""
+    while True:
+        ready = select.select(waiting, [], [])[0]
+        data = os.read(0, 65536) if 0 in ready else b""
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"+"):
+                told[line[1:].decode()] = None
+            else:
+                told.pop(line[1:].decode(), None)
+        if not data:
+            break
+    found: dict[str, list[str]] = {}
+    for one in told:
+        engine, _, cluster = one.partition(" ")
+        found.setdefault(engine, []).append(cluster)
+    return found
+
+
+def _remove(engine_name: str, clusters: list[str], keeper: int) -> None:
+    from lab.engine.select import open_engine
+    from lab.run.lock import remove_orphan
+
+    engine = open_engine(engine_name)
+    for cluster in clusters:
+        remove_orphan(engine, cluster, keeper)

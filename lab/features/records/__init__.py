@@ -1,0 +1,1 @@
+"""Records that belong together, and the scenarios that they were made of."""

@@ -1,0 +1,1 @@
+"""Remote: streams to containers of Docker engines that are behind TLS or ssh."""

@@ -1,0 +1,1 @@
+"""What views of a run share when they draw it: lanes of ranks, colours, and shapes of SVG."""

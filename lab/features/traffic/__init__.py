@@ -1,0 +1,1 @@
+"""How many bytes ranks sent each other, and how fast."""

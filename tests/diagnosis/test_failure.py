@@ -1,0 +1,404 @@
+"""Who failed first, and in which calls that found the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.diagnosis.causes import find_causes
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.finding import Finding
+from lab.diagnosis.judge import judge
+from tests.diagnosis.facts import exited, raised, stack, stopped, told_facts, write_events
+from tests.traces import TraceMaker
+
+pytestmark = pytest.mark.unit
+PEER = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:7"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TraceMaker:
+    made = TraceMaker(tmp_path / "run", 3)
+    for rank in range(3):
+        made.call(rank, "all_reduce", 1, 2, [[1.0]], [[3.0]], at="train.py:9")
+    return made
+
+
+def lose(made: TraceMaker, rank: int, op: str = "all_reduce", at: str = "train.py:41") -> None:
+    """A call that failed."""
+    index = made.call(rank, op, 1000, None, [[1.0]], at=at)
+    made.line(rank, "end", 5000, i=index, err="Connection closed by peer")
+
+
+def causes(made: TraceMaker, culprit: int | None = None) -> list[Finding]:
+    return find_causes(read_evidence(made.record()), culprit)
+
+
+def test_who_raised_first_and_where_the_others_were(made: TraceMaker) -> None:
+    lose(made, 0)
+    lose(made, 2)
+    write_events(made, raised(0, PEER, 41, 5.1), raised(1, "ValueError: no labels", 30), raised(2, PEER, 41, 5.2))
+    [found] = causes(made, 1)
+    assert told_facts(found) == {
+        "what": "failed",
+        "node": "node1",
+        "end": {
+            "how": "raised",
+            "error": "ValueError: no labels",
+            "place": {"file": "train.py", "line": 30, "call": ""},
+        },
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "all_reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    },
+                    {
+                        "rank": 2,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    },
+                ],
+            }
+        ],
+    }
+    assert (found.kind, found.ranks, found.others) == ("failed", (1,), (0, 2))
+    assert found.lines == ("train.py:30", "train.py:41")
+
+
+def test_without_a_verdict_the_earliest_that_raised_is_taken(made: TraceMaker) -> None:
+    write_events(made, raised(0, "KeyError: 'b'", 41, 5.1), raised(2, "ValueError: a", 30, 4.0))
+    assert causes(made)[0].ranks == (2,)
+
+
+def test_a_rank_killed_in_a_call_is_told_with_that_call(made: TraceMaker) -> None:
+    made.call(1, "broadcast", 1000, None, [[1.0]], at="train.py:33")
+    write_events(made, exited(1, None, 5.0, signal="SIGSEGV"), stopped(0), stopped(2))
+    [found] = causes(made, 1)
+    assert told_facts(found) == {
+        "what": "failed",
+        "node": "node1",
+        "end": {"how": "signal", "signal": "SIGSEGV"},
+        "progress": {"calls": 2, "name": "broadcast #2", "source": "train.py:33", "unfinished": True},
+    }
+
+
+def test_who_left_with_code_0_while_others_needed_it(made: TraceMaker) -> None:
+    lose(made, 0)
+    lose(made, 2)
+    write_events(made, raised(0, PEER, 41), exited(1, 0, 4.0), raised(2, PEER, 41))
+    [found] = causes(made, 1)
+    assert (found.kind, found.ranks, found.others) == ("left_early", (1,), (0, 2))
+    assert told_facts(found) == {
+        "what": "left",
+        "node": "node1",
+        "code": 0,
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "all_reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    },
+                    {
+                        "rank": 2,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    },
+                ],
+            }
+        ],
+    }
+
+
+def test_who_called_once_more_after_most_had_ended(made: TraceMaker) -> None:
+    lose(made, 2)
+    write_events(made, exited(0, 0, 4.0), exited(1, 0, 4.0), raised(2, PEER, 41))
+    [found] = causes(made, 2)
+    assert told_facts(found) == {
+        "node": "node2",
+        "call": {
+            "rank": 2,
+            "name": "all_reduce",
+            "source": "train.py:41",
+            "error": "Connection closed by peer",
+            "lost": True,
+        },
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+    }
+
+
+def test_a_node_that_went_away(made: TraceMaker) -> None:
+    lose(made, 0)
+    lost = {"event": "node lost", "node": "node1", "how": "was killed", "time": 1_700_000_004.0}
+    write_events(made, lost, raised(0, PEER, 41), stopped(2))
+    found = causes(made, 1)[0]
+    assert told_facts(found) == {
+        "what": "nodes_lost",
+        "node": "node1",
+        "nodes": ["node1"],
+        "how": "was killed",
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "all_reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    }
+                ],
+            }
+        ],
+    }
+    assert (found.ranks, found.others) == ((1,), (0,))
+
+
+def test_nodes_that_went_away_together_are_told_together(made: TraceMaker) -> None:
+    lose(made, 0)
+    lost = {"event": "node lost", "how": "was ended by Slurm: CANCELLED", "time": 1_700_000_004.0}
+    write_events(made, *({**lost, "node": f"node{rank}"} for rank in (1, 2)), raised(0, PEER, 41))
+    found = causes(made, 1)[0]
+    assert told_facts(found) == {
+        "what": "nodes_lost",
+        "node": "node1",
+        "nodes": ["node1", "node2"],
+        "how": "was ended by Slurm: CANCELLED",
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "all_reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    }
+                ],
+            }
+        ],
+    }
+    assert (found.ranks, found.others) == ((1, 2), (0,))
+
+
+def test_tensors_that_did_not_fit_come_before_the_error_they_caused(made: TraceMaker) -> None:
+    for rank in range(3):
+        made.call(rank, "all_reduce", 10, None, [[1.0] * (5 if rank == 0 else 4)], at="train.py:12")
+    write_events(made, stopped(0), raised(1, "RuntimeError: op.preamble.length <= op.nbytes", 12), stopped(2))
+    first, second = causes(made, 1)
+    assert (first.kind, first.ranks, second.kind) == ("shape", (0,), "failed")
+
+
+def test_a_long_error_is_shortened_and_loses_the_addresses_of_pytorchs_sources(made: TraceMaker) -> None:
+    write_events(made, raised(1, f"RuntimeError: [/a/b/pair.cc:553] {'x' * 500}", 41), stopped(0), stopped(2))
+    [found] = causes(made, 1)
+    assert "pair.cc" not in found.sentence
+    assert len(found.sentence) < 300
+
+
+def give_up(made: TraceMaker, rank: int, op: str, line: int, **fields: object) -> None:
+    """A call that timed out after 4 s."""
+    index = made.call(rank, op, 1000, None, [[1.0]], at=f"train.py:{line}", **fields)
+    made.line(rank, "end", 5000, i=index, err="Timed out waiting 4000ms for send operation to complete")
+
+
+def test_a_ring_that_ends_because_its_ranks_give_up_is_nobodys_fault(made: TraceMaker) -> None:
+    for rank in range(3):
+        give_up(made, rank, "send", 41, peer=(rank + 1) % 3, tag=0)
+    write_events(made, *(raised(rank, PEER, 41, 5 + rank / 10) for rank in range(3)))
+    evidence = read_evidence(made.record())
+    [found] = find_causes(evidence)
+    assert (found.kind, found.ranks, found.others, found.facts.seconds) == ("deadlock", (), (0, 1, 2), 4.0)
+    verdict = judge(evidence)
+    assert (verdict.verdict, verdict.culprit) == ("failed", None)
+    assert verdict.reason.startswith("ranks 0-2 wait for each other in a ring (0 → 1 → 2 → 0), for 4 s now: ")
+
+
+def test_a_message_that_nobody_sent_is_told_where_everybody_gave_up(made: TraceMaker) -> None:
+    give_up(made, 2, "recv", 12, peer=0, tag=0)
+    for rank in (0, 1):
+        give_up(made, rank, "barrier", 14)
+    write_events(made, *(raised(rank, PEER, 14, 5 + rank / 10) for rank in range(3)))
+    evidence = read_evidence(made.record())
+    [found] = find_causes(evidence)
+    assert (found.kind, found.ranks, found.lines) == ("unmatched", (2,), ("train.py:12", "train.py:14"))
+    culprit = judge(evidence).culprit
+    assert culprit is not None
+    assert culprit.rank == 2
+
+
+# -- late is not gone
+
+TIMED_OUT = "RuntimeError: [/x/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 4000ms for recv operation"
+
+
+def test_who_takes_a_message_that_does_not_fit_is_not_blamed_for_being_killed_by_it(made: TraceMaker) -> None:
+    made.call(0, "send", 3, 4, [[1.0]], peer=1, tag=0, dtype="bfloat16", at="train.py:20")
+    made.call(1, "recv", 3, None, (), [[1.0]], peer=0, tag=0, at="train.py:22")
+    write_events(made, exited(1, None, 5.0, signal="SIGABRT"), stopped(0), stopped(2))
+    judgement = judge(read_evidence(made.record(stop=False)))
+    assert judgement.culprit is None
+    assert judgement.reason.startswith("in send 0 → 1 ranks do not agree: rank 0 brought bfloat16 [1]; ")
+    assert "rank 1 then was killed by SIGABRT" in judgement.reason
+
+
+def test_who_is_killed_by_a_message_to_a_rank_that_there_is_not_is_told_so(made: TraceMaker) -> None:
+    made.call(2, "send", 3, None, [[1.0]], peer=3, tag=0, at="train.py:20")
+    write_events(made, exited(2, None, 5.0, signal="SIGSEGV"), stopped(0), stopped(1))
+    judgement = judge(read_evidence(made.record(stop=False)))
+    assert judgement.culprit is not None
+    assert judgement.culprit.rank == 2
+    assert judgement.reason.endswith("was killed by SIGSEGV: there is no rank 3")
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_who_has_other_weights_is_the_culprit_where_several_raised_at_one_line(made: TraceMaker, alike: bool) -> None:
+    for rank, norm in enumerate((1.0, 1.0, 2.0)):
+        made.call(rank, "all_reduce", 10, 11, [[0.1, 0.2]], [[1.0, 2.0]], red="SUM", at="train.py:18")
+        made.line(rank, "weights", 15, o=1, steps=1, at="train.py:19", sizes=[2], grads=[5**0.5], norms=[norm])
+    second = raised(2, "RuntimeError: apart", 30, 5.1) if alike else raised(2, "ValueError: no labels", 31, 5.1)
+    write_events(made, raised(0, "RuntimeError: apart", 30), second, stopped(1))
+    culprit = judge(read_evidence(made.record())).culprit
+    assert culprit is not None
+    assert (culprit.rank, culprit.cause) == ((2, "diverged") if alike else (0, "exception"))
+
+
+# -- late is not gone
+
+TIMED_OUT = "RuntimeError: [/x/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 4000ms for recv operation"
+
+
+def time_out(made: TraceMaker, rank: int, at_ms: float = 5000) -> None:
+    index = made.call(rank, "all_reduce", 1000, None, [[1.0]], at="train.py:41")
+    made.line(rank, "end", at_ms, i=index, err=TIMED_OUT.partition(": ")[2])
+
+
+def test_a_rank_that_had_not_come_when_another_gave_up_was_late_and_has_not_left(made: TraceMaker) -> None:
+    time_out(made, 0)
+    lose(made, 2)
+    write_events(made, stack(1, 37), raised(0, TIMED_OUT, 41), raised(2, PEER, 41, 5.2), stopped(1))
+    evidence = read_evidence(made.record())
+    verdict = judge(evidence)
+    assert verdict.culprit is not None
+    assert verdict.culprit.rank == 1
+    assert "had not come to all_reduce #2 when rank 0 gave it up; it was at train.py:37" in verdict.reason
+    assert "left" not in verdict.reason
+    [found] = find_causes(evidence, 1)
+    assert (found.kind, found.ranks, found.others) == ("late", (1,), (0, 2))
+
+
+def test_a_rank_that_came_after_another_had_given_up_is_blamed_for_that(made: TraceMaker) -> None:
+    time_out(made, 0)
+    time_out(made, 2, 5100)
+    index = made.call(1, "all_reduce", 6000, None, [[1.0]], at="train.py:41")
+    made.line(1, "end", 6001, i=index, err="Connection reset by peer")
+    write_events(made, raised(0, TIMED_OUT, 41), raised(1, PEER, 41, 6.1), raised(2, TIMED_OUT, 41, 5.1))
+    verdict = judge(read_evidence(made.record()))
+    assert verdict.culprit is not None
+    assert verdict.culprit.rank == 1
+    assert "came to all_reduce #2 at train.py:41 1 s after rank 0 had given it up" in verdict.reason
+
+
+def test_a_call_that_was_refused_was_not_waited_in(made: TraceMaker) -> None:
+    for rank in (0, 2):
+        index = made.call(rank, "reduce", 1000, None, [[1.0]], at="train.py:41")
+        made.line(rank, "end", 1000.1, i=index, err="Cannot use ReduceOp.AVG with Gloo")
+    write_events(made, raised(0, "RuntimeError: x", 41, 2.0), raised(1, "ValueError: y", 30, 1.0), stopped(2))
+    [found] = causes(made, 1)
+    assert told_facts(found) == {
+        "what": "failed",
+        "node": "node1",
+        "end": {"how": "raised", "error": "ValueError: y", "place": {"file": "train.py", "line": 30, "call": ""}},
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "reduce",
+                        "source": "train.py:41",
+                        "error": "Cannot use ReduceOp.AVG with Gloo",
+                    },
+                    {
+                        "rank": 2,
+                        "name": "reduce",
+                        "source": "train.py:41",
+                        "error": "Cannot use ReduceOp.AVG with Gloo",
+                    },
+                ],
+            }
+        ],
+    }
+
+
+# -- for lack of memory
+
+
+def test_who_ran_out_of_memory_is_told_with_its_size_and_line(made: TraceMaker) -> None:
+    (made.path / "train.py").write_text("\n" * 11 + "kept.append(block)\n")
+    dump = {"out_of_memory": True, "memory_bytes": 812_000_000, "stack": stack(1, 12)["text"]}
+    write_events(made, exited(1, None, 5.0, signal="SIGKILL", **dump), stopped(0), stopped(2))
+    verdict = judge(read_evidence(made.record()))
+    assert "killed for lack of memory at train.py:12 (kept.append(block)): it held 812 MB" in verdict.reason
+
+
+def test_who_left_no_stack_was_last_seen_in_its_latest_call_or_mark(made: TraceMaker) -> None:
+    made.mark(1, "backward", 100, 200, at="train.py:33")
+    write_events(made, exited(1, None, 5.0, signal="SIGKILL", out_of_memory=True), stopped(0), stopped(2))
+    reason = judge(read_evidence(made.record())).reason
+    assert "killed for lack of memory, last seen after backward at train.py:33" in reason
+
+
+@pytest.mark.parametrize(("more", "blamed"), [((), 1), ((0,), 0)])
+def test_of_a_message_that_nobody_took_who_called_less_or_more_than_most_is_named(
+    made: TraceMaker, more: tuple[int, ...], blamed: int
+) -> None:
+    """Rank 1 leaves out to receive what rank 0 sends it, or rank 0 sends once more than everybody else."""
+    pairs = [(one, other) for one in range(3) for other in range(3) if one != other and (one, other) != (0, 1)]
+    for sender, receiver in [*pairs, *([(0, 1)] if more else [])]:
+        made.call(sender, "send", 100, 200, [[1.0]], peer=receiver, tag=0, at="train.py:20")
+        made.call(receiver, "recv", 100, 200, [[1.0]], peer=sender, tag=0, at="train.py:22")
+    lost = made.call(0, "send", 1000, None, [[1.0]], peer=1, tag=0, at="train.py:20")
+    made.line(0, "end", 5000, i=lost, err="Connection closed by peer")
+    write_events(made, raised(0, PEER, 24, 5.1), exited(1, at=4.9), exited(2, at=4.9))
+    evidence = read_evidence(made.record(stop=False))
+    culprit = judge(evidence).culprit
+    assert culprit is not None
+    assert culprit.rank == blamed
+    assert [found.ranks for found in find_causes(evidence, blamed)] == [(blamed,)]
+
+
+def test_what_ranks_brought_differently_before_one_failed_by_itself_stands_behind_how_it_failed(
+    made: TraceMaker,
+) -> None:
+    for rank in range(3):
+        dtype = "int64" if rank == 0 else "float64"
+        made.call(rank, "broadcast", 100, 200, [[1.0]], [[1.0]], dtype=dtype, root=0, at="train.py:20")
+    write_events(made, raised(1, "AssertionError: 0 is not 45", 30), exited(0), exited(2))
+    reason = judge(read_evidence(made.record(stop=False))).reason
+    assert reason.startswith(
+        "rank 1 (node1) raised AssertionError: 0 is not 45 at train.py:30; before that, in broadcast"
+    )
+    assert "rank 0 brought int64" in reason

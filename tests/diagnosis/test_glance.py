@@ -1,0 +1,66 @@
+"""Which traces of a run in which nothing failed are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.diagnosis.judge import worth_reading
+from lab.record.layout import TRACE
+from tests.traces import TraceMaker
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TraceMaker:
+    return TraceMaker(tmp_path / "run", 2)
+
+
+def replicas(made: TraceMaker, names: tuple[str, str] = ("w", "w"), norms: tuple[float, float] = (1.0, 1.0)) -> None:
+    for rank in range(2):
+        params = [[names[rank], "float32", [2]]]
+        made.line(rank, "ddp", 1, d=1, g="0", params=params, buckets=[[0]], rebuilt=False)
+        made.line(rank, "norms", 2, d=1, steps=1, norms=[norms[rank]])
+
+
+def seen(made: TraceMaker) -> bool:
+    return worth_reading(made.record().path / TRACE)
+
+
+def test_calls_that_wait_themselves_and_fill_one_tensor_are_passed_over(made: TraceMaker) -> None:
+    for rank in range(2):
+        made.call(rank, "all_reduce", 1, 2, [[1.0]], [[2.0]])
+        made.call(rank, "all_gather_into_tensor", 1, 2, [[1.0]], [[1.0, 1.0]])
+        made.call(rank, "all_reduce", 1, 2, [[1.0]], [[2.0]], via="backward", **{"async": True})
+    replicas(made)
+    assert not seen(made)
+
+
+@pytest.mark.parametrize("sign", ["handle", "tensors", "names", "norms"])
+def test_each_sign_is_seen(made: TraceMaker, sign: str) -> None:
+    if sign == "handle":
+        made.call(1, "all_reduce", 1, 2, [[1.0]], [[2.0]], via="all_reduce", **{"async": True})
+    elif sign == "tensors":
+        made.call(0, "all_gather", 1, 2, [[1.0]], [[1.0], [1.0]])
+    elif sign == "names":
+        replicas(made, names=("w", "v"))
+    else:
+        replicas(made, norms=(1.0, 2.0))
+    assert seen(made)
+
+
+def test_what_is_long_is_left_to_explain(made: TraceMaker) -> None:
+    made.call(0, "all_gather", 1, 2, [[1.0]], [[1.0], [1.0]], at="x" * (1 << 20))
+    assert not seen(made)
+
+
+def test_a_run_without_traces_has_none_worth_reading(tmp_path: Path) -> None:
+    assert not worth_reading(tmp_path / "none")
+
+
+def test_a_number_that_is_written_with_an_exponent_is_a_sign(made: TraceMaker) -> None:
+    for rank in range(2):
+        made.call(rank, "all_reduce", 1, 2, [[1.0]], [[3e36 if rank else 2.0]])
+    assert seen(made)

@@ -1,0 +1,67 @@
+"""A module that a rank did not find: what is said of the way to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.diagnosis.errors import missing_module, way_to_module
+from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.record.events import NotShipped
+from lab.run.execute import not_shipped
+
+
+@pytest.mark.parametrize(
+    ("error", "module"),
+    [
+        ("ModuleNotFoundError: No module named 'tqdm'", "tqdm"),
+        ("ModuleNotFoundError: No module named 'tqdm.auto2'", ""),
+        ("ModuleNotFoundError: No module named 'tqdm.x'; 'tqdm' is not a package", ""),
+        ("ModuleNotFoundError: No module named '_tkinter'", ""),
+        ("ModuleNotFoundError: mine", ""),
+        ("ImportError: No module named 'tqdm'", ""),
+        ("", ""),
+    ],
+)
+def test_the_name_of_a_module_that_is_not_there(error: str, module: str) -> None:
+    assert missing_module(error) == module
+
+
+def facts_of(module: str) -> RunFacts:
+    return RunFacts(
+        ranks=[RankFacts(rank=0, error=f"ModuleNotFoundError: No module named '{module}'"), RankFacts(rank=1)]
+    )
+
+
+def test_a_package_is_to_be_named_and_a_file_of_ones_own_to_be_shipped(tmp_path: Path) -> None:
+    facts = facts_of("mine")
+    assert "name its package under `requirements:`" in way_to_module(facts, facts.ranks[0])
+    assert way_to_module(facts, facts.ranks[1]) == ""
+    facts.add(NotShipped(1.0, "mine", "/p/mine.py", "/p/s"))
+    said = way_to_module(facts, facts.ranks[0])
+    assert said.startswith("; /p/mine.py was not shipped: nodes get the folder of the script, /p/s")
+    assert "requirements" not in said
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("mine.py", "mine.py"),
+        ("mine/__init__.py", "mine"),
+        ("mine/other.py", ""),
+        ("s/mine/other.py", "s/mine"),
+        ("s/deep/mine.py", ""),
+        ("other.py", ""),
+    ],
+)
+def test_a_file_of_ones_own_is_looked_for_where_it_may_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, found: str
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    (tmp_path / "s").mkdir()
+    monkeypatch.chdir(tmp_path / "s")
+    (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+    (tmp_path / path).write_text("")
+    told = [(fact.module, fact.path) for fact in not_shipped(facts_of("mine"), tmp_path / "s")]
+    assert told == ([("mine", str(tmp_path / found))] if found else [])

@@ -1,0 +1,107 @@
+"""Whose fault it is that nobody was at the other end of a message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.diagnosis.causes import find_causes
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.judge import judge
+from tests.diagnosis.facts import exited, hang, raised, stack, told_facts, write_events
+from tests.traces import TraceMaker
+
+pytestmark = pytest.mark.unit
+PEER = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:7"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TraceMaker:
+    return TraceMaker(tmp_path / "run", 3)
+
+
+def hand_on(made: TraceMaker, rounds: int, *left_out: int, line: int) -> None:
+    """Rank 1 hands on what rank 0 sends, but for some; rank 2 waits, at a line of its own or rank 1's, for one more."""
+    for turn in range(rounds):
+        made.call(0, "send", 10 * turn + 1, 10 * turn + 2, [[1.0]], peer=1, tag=0, at="train.py:7")
+        made.call(1, "recv", 10 * turn + 1, 10 * turn + 2, (), [[1.0]], peer=0, tag=0, at="train.py:9")
+        if turn not in left_out:
+            made.call(1, "send", 10 * turn + 3, 10 * turn + 4, [[1.0]], peer=2, tag=0, at="train.py:11")
+            made.call(2, "recv", 10 * turn + 3, 10 * turn + 4, (), [[1.0]], peer=1, tag=0, at=f"train.py:{line}")
+    made.call(2, "recv", 1000, None, (), [[1.0]], peer=1, tag=0, at=f"train.py:{line}")
+    for rank in (0, 1):
+        made.call(rank, "barrier", 1000, None, at="train.py:14")
+    hang(made, stack(2, line, "recv"), stack(0, 14, "barrier"), stack(1, 14, "barrier"))
+
+
+def test_whose_loop_would_have_come_to_the_message_next_left_it_out(made: TraceMaker) -> None:
+    hand_on(made, 4, 3, line=9)
+    first = find_causes(read_evidence(made.record(stop=False)))[0]
+    assert (first.kind, first.ranks, first.others) == ("unmatched", (1,), (2,))
+    assert told_facts(first) == {
+        "how": "nobody_there",
+        "waits": [
+            {"rank": 2, "name": "recv", "source": "train.py:9", "direction": "from", "peer": 1},
+            {"rank": 1, "name": "barrier #1", "source": "train.py:14"},
+        ],
+        "waited_s": 7.0,
+        "did": [{"rank": 1, "what": "waited", "call": {"rank": 1, "name": "barrier #1", "source": "train.py:14"}}],
+        "before": 3,
+        "left_out": {"rank": 1, "name": "send", "source": "train.py:11", "direction": "to", "peer": 2},
+        "left_next": True,
+    }
+
+
+def test_who_had_ended_its_rounds_is_not_told_to_have_left_anything_out(made: TraceMaker) -> None:
+    hand_on(made, 3, line=9)
+    first = find_causes(read_evidence(made.record(stop=False)))[0]
+    assert 1 not in first.ranks
+
+
+def test_who_left_a_message_out_in_one_round_and_went_on_is_named(made: TraceMaker) -> None:
+    hand_on(made, 12, 4, line=13)
+    first = find_causes(read_evidence(made.record(stop=False)))[0]
+    assert (first.kind, first.ranks, first.others, first.lines[0]) == ("unmatched", (1,), (2,), "train.py:11")
+    assert told_facts(first) == {
+        "how": "nobody_there",
+        "waits": [
+            {"rank": 2, "name": "recv", "source": "train.py:13", "direction": "from", "peer": 1},
+            {"rank": 1, "name": "barrier #1", "source": "train.py:14"},
+        ],
+        "waited_s": 7.0,
+        "did": [{"rank": 1, "what": "waited", "call": {"rank": 1, "name": "barrier #1", "source": "train.py:14"}}],
+        "before": 11,
+        "left_out": {"rank": 1, "name": "send", "source": "train.py:11", "direction": "to", "peer": 2},
+    }
+
+
+def test_who_leaves_messages_out_now_and_then_is_not_named_for_it(made: TraceMaker) -> None:
+    hand_on(made, 12, 3, 8, line=13)
+    assert find_causes(read_evidence(made.record(stop=False)))[0].ranks == ()
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_of_a_ring_the_rank_with_another_neighbour_is_named(made: TraceMaker, odd: int) -> None:
+    for rank in range(3):
+        made.call(rank, "send", 1, 900, [[1.0]], peer=(rank + 1) % 3, tag=0, at="train.py:8")
+        peer = (rank + 1) % 3 if rank == odd else (rank - 1) % 3
+        lost = made.call(rank, "recv", 2, None, (), [[1.0]], peer=peer, tag=0, at="train.py:9")
+        if rank == odd:
+            made.line(rank, "end", 5000, i=lost, err="Connection closed by peer")
+    others = [exited(rank, at=4.9) for rank in range(3) if rank != odd]
+    write_events(made, raised(odd, PEER, 9, 5.1), *others)
+    verdict = judge(read_evidence(made.record(stop=False)))
+    assert verdict.culprit is not None
+    assert verdict.culprit.rank == odd
+    assert f"rank {odd} receives from rank {(odd + 1) % 3} at train.py:9, where ranks" in verdict.reason
+
+
+def test_who_ended_before_its_own_send_was_over_is_named(made: TraceMaker) -> None:
+    made.call(0, "send", 1, None, [[1.0]], peer=1, tag=0, at="train.py:8")
+    lost = made.call(1, "recv", 1000, None, (), [[1.0]], peer=0, tag=0, at="train.py:9")
+    made.line(1, "end", 5000, i=lost, err="Connection closed by peer")
+    write_events(made, exited(0, at=3.0), raised(1, PEER, 9, 5.1), exited(2, at=2.0))
+    culprit = judge(read_evidence(made.record(stop=False))).culprit
+    assert culprit is not None
+    assert (culprit.rank, culprit.cause) == (0, "left_early")

@@ -1,0 +1,43 @@
+"""Removing the folder of a local cluster, where no process of it is left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.engine.local import state as remove
+from lab.engine.local.state import DESCRIPTION, read_cluster
+from lab.plan.cluster import Shape
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a cluster of two nodes, with what a script left in it."""
+    folder = tmp_path / "home" / "c"
+    (folder / "node0" / "run").mkdir(parents=True)
+    (folder / "node0" / "run" / "file").write_text("x")
+    description = {"shape": Shape(nodes=2).to_json(), "network": "7.8"}
+    (folder / DESCRIPTION).write_text(json.dumps(description))
+    return folder
+
+
+def test_the_folder_of_a_cluster_is_removed(folder: Path):
+    removed = remove.remove(folder.parent, "c")
+    assert (removed.clusters, removed.nodes, removed.stuck) == (("c",), 2, ())
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_removed_is_told_and_gives_its_name_free(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def remove_what_may_be_removed(path: Path) -> bool:
+        (path / DESCRIPTION).unlink(missing_ok=True)
+        return False
+
+    monkeypatch.setattr(remove, "remove_tree", remove_what_may_be_removed)
+    (stuck,) = remove.remove(folder.parent, "c").stuck
+
+    assert not folder.exists()
+    assert (Path(stuck) / "node0" / "run" / "file").exists()
+    assert [read_cluster(each) for each in folder.parent.glob("*")] == [None]
+    assert not remove.remove(folder.parent, None), "it is nobody's cluster now"

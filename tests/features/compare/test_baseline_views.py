@@ -1,0 +1,72 @@
+"""What is worse than in earlier runs, as text, as JUnit XML and as Markdown."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from lab.features.compare.baseline import Baseline, CaseChange, More
+from lab.features.compare.view import baseline_text
+from lab.features.suite.reports import junit_xml, suite_markdown
+from lab.report.style import Style
+from tests.features.suite.cases import attempt, outcome, suite
+from tests.features.suite.test_suite_views import HOSTILE, follows_the_schema
+
+
+@pytest.fixture
+def compared() -> Baseline:
+    """One case that is as before, one that may be slower, one that is worse in every way."""
+    known = {"runs": (("a",), ("b",)), "more": (), "calls": (), "notes": ()}
+    worse = CaseChange(
+        name=f"tree {HOSTILE}",
+        runs=(("a",), ("b",)),
+        times_s=((1.0, 1.1, 1.2), (2.0, 2.1, 2.2)),
+        speed="slower",
+        more=(More(op="all_reduce", calls=(2, 3), bytes=(128, 256)),),
+        calls=tuple(f"{HOSTILE} {i}" for i in range(20)),
+        notes=(),
+    )
+    return Baseline(
+        name="main",
+        cases=(
+            CaseChange(name="same", times_s=((1.0,), (1.0,)), speed="", **known),  # type: ignore[arg-type]
+            CaseChange(name="slow", times_s=((1.0,), (3.0,)), speed="perhaps slower", **known),  # type: ignore[arg-type]
+            worse,
+        ),
+        new=tuple("abcdefg"),
+    )
+
+
+def test_the_text_says_what_is_worse_and_what_may_be(compared: Baseline) -> None:
+    lines = baseline_text(compared, Style(colour=False)).splitlines()
+    assert lines[0] == "compared with main: 3 cases, 1 of them worse; not there before: a, b, c, d, e and 2 more"
+    assert lines[1:3] == [
+        "· slow",
+        "    perhaps slower: 1 s → 3 s (medians of 1 and 1 run; 3 on each side would tell more)",
+    ]
+    assert "    slower: 1.1 s → 2.1 s (medians of 3 and 3 runs, which lie apart)" in lines
+    assert "    more of all_reduce: 2 → 3 times, 128 B → 256 B" in lines
+    assert "    and 8 more (`--json` has them all)" in lines
+    assert compared.exit_code == 1
+    assert [case["worse"] for case in compared.to_json()["cases"]] == [False, False, True]
+
+
+def test_junit_has_a_suite_of_its_own_in_which_what_is_worse_failed(compared: Baseline) -> None:
+    whole = ET.fromstring(junit_xml(suite(outcome(attempt("failed", "no"))), 0.0, compared))
+    follows_the_schema(whole)
+    _, second = whole
+    assert (whole.get("tests"), whole.get("failures")) == ("4", "2")
+    assert (second.get("name"), second.get("tests"), second.get("failures")) == ("compared with main", "3", "1")
+    assert [[child.tag for child in case] for case in second] == [[], ["system-out"], ["failure"]]
+    message = next(second.iter("failure")).get("message") or ""
+    assert message.startswith("slower: 1.1 s → 2.1 s")
+
+
+def test_markdown_has_a_section_in_which_nothing_acts(compared: Baseline) -> None:
+    text = suite_markdown(suite(outcome(attempt())), compared)
+    assert "### Compared with main: 3 cases, 1 of them worse" in text
+    assert "  - more of all\\_reduce: 2 → 3 times, 128 B → 256 B" in text
+    assert "- same" not in text
+    for hostile in ("\x1b", "\u202e", "![", "<b>", "\nsecond line"):
+        assert hostile not in text.replace("\\<b\\>", "")

@@ -1,0 +1,174 @@
+"""What two runs did differently."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.cli.main import main
+from lab.features.compare.compare import Comparison, align, compare
+from lab.features.compare.view import diff_text
+from lab.record.layout import PLAN, SCENARIO
+from lab.record.read import Record
+from lab.report.style import Style
+from lab.trace.read import read_trace
+from tests.traces import TraceMaker
+
+pytestmark = pytest.mark.unit
+PLAIN = Style(colour=False)
+
+
+def trained(folder: Path, sizes: tuple[int, ...], *, world_size: int = 2, factor: float = 1.0) -> TraceMaker:
+    """Three training steps that reduce buckets of so many floats, then a barrier."""
+    made = TraceMaker(folder, world_size)
+    for rank in range(world_size):
+        names = [[f"w{i}", "float32", [size]] for i, size in enumerate(sizes)]
+        made.line(rank, "ddp", 1, d=1, g="0", params=names, buckets=[[i] for i in range(len(sizes))], rebuilt=False)
+    for step in range(3):
+        for rank in range(world_size):
+            begin = 10 + 20 * step
+            made.mark(rank, "backward", begin, begin + 19)
+            for number, size in enumerate(sizes):
+                at = begin + 1 + 3 * number
+                made.call(rank, "all_reduce", at, at + 2 * factor, [[0.0] * size], [[0.0] * size], red="SUM")
+    for rank in range(world_size):
+        made.call(rank, "barrier", 100, 101)
+    return made
+
+
+def compared(before: Record, after: Record) -> Comparison:
+    return compare(before, after, (read_trace(before), read_trace(after)))
+
+
+def test_runs_that_did_the_same_are_told_in_one_sentence(tmp_path: Path) -> None:
+    one, other = trained(tmp_path / "a", (8,)).record(), trained(tmp_path / "b", (8,), factor=3).record()
+    found = compared(one, other)
+    assert found.identical
+    assert diff_text(found, PLAIN) == (
+        "a and b are the same: 8 calls of 2 ranks in the same order, with the same bytes, in 101 ms and 101 ms."
+    )
+
+
+def test_other_buckets_show_in_calls_counts_and_layout(tmp_path: Path) -> None:
+    found = compared(trained(tmp_path / "a", (8,)).record(), trained(tmp_path / "b", (6, 2)).record())
+    assert not found.identical
+    [change] = found.sequence
+    assert change.ranks == (0, 1)
+    assert change.change.removed == ("all_reduce SUM float32[8]",) * 3
+    assert change.change.added == ("all_reduce SUM float32[6]", "all_reduce SUM float32[2]") * 3
+    assert (change.phase, change.at) == ("backward", "train.py:10")
+    [buckets] = found.buckets
+    assert (buckets.before, buckets.after) == ((8,), (6, 2))
+    [reduced] = [one for one in found.operations if one.op == "all_reduce"]
+    assert reduced.before is not None
+    assert reduced.after is not None
+    assert (reduced.before.count, reduced.after.count) == (3, 6)
+    # 32 bytes over two ranks: each sends 32 three times, however the buckets are cut.
+    assert reduced.before.bytes == reduced.after.bytes == 192
+    text = diff_text(found, PLAIN)
+    assert "- all_reduce SUM float32[8] x3" in text
+    assert "module 1: 1 (8) → 2 (6, 2)" in text
+
+
+def test_a_slower_network_shows_in_times_and_settings_only(tmp_path: Path) -> None:
+    made = [trained(tmp_path / name, (8,), factor=factor) for name, factor in (("fast", 1.0), ("slow", 2.0))]
+    records = [one.record() for one in made]
+    for record, rate in zip(records, ("1gbit", "10mbit"), strict=True):
+        (record.path / SCENARIO).write_text(f"name: x\nlearn: {rate}\nnetwork: {{rate: {rate}, delay: 5ms}}\n")
+    found = compared(*records)
+    assert [(one.name, one.before, one.after) for one in found.settings] == [("network rate", "1gbit", "10mbit")]
+    assert found.sequence == []
+    text = diff_text(found, PLAIN)
+    assert "network rate: 1gbit → 10mbit" in text
+    assert "calls: the same in the same order" in text
+    assert "2 ms → 4 ms (2x slower)" in text
+
+
+def test_runs_of_other_sizes_are_compared_for_one_rank(tmp_path: Path) -> None:
+    found = compared(trained(tmp_path / "a", (12,)).record(), trained(tmp_path / "b", (12,), world_size=4).record())
+    assert found.per_rank
+    assert found.sequence == []
+    [reduced] = [one for one in found.operations if one.op == "all_reduce"]
+    assert reduced.before is not None
+    assert reduced.after is not None
+    # 48 bytes, three times: with two ranks each sends 48, with four 72 (2 * 3/4 of it).
+    assert (reduced.before.bytes, reduced.after.bytes) == (144, 216)
+    assert "2 and 4 ranks: bytes and waiting are those of one rank on average" in diff_text(found, PLAIN)
+
+
+def test_training_steps_are_from_one_backward_to_the_next(tmp_path: Path) -> None:
+    found = compared(trained(tmp_path / "a", (8,)).record(), trained(tmp_path / "b", (6, 2)).record())
+    phases = {one.name: one for one in found.phases}
+    assert phases["backward"].before == (3, pytest.approx(0.019))
+    assert phases["training step"].after == (2, pytest.approx(0.020))
+
+
+def test_what_only_one_rank_does_differently_names_the_rank(tmp_path: Path) -> None:
+    after = trained(tmp_path / "b", (8,))
+    after.call(1, "send", 110, 111, [[1.0]], peer=0, tag=0)
+    found = compared(trained(tmp_path / "a", (8,)).record(), after.record())
+    [change] = found.sequence
+    assert (change.ranks, change.change.removed, change.change.added) == ((1,), (), ("send float32[1] to 0",))
+    assert "rank 1, call 5, train.py:10" in diff_text(found, PLAIN)
+
+
+def test_arguments_engine_and_script_are_settings(tmp_path: Path) -> None:
+    records = [trained(tmp_path / name, (8,)).record() for name in "ab"]
+    for record, argument, engine in zip(records, ("1", "2"), ("local", "docker"), strict=True):
+        plan: dict[str, Any] = json.loads((record.path / PLAN).read_text())
+        plan["engine"] = engine
+        for worker in plan["workers"]:
+            worker["argv"] = ["train.py", "--epochs", argument]
+            worker["env"] = {"RANK": str(worker["rank"]), "LAB_SHARED": engine, "SEED": argument}
+        (record.path / PLAN).write_text(json.dumps(plan))
+        (record.path / "train.py").write_text(f"a\nb\n{argument}\n")
+    settings = {one.name: (one.before, one.after) for one in compared(*records).settings}
+    assert settings == {
+        "engine": ("local", "docker"),
+        "arguments": ("--epochs 1", "--epochs 2"),
+        "env SEED": ("1", "2"),
+        "script (-1 +1 lines)": ("train.py", "train.py"),
+    }
+
+
+def test_who_waits_less_is_who_became_late(tmp_path: Path) -> None:
+    made = []
+    for name, late in (("a", 0), ("b", 4)):
+        one = TraceMaker(tmp_path / name, 2)
+        one.call(0, "barrier", 1, 10)
+        one.call(1, "barrier", 1 + late, 10)
+        made.append(one.record())
+    found = compared(*made)
+    waited = [(one.rank, one.before, pytest.approx(one.after)) for one in found.waiting]
+    assert waited == [(0, 0.0, 0.004), (1, 0.0, 0.0)]
+
+
+@given(before=st.lists(st.sampled_from("abc"), max_size=12), after=st.lists(st.sampled_from("abc"), max_size=12))
+def test_changes_account_for_every_call_that_went_or_came(before: list[str], after: list[str]) -> None:
+    changes = align(before, after)
+    went = sum(change.times * len(change.removed) for change in changes)
+    came = sum(change.times * len(change.added) for change in changes)
+    assert len(before) - went == len(after) - came
+    assert (changes == []) == (before == after)
+
+
+def test_the_command_says_it_in_text_and_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / ".lab" / "runs"
+    trained(runs / "one-x", (8,)).record()
+    trained(runs / "two-y", (6, 2)).record()
+    TraceMaker(runs / "three-z", 2)
+    assert main(["diff", "one-x", "two-y", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["identical"], data["runs"], len(data["sequence"])) == (False, ["one-x", "two-y"], 1)
+    assert main(["diff", "one-x", "one-x"]) == 0
+    assert "one-x and one-x are the same" in capsys.readouterr().out
+    assert main(["diff", "one-x", "three-z"]) == 1
+    assert "run three-z has no trace" in capsys.readouterr().err

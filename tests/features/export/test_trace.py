@@ -1,0 +1,135 @@
+"""`lab trace` at the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.cli.main import main
+from tests.traces import TraceMaker
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the runs `old-bare`, which has no trace, and `new-reduce`, which has one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    TraceMaker(tmp_path / ".lab" / "runs" / "old-bare", 2)
+    made = TraceMaker(tmp_path / ".lab" / "runs" / "new-reduce", 2)
+    for rank in range(2):
+        made.call(rank, "all_reduce", 1, 3, [[0.0] * 500], [[0.0] * 500])
+    made.record()
+    return tmp_path
+
+
+def test_the_tables_show_operations_and_the_matrix(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "new-reduce"]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    # 2000 bytes in 2 ms: 1 MB/s, and of two ranks the bus bandwidth is the same.
+    assert ["all_reduce", "1", "2", "kB", "2", "ms", "2", "ms", "0", "s", "1", "MB/s", "1", "MB/s"] in shown
+    assert ["0", "0", "B", "2", "kB", "2", "kB"] in shown
+    assert ["1", "2", "kB", "0", "B", "2", "kB"] in shown
+
+
+def test_what_never_finished_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = TraceMaker(here / ".lab" / "runs" / "hung", 2)
+    made.call(0, "barrier", 1, None)
+    made.record(stop=False)
+    assert main(["trace", "hung"]) == 0
+    said = capsys.readouterr().out
+    assert "hung: 1 collective and 0 messages of 2 ranks" in said
+    assert "barrier    1, finished 0  0 B    –       –" in said
+    assert "rank 1: its trace ends before the worker did" in said
+
+
+def test_json_goes_to_standard_output(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "new-reduce", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["traffic"] == {"logical_bytes": [[0, 2000], [2000, 0]]}
+    assert data["operations"][0]["algbw"] == pytest.approx(1e6)
+
+
+def test_files_are_written_and_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("perfetto")
+    assert main(["trace", "new-reduce", "--chrome", "a.json", "--perfetto", "b.pftrace"]) == 0
+    said = capsys.readouterr().out
+    assert f"wrote a.json ({(here / 'a.json').stat().st_size:,} bytes)" in said
+    assert "wrote b.pftrace" in said
+    assert json.loads((here / "a.json").read_text())["otherData"]["run"] == "new-reduce"
+
+
+def test_without_a_name_a_file_goes_into_the_record(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "new-reduce", "--chrome"]) == 0
+    file = here / ".lab" / "runs" / "new-reduce" / "trace.chrome.json"
+    assert json.loads(file.read_text())["otherData"]["run"] == "new-reduce"
+    assert "trace.chrome.json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "folder", "names"),
+    [
+        ("--flight-recorder", "flight-recorder", {"rank_0", "rank_1"}),
+        ("--chakra", "chakra", {"lab.0.et", "lab.1.et", "groups.json"}),
+        ("--hta", "hta", {"rank0.json", "rank1.json"}),
+    ],
+)
+def test_a_format_of_a_file_a_rank_fills_a_folder(
+    here: Path, capsys: pytest.CaptureFixture[str], option: str, folder: str, names: set[str]
+) -> None:
+    assert main(["trace", "new-reduce", option]) == 0
+    assert main(["trace", "new-reduce", option, "made/here"]) == 0
+    for made in (here / ".lab" / "runs" / "new-reduce" / folder, here / "made" / "here"):
+        assert {path.name for path in made.iterdir()} == names
+    assert f"wrote {len(names)} files into made/here (" in capsys.readouterr().out
+
+
+def test_what_no_simulator_can_do_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = TraceMaker(here / ".lab" / "runs" / "hung", 2)
+    made.call(0, "barrier", 1, None)
+    made.record(stop=False)
+    assert main(["trace", "hung", "--chakra"]) == 0
+    assert "left out: 1 step that did not end well on all ranks" in capsys.readouterr().err
+
+
+def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "new-reduce", "--chrome", "-"]) == 0
+    assert json.loads(capfd.readouterr().out)["traceEvents"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["old-bare"], 1, "run old-bare has no trace"),
+        (["new-reduce", "--json", "--chrome", "-"], 2, "--chrome and --json cannot both be written to standard output"),
+        (["new-reduce", "--chrome", "x", "--perfetto", "x"], 2, "cannot both be written to x"),
+        (["new-reduce", "--chrome", "no/such/folder/x"], 1, "no/such/folder/x cannot be written: No such file"),
+        (["--chrome", "new-reduce"], 2, "new-reduce is a run, and --chrome takes a file"),
+        (["--chakra", "new-reduce"], 2, "new-reduce is a run, and --chakra takes a folder"),
+        (["new-reduce", "--hta", "x", "--chakra", "x"], 2, "--chakra and --hta cannot both be written to x"),
+        (["new-reduce", "--hta", "-"], 2, "--hta writes several files, which cannot go to standard output"),
+        (["new-redoce"], 1, "did you mean new-reduce?"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, sentence: str
+) -> None:
+    assert main(["trace", *words]) == code
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+def test_without_the_package_for_perfetto_a_sentence_says_what_to_do(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace", None)
+    assert main(["trace", "new-reduce", "--perfetto", "b.pftrace"]) == 2
+    said = capsys.readouterr().err
+    assert "Perfetto's format needs the package perfetto, which is not installed" in said
+    assert "pip install 'torch-lab[perfetto]'" in said
+    assert not (here / "b.pftrace").exists()

@@ -1,0 +1,89 @@
+"""Every kind of fault has what a kind owes, and those of nodes do, take back and read back what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.engine.protocol import NodeState
+from lab.errors import ClusterError
+from lab.features.faults.ground import ClusterGround
+from lab.features.faults.kind import FaultKind, fault_kinds, key_of
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.kinds.start import Start
+from lab.plan.cluster import Node, Shape
+from tests.fake_engine import FakeEngine
+
+
+class Powered(FakeEngine):
+    """Knows which nodes run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = {"node0", "node1"}
+
+    def kill(self, node: Node) -> None:
+        if node.name not in self.up:
+            raise ClusterError("it does not run")
+        self.up.discard(node.name)
+
+    def start(self, cluster, nodes, *, announce) -> None:
+        self.up |= {node.name for node in nodes}
+
+    def node_state(self, node: Node) -> NodeState:
+        return NodeState(running=node.name in self.up)
+
+
+@pytest.fixture
+def engine() -> Powered:
+    return Powered()
+
+
+@pytest.fixture
+def ground(engine: Powered) -> ClusterGround:
+    return ClusterGround(engine, engine.create("c", Shape(nodes=2), run=None, announce=lambda _: None))
+
+
+@pytest.mark.parametrize("kind", fault_kinds().values(), ids=fault_kinds())
+def test_a_kind_has_all_that_a_kind_owes(kind: type[FaultKind]) -> None:
+    assert kind.does
+    assert key_of(kind) == kind.example.partition(":")[0]
+    assert not kind.why_not("docker")
+    assert kind.__str__ is not object.__str__
+    told = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
+    assert all(f"`{cause}`" in told for cause in kind.shown_as)
+    assert bool(kind.shown_as) == (kind is not Start)
+    done = ("apply", "undo", "read_back") if not kind.by_worker else ()
+    assert all(getattr(kind, name) is not getattr(FaultKind, name) for name in done)
+
+
+def test_a_node_that_is_killed_does_not_run_until_that_is_taken_back(ground: ClusterGround) -> None:
+    kill = Kill(node="node1")
+    assert not kill.read_back(ground).in_force
+    for _ in range(2):  # again is no error
+        kill.apply(ground)
+        assert kill.read_back(ground).in_force
+    for _ in range(2):
+        kill.undo(ground)
+        assert not kill.read_back(ground).in_force
+
+
+def test_a_node_that_is_started_runs_and_goes_on_to_run(ground: ClusterGround) -> None:
+    kill, start = Kill(node="node1"), Start(node="node1")
+    kill.apply(ground)
+    start.apply(ground)
+    assert start.read_back(ground).in_force
+    start.undo(ground)
+    assert not kill.read_back(ground).in_force
+
+
+def test_a_node_that_cannot_be_killed_is_an_error(
+    engine: Powered, ground: ClusterGround, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(node: Node) -> None:
+        raise ClusterError("the engine is tired")
+
+    monkeypatch.setattr(engine, "kill", refuse)
+    with pytest.raises(ClusterError, match="tired"):
+        Kill(node="node1").apply(ground)

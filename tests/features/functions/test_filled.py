@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab.features.functions.distributed import to_fill, with_filled
+
+RANK = {"rank": 0, "world_size": 3}
+
+
+def first(rank: int, v: int, w: int = 5) -> Any:
+    return rank, v, w
+
+
+def several(self: int, rank: int, v: int = 1, world_size: int = 2, *more: int, **others: int) -> Any:
+    return self, rank, v, world_size, more, others
+
+
+def rest(rank: int, v: int, world_size: int, w: int = 5, *more: int) -> Any:
+    return rank, v, world_size, w, more
+
+
+def alone(rank: int, v: int, /, world_size: int, w: int = 5) -> Any:
+    return rank, v, world_size, w
+
+
+def behind(v: int, *group: int, rank: int) -> Any:
+    return v, group, rank
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "named", "result"),
+    [
+        (first, (3,), {}, (0, 3, 5)),
+        (first, (3, 4), {}, (0, 3, 4)),
+        (first, (), {"v": 3}, (0, 3, 5)),
+        (first, (3,), {"rank": 7}, (7, 3, 5)),
+        (several, (9,), {}, (9, 0, 1, 2, (), {})),
+        (several, (9, 8, 7, 6), {"o": 4}, (9, 0, 8, 7, (6,), {"o": 4})),
+        (rest, (3,), {}, (0, 3, 3, 5, ())),
+        (rest, (3, 4, 1, 2), {}, (0, 3, 3, 4, (1, 2))),
+        (alone, (3,), {}, (0, 3, 3, 5)),
+        (alone, (3,), {"w": 4}, (0, 3, 3, 4)),
+        (behind, (3, 4), {}, (3, (4,), 0)),
+    ],
+)
+def test_what_is_given_by_position_is_for_the_parameters_that_ranks_do_not_fill_in(
+    function: Callable[..., Any], arguments: tuple[int, ...], named: dict[str, int], result: tuple[Any, ...]
+) -> None:
+    signature = inspect.signature(function)
+    filled = to_fill(signature)
+    by_position, by_name, places = with_filled(function, signature, filled, arguments, named)
+    values = dict(enumerate(by_position))
+    for place, name in places.items():
+        if place.isdecimal():
+            values[int(place)] = RANK[name]
+        else:
+            by_name[place] = RANK[name]
+    assert function(*values.values(), **by_name) == result
+
+
+def test_what_a_function_does_not_take_is_said_before_anything_is_sent() -> None:
+    with pytest.raises(TypeError, match=r"^first\(\): missing a required argument: 'v'"):
+        with_filled(first, inspect.signature(first), ["rank"], (), {})

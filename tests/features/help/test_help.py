@@ -1,0 +1,145 @@
+"""`lab help`: topics of the docs, in a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab.cli.main import main
+from lab.cli.overview import VERBS
+from lab.features.help import verb as subject
+from lab.features.help.verb import Topic, anchor_of, docs_folder, text_of, topics
+from lab.report.style import Style
+
+ROOT = Path(__file__).resolve().parents[3]
+TOPICS = topics()
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    try:
+        code = main(("help", *words))
+    except SystemExit as end:
+        code = int(end.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_without_a_topic_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys)
+    assert code == 0
+    for name, topic in TOPICS.items():
+        assert f"  {name} " in out
+        assert topic.about in out
+
+
+@pytest.mark.parametrize("name", TOPICS)
+def test_a_topic_is_shown_in_a_pipe_as_it_is_written(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, out, _ = said(capsys, name)
+    assert (code, out) == (0, text_of(TOPICS[name]))
+    assert out.startswith("#")
+    assert "<!--" not in out
+    assert len(out.splitlines()) > 5
+
+
+def test_a_section_ends_where_the_next_one_of_its_rank_begins() -> None:
+    text = text_of(TOPICS["exit-codes"])
+    assert text.startswith("## Exit codes\n")
+    assert "| 4 | hung" in text
+    assert "## Environment" not in text
+    assert "## " not in text_of(TOPICS["expect"]).removeprefix("## expect")
+
+
+def test_every_page_is_a_topic() -> None:
+    pages = {page.name for page in docs_folder().glob("*.md")}
+    assert pages == {topic.page for topic in TOPICS.values()}
+    assert TOPICS["dependencies"] == Topic("Dependencies, and why each one", "dependencies.md")
+
+
+def test_a_heading_has_the_anchor_that_links_to_it_have() -> None:
+    assert anchor_of("Expected calls") == "expected-calls"
+    assert anchor_of("What YAML does, and what is refused") == "what-yaml-does-and-what-is-refused"
+
+
+def test_a_verb_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    verb = next(verb for verb in VERBS if verb not in TOPICS)
+    code, out, _ = said(capsys, verb)
+    assert code == 0
+    assert out.startswith(f"usage: lab {verb}")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("exitcodes", "exit-codes"), ("scenarois", "scenario"), ("stauts", "status")]
+)
+def test_a_topic_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixture[str], wrong: str, right: str) -> None:
+    code, out, err = said(capsys, wrong)
+    assert (code, out) == (2, "")
+    assert f"there is no topic {wrong!r} (did you mean '{right}" in err
+
+
+def test_on_a_terminal_a_link_to_a_page_leads_to_its_topic() -> None:
+    text = subject._rendered(
+        "see [packages](packages.md#data), [home](https://x.org) and [this](#below)\n", Style(colour=False, width=100)
+    )
+    assert text == "see packages (lab help packages), home (https://x.org) and this\n"
+
+
+def test_on_a_terminal_a_wide_table_is_a_list() -> None:
+    wide = "| key | says | default | allowed |\n|---|---|---|---|\n| a | what | 1 | 2 |\n"
+    narrow = "| key | says |\n|---|---|\n| a | what |\n"
+    style = Style(colour=False, width=40)
+    assert subject._rendered(wide, style).split() == ["•", "a:", "what", "default:", "1", "allowed:", "2"]
+    assert "━" in subject._rendered(narrow, style) or "─" in subject._rendered(narrow, style)
+
+
+def test_what_is_rendered_fits_the_terminal() -> None:
+    for topic in TOPICS.values():
+        lines = subject._rendered(text_of(topic), Style(colour=False, width=80)).splitlines()
+        assert max(map(len, lines)) <= 80, topic
+
+
+def test_on_a_terminal_it_is_shown_by_the_pager(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PAGER": f"tee {tmp_path}/paged", "NO_COLOR": "1"}
+    environment.pop("FORCE_COLOR", None)
+    call = [sys.executable, "-m", "lab.cli.main", "help", "exit-codes"]
+    with subprocess.Popen(call, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        while _read(ours):
+            pass
+        assert process.wait(30) == 0
+    os.close(ours)
+    assert re.search(r"130 +.*interrupted", (tmp_path / "paged").read_text())
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # nobody writes there any more
+        return b""
+
+
+def test_the_menu_of_the_site_has_every_page() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for topic in TOPICS.values():
+        assert topic.page in menu
+    assert yaml.safe_load(menu)["nav"]
+
+
+@pytest.mark.parametrize("pager", ["/no/such/pager", "'", " "])
+def test_without_a_pager_it_is_printed(
+    pager: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAGER", pager)
+    subject._page("a page\n")
+    assert capsys.readouterr().out == "a page\n"

@@ -1,0 +1,131 @@
+"""The still timeline: where things lie, what is hatched, and what is told of each call."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from lab.features.html.timelines import make_axis, timeline_svg
+from lab.trace.model import Trace
+from lab.trace.read import read_trace
+from lab.trace.steps import Step, match
+from tests.traces import TraceMaker
+
+ONE = [1.0]
+
+
+def test_an_axis_runs_evenly_and_cuts_long_pauses() -> None:
+    axis = make_axis([(0.0, 1.0), (100.0, 101.0)], 0, 218)
+    assert [axis.place(time) for time in (-1, 0, 0.5, 1, 50, 100, 101, 500)] == [0, 0, 50, 100, 109, 118, 218, 218]
+    assert all(0 <= tick <= 1 or 100 <= tick <= 101 for tick in axis.ticks())
+
+
+def test_an_axis_keeps_short_pauses_and_does_with_nothing() -> None:
+    assert len(make_axis([(0.0, 1.0), (1.05, 2.0)], 0, 100).pieces) == 1
+    assert make_axis([], 3, 100).place(7) == 100
+    assert make_axis([(2.0, 2.0)], 3, 100).place(2.0) == 3
+
+
+def drawn(maker: TraceMaker, lanes: list[list[int]] | None = None) -> tuple[str, Trace, list[Step]]:
+    trace = read_trace(maker.record(stop=False))
+    steps = match(trace)
+    svg = timeline_svg(trace, steps, lanes or [[rank] for rank in trace.ranks], prefix="p")
+    return svg, trace, steps
+
+
+def titles(svg: str) -> list[str]:
+    root = ET.fromstring(svg)
+    return [title.text or "" for title in root.iter("{http://www.w3.org/2000/svg}title")]
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> TraceMaker:
+    return TraceMaker(tmp_path / "run", world_size=2)
+
+
+def test_a_call_is_told_with_what_it_waited_for(maker: TraceMaker) -> None:
+    maker.call(0, "all_reduce", 0, 30, [ONE], [ONE], red="SUM", at="train.py:7")
+    maker.call(1, "all_reduce", 20, 30, [ONE], [ONE], red="SUM", at="train.py:7")
+    svg, _, _ = drawn(maker)
+    assert titles(svg) == [
+        "all_reduce SUM float32[1]\n30 ms, 4 B, at train.py:7\nwaited 20 ms for rank 1",
+        "all_reduce SUM float32[1]\n10 ms, 4 B, at train.py:7",
+    ]
+    assert svg.count('fill="url(#p-0)"') == 1
+
+
+def test_what_clocks_do_not_tell_is_drawn_as_uncertain_and_nobody_waited_by_less_than_that(maker: TraceMaker) -> None:
+    maker.on_hosts(error_ms=4)
+    for begins in ((0, 20), (50, 57)):
+        for rank, begin in enumerate(begins):
+            maker.call(rank, "all_reduce", begin, 40 + begins[0], [ONE], [ONE], red="SUM", at="train.py:7")
+    svg, _, steps = drawn(maker)
+    assert [step.last for step in steps] == [1, None]
+    assert [step.waited[0] for step in steps] == [pytest.approx(0.02), 0.0]
+    assert [title for title in titles(svg) if "waited" in title] == [
+        "all_reduce SUM float32[1]\n40 ms, 4 B, at train.py:7\nwaited 20 ms (± 8 ms) for rank 1"
+    ]
+    assert svg.count('class="error"') == 8
+    assert svg.count("± 4 ms") == 2
+
+
+def test_what_never_ended_and_who_never_came_are_told(maker: TraceMaker) -> None:
+    maker.call(0, "barrier", 0, None)
+    maker.mark(1, "forward", 0, 50)
+    svg, _, _ = drawn(maker)
+    assert "barrier\nnever ended, 0 B, at train.py:10\nrank 1 never came" in titles(svg)
+    assert "forward at train.py:5: 50 ms" in titles(svg)
+    assert "stroke-dasharray" in svg
+
+
+@pytest.mark.parametrize(
+    ("op", "begins", "waits_for"),
+    [
+        ("scatter", (20, 0, 10), (None, 0, 0)),
+        ("broadcast", (0, 10, 20), (None, None, None)),
+        ("gather", (0, 10, 20), (2, None, None)),
+        ("all_gather", (0, 10, 20), (2, 2, None)),
+    ],
+)
+def test_a_rank_waits_for_those_whose_data_it_needs(
+    tmp_path: Path, op: str, begins: tuple[int, ...], waits_for: tuple[int | None, ...]
+) -> None:
+    maker = TraceMaker(tmp_path / "run", world_size=3)
+    for rank, begin in enumerate(begins):
+        maker.call(rank, op, begin, 30, [ONE], [ONE], root=0)
+    trace = read_trace(maker.record())
+    (step,) = match(trace)
+    late = [step.awaited(step.calls[rank]) for rank in range(3)]
+    assert tuple(None if call is None else call.rank for call in late) == waits_for
+
+
+def test_calls_that_overlap_lie_below_each_other(maker: TraceMaker) -> None:
+    maker.call(0, "all_reduce", 0, 30, [ONE], [ONE])
+    maker.call(0, "all_reduce", 10, 40, [ONE], [ONE])
+    svg, _, _ = drawn(maker)
+    assert len(set(re.findall(r'y="([\d.]+)" height="13" fill="#', svg))) == 2
+
+
+def test_thousands_of_short_calls_are_few_bars(maker: TraceMaker) -> None:
+    for number in range(5000):
+        maker.call(0, "barrier", number * 0.1, number * 0.1 + 0.05)
+    svg, _, _ = drawn(maker)
+    assert len(titles(svg)) < 1000
+    assert any(re.match(r"\d+ calls, barrier to barrier", title) for title in titles(svg))
+
+
+def test_a_run_without_calls_has_no_timeline(tmp_path: Path) -> None:
+    assert drawn(TraceMaker(tmp_path / "empty"))[0] == ""
+
+
+def test_a_lane_of_several_ranks_shows_the_first_and_names_the_others(tmp_path: Path) -> None:
+    maker = TraceMaker(tmp_path / "many", world_size=20)
+    for rank in range(20):
+        maker.call(rank, "barrier", 10 * rank, 200 + rank)
+    svg, _, _ = drawn(maker, [[0, *range(2, 20)], [1]])
+    texts = [text.text for text in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in texts if text and text.startswith(("rank", "and"))] == ["rank 0", "and 18 more", "rank 1"]
+    assert [title.partition("\n")[0] for title in titles(svg)] == ["and so ranks 2-19", "barrier", "barrier"]

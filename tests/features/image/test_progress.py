@@ -1,0 +1,95 @@
+"""Reading what the engine says while it builds or pulls."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.features.image.engine_log import TAIL_LINES, BuildLog, ImageProgress, PullLog
+
+BUILD = [
+    {"stream": "Step 1/4 : FROM base AS build"},
+    {"stream": "\n"},
+    {"stream": " ---> aaaaaaaaaaaa\n"},
+    {"stream": "Step 2/4 : RUN pip   install torch\n"},
+    {"stream": " ---> Running in 0123456789ab\n"},
+    {"stream": "\x1b[33mCollecting torch\x1b[0m\rCollecting torch 2.13\n"},
+    {"stream": " ---> bbbbbbbbbbbb\n"},
+    {"stream": "Step 3/4 : FROM base\n"},
+    {"stream": " ---> aaaaaaaaaaaa\n"},
+    {"stream": "Step 4/4 : COPY --from=build /opt /opt\n"},
+    {"stream": " ---> cccccccccccc\n"},
+    {"aux": {"ID": "sha256:cccc"}},
+]
+
+
+def read_all(log: BuildLog, events: list[dict]) -> list[ImageProgress]:
+    return [progress for event in events for progress in log.read(event)]
+
+
+def test_a_build_is_followed_step_by_step():
+    shown = read_all(BuildLog(), BUILD)
+    assert [(p.step, p.total, p.text) for p in shown] == [
+        (1, 4, "FROM base AS build"),
+        (2, 4, "RUN pip install torch"),
+        (2, 4, "Collecting torch"),
+        (2, 4, "Collecting torch 2.13"),
+        (3, 4, "FROM base"),
+        (4, 4, "COPY --from=build /opt /opt"),
+    ]
+
+
+def test_the_image_of_each_stage_but_the_last_is_remembered():
+    log = BuildLog()
+    read_all(log, BUILD)
+    assert log.stages == ["bbbbbbbbbbbb"]
+
+
+def test_only_the_last_lines_of_the_output_are_kept():
+    log = BuildLog()
+    read_all(log, [{"stream": f"line {n}\n"} for n in range(100)])
+    assert list(log.tail) == [f"line {n}" for n in range(100 - TAIL_LINES, 100)]
+
+
+def test_the_engines_error_is_kept_and_not_shown_as_progress():
+    log = BuildLog()
+    assert log.read({"errorDetail": {"code": 1}, "error": "it broke\n"}) == []
+    assert log.error == "it broke"
+
+
+def test_sending_the_context_is_shown_in_megabytes():
+    assert BuildLog(upload_bytes=200_000_000).read({"upload": 50_000_000}) == [
+        ImageProgress(0, 0, "sending wheels to the engine: 50 MB of 200 MB")
+    ]
+
+
+def test_pulling_the_base_image_is_shown_in_the_step_that_needs_it():
+    log = BuildLog()
+    log.read({"stream": "Step 2/9 : FROM python\n"})
+    assert log.read({"status": "Pulling fs layer", "id": "a", "progressDetail": {}}) == [
+        ImageProgress(2, 9, "base image, 0 of 1 layers")
+    ]
+
+
+@pytest.mark.parametrize("line", ["STEP 3/9: RUN x", "[1/2] STEP 3/9: RUN x", "Step 3/9 : RUN x"])
+def test_steps_of_other_builders_are_understood(line: str):
+    assert BuildLog().read({"stream": line}) == [ImageProgress(3, 9, "RUN x")]
+
+
+def test_a_pull_counts_layers_and_bytes():
+    log = PullLog()
+    for layer in "ab":
+        log.read({"status": "Pulling fs layer", "id": layer, "progressDetail": {}})
+    log.read({"status": "Downloading", "id": "a", "progressDetail": {"current": 3_000_000, "total": 10_000_000}})
+    log.read({"status": "Already exists", "id": "c", "progressDetail": {}})
+    assert log.read(
+        {"status": "Downloading", "id": "b", "progressDetail": {"current": 1_000_000, "total": 2_000_000}}
+    ) == (ImageProgress(1, 3, "1 of 3 layers, 4 MB of 12 MB"))
+    assert log.read({"status": "Pull complete", "id": "b"}) == ImageProgress(2, 3, "2 of 3 layers, 4 MB of 12 MB")
+
+
+def test_the_header_and_the_digest_of_a_pull_are_no_progress():
+    log = PullLog()
+    assert log.read({"status": "Pulling from library/python", "id": "3.11"}) is None
+    assert log.read({"status": "Digest: sha256:00"}) is None
+    assert log.read({"error": "manifest unknown"}) is None
+    assert log.error == "manifest unknown"

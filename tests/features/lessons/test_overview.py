@@ -1,0 +1,87 @@
+"""Where one stands on the path, and where a class does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.features.lessons.progress import (
+    Attempt,
+    Kept,
+    LearningPath,
+    learning_path,
+    path_json,
+    path_text,
+    summary_json,
+    summary_text,
+)
+from lab.report.style import Style
+
+PATH = LearningPath(folder=Path(), chapters={"First": ("a", "b"), "Then": ("c", "d")})
+PLAIN = Style(colour=False)
+
+
+def kept(person: str, **right: bool | None) -> Kept:
+    said = {True: "yes", False: "no", None: ""}
+    made = (Attempt(lesson=name, prediction=said[held], right=held) for name, held in right.items())
+    return Kept(person=person, attempts=tuple(made))
+
+
+def test_the_path_shows_what_is_done_and_what_comes_next() -> None:
+    text = path_text(PATH, kept("anna", a=True, b=None, c=False), "d", PLAIN)
+    assert text.splitlines() == [
+        "First  2 of 2",
+        "  ✔ a  • b",
+        "Then  1 of 2",
+        "  ✘ c  · d",
+        "",
+        "✔ predicted right  ✘ predicted wrong  • done  · to do",
+        "anna: 3 of 4 lessons done, 1 of 2 predictions right",
+        "next: lab learn d",
+        "`lab up --nodes 3` first, and lessons begin without a wait",
+    ]
+
+
+def test_the_path_as_data() -> None:
+    data = path_json(PATH, kept("anna", a=True), "b")
+    assert [(one["lesson"], one["done"], one["right"]) for one in data["lessons"][:2]] == [
+        ("a", True, True),
+        ("b", False, None),
+    ]
+    assert (data["person"], data["next"]) == ("anna", "b")
+
+
+def test_a_class_is_a_row_for_each_person_and_one_for_each_lesson() -> None:
+    everybody = [kept("anna", a=True, c=False), kept("ben", a=False, other=None)]
+    assert summary_text(PATH, everybody, PLAIN).splitlines() == [
+        "person  done  right  wrong  First  Then  others",
+        "anna    2     1      1      ✔·     ✘·    ·",
+        "ben     2     0      1      ✘·     ··    •",
+        "",
+        "lesson  done  right  wrong  predicted",
+        "a       2     1      1      1 x yes ✔, 1 x no",
+        "c       1     0      1      1 x no",
+        "other   1     0      0",
+    ]
+    data = summary_json(PATH, everybody)
+    assert [one["person"] for one in data["persons"]] == ["anna", "ben"]
+    predictions = [{"prediction": "yes", "count": 1, "right": True}, {"prediction": "no", "count": 1, "right": False}]
+    assert data["lessons"][0] == {"lesson": "a", "done": 2, "right": 1, "wrong": 1, "predictions": predictions}
+    assert summary_text(PATH, [], PLAIN) == "Nobody has taken a lesson yet."
+
+
+def test_the_next_lesson_is_the_first_behind_this_one_that_is_not_done() -> None:
+    assert PATH.next_after("", ()) == "a"
+    assert PATH.next_after("b", {"a", "b", "c"}) == "d"
+    assert PATH.next_after("d", {"d"}) == "a"
+    assert PATH.next_after("not on it", {"a"}) == "b"
+    assert PATH.next_after("d", {"a", "b", "c", "d"}) == ""
+    assert PATH.place("c") == "lesson 3 of 4, Then"
+    assert PATH.place("not on it") == ""
+
+
+def test_a_folder_without_a_path_has_its_scenarios_in_one_chapter(tmp_path: Path) -> None:
+    for name in ("b-one.yaml", "a.yaml"):
+        (tmp_path / name).touch()
+    assert learning_path(tmp_path).chapters == {"Lessons": ("a", "b_one")}
+    (tmp_path / "learning-path.txt").write_text("# All\nb-one.yaml\nnot there.yaml\n")
+    assert learning_path(tmp_path).chapters == {"All": ("b_one",)}

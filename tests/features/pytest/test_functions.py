@@ -1,0 +1,94 @@
+"""Functions that are marked as distributed, in a session of pytest whose engine does not answer."""
+
+from __future__ import annotations
+
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from lab.features.functions.distributed import Provided, call_on_ranks, provide
+from lab.features.functions.pack import How
+from tests.pytest_process import pytest_environment, pytest_words
+
+TESTS = """
+import unittest
+
+import pytest
+
+import lab
+
+@lab.distributed(nodes=2)
+def helper():
+    pass
+
+@pytest.fixture
+def at_setup():
+    helper()
+
+@pytest.fixture
+def at_teardown():
+    yield
+    helper()
+
+@lab.distributed(nodes=2)
+def test_first(rank):
+    pass
+
+test_again = test_first
+
+def test_by_helper():
+    helper()
+
+def test_setup(at_setup):
+    pass
+
+def test_teardown(at_teardown):
+    pass
+
+class CaseTest(unittest.TestCase):
+    @lab.distributed(nodes=2)
+    def test_in_case(self):
+        pass
+
+    def test_helper_in_case(self):
+        helper()
+
+    def test_no_script(self):
+        lab.Cluster(nodes=2, engine="local").run("gone.py")
+"""
+
+
+def test_an_error_of_the_lab_is_a_sentence_below_the_line_of_the_test_wherever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    words = pytest_words("--junitxml=junit.xml", "--lab-engine=docker", "--tb=short")
+    environment = {**pytest_environment(), "DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert "6 failed, 1 passed, 2 errors" in ended.stdout, ended.stdout + ended.stderr
+    for case in ET.parse(tmp_path / "junit.xml").iter("testcase"):
+        told = "".join(part.text or "" for part in case)
+        assert "no Docker engine answers" in told or "no such script" in told or case.get("name") == "test_teardown"
+        assert {line.partition(":")[0] for line in told.splitlines() if line[:1].strip("E ")} == {"test_it.py"}, told
+
+
+def test_what_a_test_returns_is_not_wanted_whatever_decorates_it() -> None:
+    wanted = []
+
+    class Ranks:
+        def call_as(self, function: object, arguments: object, named: object, how: How) -> list[int]:
+            wanted.append(how.wanted)
+            return [1]
+
+    def test_it() -> None:
+        pass
+
+    def wrapper() -> None:
+        pass
+
+    wrapper.__name__ = "test_it"
+    with provide(Provided(cluster=lambda _: Ranks(), test=wrapper, how=How())):  # type: ignore[arg-type, return-value]
+        for called in (test_it, pytest.fail):
+            call_on_ranks(test_it, (), {}, {}, How(), test=called, shown=test_it)
+    assert wanted == [False, True]

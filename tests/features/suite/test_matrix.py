@@ -1,0 +1,165 @@
+"""Cases from scenarios, sizes, images and backends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.errors import UsageError
+from lab.features.faults.fault import Fault
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.when import When
+from lab.features.suite.cases import Matrix, make_cases, matching
+from lab.plan.cluster import Shape
+from lab.spec.launching import Launching
+from lab.spec.scenario import Expect, Resources
+from tests.features.suite.cases import case, scenario
+
+
+def test_without_a_matrix_each_scenario_is_one_case_of_its_own_size():
+    one, two = make_cases([scenario("a", nodes=3), scenario("b")], Matrix(), asked={})
+    assert (one.id, one.nodes, one.world_size) == ("a", 3, 3)
+    assert (two.id, two.nodes) == ("b", 1)
+
+
+def test_a_cluster_that_is_there_gives_its_size_to_what_says_none():
+    (one,) = make_cases([scenario()], Matrix(), asked={}, usual=Shape(nodes=4, nproc_per_node=2))
+    assert (one.nodes, one.nproc_per_node) == (4, 2)
+
+
+def test_every_combination_is_a_case_with_its_place_in_its_id():
+    matrix = Matrix(nodes=(2, 5), nproc_per_node=(1, 2), image=("a:1",), backend=("gloo",))
+    found = make_cases([scenario(nodes=3)], matrix, asked={})
+    assert [one.id for one in found] == [
+        f"train[nodes={nodes},nproc-per-node={each},backend=gloo,image=a:1]" for nodes in (2, 5) for each in (1, 2)
+    ]
+    assert found[3].world_size == 10
+    assert found[3].shape == Shape(nodes=5, image="a:1")
+    assert found[3].scenario.image == "a:1"
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        Expect(exit={2: 1}),
+        Expect(logs={2: "x"}),
+        Expect(notes={"x": {0: 1, 2: 5}}),
+        Expect(extra={"calls": {2: ["barrier"]}}),
+        Expect(culprit=2),
+    ],
+)
+def test_a_size_without_a_rank_that_the_scenario_speaks_of_is_skipped_and_says_which(expect: Expect):
+    small, large = make_cases([scenario(nodes=3, expect=expect)], Matrix(nodes=(2, 5)), asked={})
+    assert small.skipped == "it expects something of rank 2, and here are 2 ranks"
+    assert large.skipped == ""
+
+
+def test_what_is_expected_of_every_rank_holds_at_any_size():
+    expect = Expect(notes={"sum": "world_size"}, extra={"calls": ["barrier"]})
+    assert not any(one.skipped for one in make_cases([scenario(expect=expect)], Matrix(nodes=(1, 2)), asked={}))
+
+
+@pytest.mark.parametrize("backend", ["ucc", "glo"])
+def test_a_backend_that_the_lab_does_not_have_is_refused(backend: str):
+    with pytest.raises(UsageError, match=f"no backend '{backend}'.*allowed: gloo"):
+        Matrix(backend=("gloo", backend))
+
+
+def test_a_scenario_is_a_case_on_each_backend_that_is_named_and_skipped_where_that_lacks_what_it_needs():
+    matrix = Matrix(backend=("gloo", "mpi"))
+    on_gloo, on_mpi = make_cases([scenario(needs=("monitored barrier",))], matrix, asked={})
+    assert (on_gloo.backend, on_gloo.skipped) == ("gloo", "")
+    assert (on_mpi.id, on_mpi.backend) == ("train[backend=mpi]", "mpi")
+    assert on_mpi.skipped.startswith("it needs a barrier that names who does not come; mpi: ")
+
+
+def test_what_torchrun_starts_cannot_be_a_case_on_mpi():
+    (one,) = make_cases([scenario(launcher=Launching(name="torchrun"))], Matrix(backend=("mpi",)), asked={})
+    assert one.skipped.endswith("mpi: only mpirun can start its ranks")
+
+
+def test_a_scenario_is_skipped_on_an_engine_that_cannot_break_what_it_breaks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Kill, "needs", "cable")
+    breaks = scenario(nodes=3, extra={"faults": (Fault(what=Kill(node="node2"), when=When()),)})
+    skipped = {
+        name: make_cases([breaks], Matrix(), asked={}, engine=name)[0].skipped for name in ("local", "docker", "")
+    }
+    assert skipped == {
+        "local": "it is to kill node2, which the local engine cannot do: its nodes share the network of this machine",
+        "docker": "",
+        "": "",
+    }
+
+
+def test_a_value_that_is_named_twice_is_refused():
+    with pytest.raises(UsageError, match="--nproc-per-node names 2 more than once"):
+        Matrix(nproc_per_node=(2, 1, 2))
+
+
+def test_scenarios_of_the_same_name_are_told_apart_by_their_files():
+    first, second = (replace(scenario(), source=Path(f"/x/{folder}/train.yaml")) for folder in ("a", "b"))
+    assert [one.id for one in make_cases([first, second, first], Matrix(), asked={})] == [
+        "a/train-1", "b/train", "a/train-3",
+    ]  # fmt: skip
+
+
+def test_repetitions_have_seeds_one_after_the_other_and_all_first_ones_come_first():
+    found = make_cases([scenario("a"), scenario("b")], Matrix(), asked={}, repeat=2, seed=7)
+    assert [(one.id, one.seed) for one in found] == [("a #1", 7), ("b #1", 7), ("a #2", 8), ("b #2", 8)]
+    assert [one.scenario.env for one in found[1:3]] == [{"LAB_SEED": "7"}, {"LAB_SEED": "8"}]
+
+
+def test_without_a_seed_scripts_are_given_none():
+    assert make_cases([scenario()], Matrix(), asked={}, repeat=2)[0].scenario.env == {}
+
+
+def test_the_seed_of_hashes_is_set_only_where_interpreters_are_fresh_and_what_a_scenario_says_stays():
+    said = scenario(cold=True, env={"LAB_SEED": "1"})
+    (cold,) = make_cases([said], Matrix(), asked={}, seed=7)
+    assert cold.scenario.env == {"LAB_SEED": "1", "PYTHONHASHSEED": "7"}
+    (asked_cold,) = make_cases([scenario()], Matrix(), asked={}, seed=7, cold=True)
+    assert asked_cold.scenario.env["PYTHONHASHSEED"] == "7"
+
+
+def test_what_cannot_run_is_skipped_once_however_often_the_rest_is_repeated():
+    found = make_cases([scenario(expect=Expect(culprit=2))], Matrix(nodes=(1, 3)), asked={}, repeat=3)
+    assert [one.id for one in found if one.skipped] == ["train[nodes=1]"]
+    assert len(found) == 4
+
+
+def test_cases_share_a_cluster_whatever_their_size_and_not_what_it_is_made_of():
+    small, large, limited = make_cases(
+        [scenario("a", nodes=2, nproc_per_node=2), scenario("b", nodes=5),
+         scenario("c", nodes=2, resources=Resources(cpus=1.0))],
+        Matrix(), asked={"env": {"A": "1"}},
+    )  # fmt: skip
+    assert small.fits(large.shape)
+    assert not large.fits(small.shape)
+    assert not limited.fits(large.shape)
+    assert limited.shape.cpus == 1.0
+
+
+# -- which
+
+
+@pytest.mark.parametrize(
+    ("expression", "meant"),
+    [
+        ("scatter", {"scatter[nodes=2]", "scatter[nodes=5]"}),
+        ("SCATTER and nodes=5", {"scatter[nodes=5]"}),
+        ("not nodes=5", {"scatter[nodes=2]", "barrier"}),
+        ("barrier or (scatter and not nodes=2)", {"barrier", "scatter[nodes=5]"}),
+        ("train.py", {"scatter[nodes=2]", "scatter[nodes=5]", "barrier"}),
+    ],
+)
+def test_words_choose_cases_by_name_and_file(expression: str, meant: set[str]):
+    cases = [case(name) for name in ("scatter[nodes=2]", "scatter[nodes=5]", "barrier")]
+    assert {one.id for one in cases if matching(expression)(one)} == meant
+
+
+@pytest.mark.parametrize("expression", ["", "and", "a and", "not", "(a", "a)", "a b", "()"])
+def test_what_is_no_expression_is_refused(expression: str):
+    with pytest.raises(UsageError, match="cannot be understood"):
+        matching(expression)

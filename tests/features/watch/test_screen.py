@@ -1,0 +1,119 @@
+"""A run in a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.features.watch.now import Follower, Happening, Now, RankNow
+from lab.features.watch.screen import Lines, Screen, now_lines
+from lab.report.style import Style
+from tests.features.watch.growing import ORIGIN, Growing
+
+PLAIN = Style(colour=False, width=100)
+RANKS = (
+    RankNow(rank=0, node="node0", state="inside", told="in all_reduce #3", place="train.py:7", since_s=1.23,
+            waits_for=(1, 2)),
+    RankNow(rank=1, node="node1", state="outside", told="in backward", since_s=0.01),
+    RankNow(rank=2, node="node2", state="ended", told="exit 1", bad=True),
+)  # fmt: skip
+NOW = Now(run="r", scenario="train", engine="local", ranks=RANKS, elapsed_s=12.34)
+
+
+def test_a_rank_is_a_line_with_its_call_how_long_and_for_whom_it_waits():
+    assert now_lines(NOW, PLAIN, 24) == [
+        "train  12.3 s  local",
+        "rank 0   node0 in all_reduce #3  1.2 s  waits for ranks 1 and 2  train.py:7",
+        "rank 1   node1 in backward",
+        "rank 2   node2 exit 1",
+    ]
+
+
+@pytest.mark.parametrize("width", [10, 30, 50])
+def test_no_line_is_wider_than_a_narrow_terminal(width: int):
+    lines = now_lines(NOW, Style(colour=False, width=width), 24)
+    assert len(lines) == 4
+    assert all(len(line) < width for line in lines)
+    assert "node0" not in lines[1]
+
+
+def test_more_ranks_than_lines_are_counted():
+    many = replace(NOW, ranks=tuple(replace(RANKS[1], rank=rank, place=f"t.py:{rank}") for rank in range(50)))
+    lines = now_lines(many, PLAIN, 10)
+    assert len(lines) == 10
+    assert lines[-1] == "… and 42 more: 42 in backward"
+
+
+def test_more_ranks_than_lines_share_one_where_they_do_the_same_and_the_odd_one_comes_first():
+    ranks = [
+        replace(RANKS[0], rank=rank, node=f"node{rank}", since_s=rank / 10, waits_for=(77,)) for rank in range(128)
+    ]
+    ranks[77] = replace(RANKS[1], rank=77, node="node77")
+    wide = Style(colour=False, width=200)
+    assert [" ".join(line.split()) for line in now_lines(replace(NOW, ranks=tuple(ranks)), wide, 24)] == [
+        "train 12.3 s local",
+        "rank 77 node77 in backward",
+        "ranks 0-76 and 78-127 node0-node76 and node78-node127 in all_reduce #3 12.7 s waits for rank 77 train.py:7",
+    ]
+
+
+def test_step_by_step_the_keys_are_named():
+    held = replace(NOW, stepping=True, next="all_reduce #4")
+    assert now_lines(held, PLAIN, 24)[-1] == "space: all_reduce #4   c: run on"
+
+
+def test_what_a_script_named_does_not_act_on_the_terminal():
+    evil = replace(NOW, scenario="a\x1b[2J\nb", ranks=(replace(RANKS[0], place="x\x07\n.py:1"),))
+    assert not [char for line in now_lines(evil, PLAIN, 24) for char in line if not char.isprintable()]
+
+
+def test_output_scrolls_by_above_the_ranks_and_the_end_leaves_the_terminal_clean(tmp_path: Path):
+    run, stream = Growing(tmp_path / "run", 1), io.StringIO()
+    run.prints(0, b"hello\n", 5)
+    follower, screen = Follower(run.record), Screen(stream)
+    for _ in range(2):
+        screen.show(follower.look(ORIGIN + 1)[0], follower)
+    shown = stream.getvalue()
+    assert shown.count("node0/rank0 | hello\n") == 1
+    assert "\x1b[2A\x1b[J" in shown  # two lines are drawn anew
+    screen.close()
+    assert stream.getvalue().endswith("\x1b[2A\x1b[J\x1b[?7h\x1b[?25h")
+    run.end()
+
+
+def test_in_a_pipe_lines_are_in_the_order_of_time_though_they_came_late(tmp_path: Path):
+    run, stream = Growing(tmp_path / "run", 2), io.StringIO()
+    follower, lines = Follower(run.record), Lines(stream, as_json=True, late_s=0.4)
+    run.made.call(0, "barrier", 100, None)
+    run.write()
+    lines.show(follower.look(ORIGIN + 0.2)[0], follower)
+    run.made.call(1, "barrier", 50, None)
+    run.write()
+    lines.show(follower.look(ORIGIN + 0.3)[0], follower)
+    lines.close()
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(one["event"], one["rank"]) for one in told] == [
+        ("started", 0), ("started", 1), ("begin", 1), ("begin", 0),
+    ]  # fmt: skip
+    assert told[2]["text"] == "enters barrier #1 at train.py:10"
+    run.end()
+
+
+def test_what_happens_to_many_ranks_at_once_is_one_line_and_to_the_odd_one_another(tmp_path: Path):
+    out = io.StringIO()
+    lines = Lines(out, as_json=False, late_s=0.0)
+    follower = Follower(Growing(tmp_path, world_size=2).record)
+    follower.happened = [
+        Happening(0.5, "begin", rank, "enters all_reduce #1" if rank != 17 else "enters barrier #1")
+        for rank in range(32)
+    ]
+    lines.show(replace(NOW, elapsed_s=1.0), follower)
+    lines.close()
+    assert [" ".join(line.split()) for line in out.getvalue().splitlines()] == [
+        "0.500 ranks 0-16 and 18-31 enters all_reduce #1",
+        "0.500 rank 17 enters barrier #1",
+    ]

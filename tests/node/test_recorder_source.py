@@ -1,0 +1,79 @@
+"""Which line is said to have led to a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from lab.node.recorder.journal import Source
+
+SCRIPT = """
+def helper(call):
+    return call()
+
+def main(call):
+    return helper(call)
+
+place = main(call)
+"""
+HIDDEN = """
+def all_reduce(ask):
+    return wrapper(ask)
+
+def wrapper(ask):
+    return ask()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def source(folder: Path, tmp_path: Path) -> Source:
+    source = Source()
+    source.start(str(folder), [str(tmp_path / "packages"), str(Path(__file__).parent)])
+    return source
+
+
+def compiled(text: str, path: Path) -> CodeType:
+    return compile(text, str(path), "exec")
+
+
+def place_of(source: Source, path: Path, tmp_path: Path) -> dict[str, Any]:
+    """What is said of a call in a script at a path, through a function of an installed package."""
+    package: dict[str, Any] = {}
+    exec(compiled(HIDDEN, tmp_path / "packages" / "torch" / "distributed.py"), package)
+    call: Callable[[], Any] = lambda: package["all_reduce"](source.place)  # noqa: E731 - not a frame with a name
+    names: dict[str, Any] = {"call": call}
+    exec(compiled(SCRIPT, path), names)
+    return dict(names["place"])
+
+
+def test_it_is_the_innermost_line_of_the_scripts_folder(source: Source, folder: Path, tmp_path: Path) -> None:
+    place = place_of(source, folder / "models" / "toy.py", tmp_path)
+    assert place == {"at": "models/toy.py:3", "fn": "helper", "via": "all_reduce"}
+
+
+def test_where_nothing_is_in_that_folder_it_is_the_innermost_that_is_not_installed(
+    source: Source, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere" / "train.py"
+    assert place_of(source, elsewhere, tmp_path)["at"] == f"{elsewhere}:3"
+
+
+def test_code_in_installed_packages_is_never_the_script(source: Source, tmp_path: Path) -> None:
+    source.start("/nowhere", [str(tmp_path), str(Path(__file__).parent), "/"])
+    assert place_of(source, tmp_path / "packages" / "train.py", tmp_path) == {}
+
+
+def test_two_calls_of_one_line_are_on_that_line_and_others_are_not(source: Source, folder: Path) -> None:
+    names: dict[str, Any] = {"ask": source.place}
+    exec(compiled("places = [ask(), ask()]; more = [ask()\n, ask()\n]", folder / "train.py"), names)
+    places = [*names["places"], *names["more"]]
+    assert [place["at"] for place in places] == [*["train.py:1"] * 3, "train.py:2"]

@@ -1,0 +1,98 @@
+"""Calls that a stream ends are seen by its events; the events here are made up, since no test has a GPU."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from lab.features.gpu.on_node import streams
+from lab.features.gpu.on_node.streams import Watcher, start_time
+from lab.node.recorder.journal import journal
+from lab.node.recorder.python_group import Call
+
+
+class Event:
+    """One that its stream comes to when it is told."""
+
+    made: list[Event] = []  # noqa: RUF012 - of the test that runs
+
+    def __init__(self, enable_timing: bool = True) -> None:
+        self.passed = False
+        Event.made.append(self)
+
+    def record(self) -> None:
+        """Nothing is given to a stream."""
+
+    def query(self) -> bool:
+        return self.passed
+
+    def elapsed_time(self, later: Event) -> float:
+        return 2.5 * (Event.made.index(later) - Event.made.index(self))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Watcher:
+    Event.made.clear()
+    watcher = Watcher()
+    monkeypatch.setattr(streams, "watcher", watcher)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: threading.Lock())
+    return watcher
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(journal, "add", lambda kind, **facts: said.append({"k": kind, **facts}))
+    return said
+
+
+def tensor() -> Any:
+    """What the recorder asks of a tensor on a GPU; its values would have to be waited for."""
+    shape = {"dtype": torch.float32, "shape": (2,), "layout": torch.strided}
+    return SimpleNamespace(**shape, is_cuda=True, device="cuda:0", numel=lambda: 2, element_size=lambda: 4)
+
+
+def test_actions_follow_their_events_whichever_stream_is_the_first() -> None:
+    watcher, done = Watcher(), list[str]()
+    first, second = Event(), Event()
+    came = threading.Event()
+    watcher.when_passed(first, lambda: (done.append("first"), came.set()))
+    watcher.when_passed(second, lambda: done.append("second"))
+
+    second.passed = True
+    watcher.finish()
+    assert done == ["second"]
+    first.passed = True
+    assert came.wait(60)
+    assert done == ["second", "first"]
+
+
+def test_tensors_of_the_cpu_are_on_no_stream() -> None:
+    assert start_time([torch.ones(1)]) is None
+
+
+def test_a_call_on_a_gpu_ends_when_its_stream_does_and_nobody_reads_its_values(
+    gpu: Watcher, lines: list[dict[str, Any]]
+) -> None:
+    call = Call({"op": "all_reduce", "g": "0"}, [tensor()], None)
+    call.finish()
+    assert [line["k"] for line in lines] == ["begin"]
+
+    Event.made[-1].passed = True
+    gpu.finish()
+
+    begin, end = lines
+    assert (end["k"], end["gpu"]) == ("end", 2_500_000)
+    assert not {"iv", "is", "ov", "os"} & {*begin, *end}
+
+
+def test_a_call_of_the_cpu_ends_at_once_with_its_values(lines: list[dict[str, Any]]) -> None:
+    Call({"op": "all_reduce", "g": "0"}, [torch.ones(2)], None).finish()
+
+    assert [line["k"] for line in lines] == ["begin", "end"]
+    assert "gpu" not in lines[1]

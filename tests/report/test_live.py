@@ -1,0 +1,212 @@
+"""What a person sees of a run while it goes on: lines above, what is unfinished at the bottom, and where ranks are."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import re
+import struct
+import termios
+from collections.abc import Iterator
+
+import pytest
+
+from lab.features.watch.whereabouts import Place, whereabouts_text
+from lab.report.live import Bottom, LiveOutput, fit
+
+pytestmark = pytest.mark.unit
+
+
+class Terminal:
+    """A pseudo-terminal with so many columns, and what its screen shows of what was written."""
+
+    def __init__(self, columns: int) -> None:
+        self.there, here = os.openpty()
+        fcntl.ioctl(here, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        self.stream = os.fdopen(here, "w", encoding="utf-8")
+        os.set_blocking(self.there, False)
+        self.written = ""
+
+    def screen(self) -> list[str]:
+        """The lines on the screen, as far as the sequences of this program go."""
+        while True:
+            try:
+                self.written += os.read(self.there, 65536).decode()
+            except BlockingIOError:
+                break
+        lines, at = [""], 0
+        for part in re.split(r"(\r\n|\r|\x1b\[2K|\x1b\[1A)", re.sub(r"\x1b\[[0-9;]*m", "", self.written)):
+            if part == "\r\n":
+                at += 1
+                lines += [""] if at == len(lines) else []
+            elif part == "\x1b[2K":
+                lines[at] = ""
+            elif part == "\x1b[1A":
+                at -= 1
+            elif part != "\r":
+                lines[at] += part
+        return [line for line in lines if line]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm")
+    made = Terminal(60)
+    yield made
+    made.stream.close()
+    os.close(made.there)
+
+
+@pytest.fixture
+def live(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> LiveOutput:
+    monkeypatch.setattr("lab.report.live._REDRAW_S", 0.0)
+    return LiveOutput(terminal.stream, terminal.stream)
+
+
+def nowhere(elapsed_s: float, columns: int) -> str:
+    return ""
+
+
+def test_each_rank_has_a_line_for_its_bar_and_lines_go_by_above(terminal: Terminal, live: LiveOutput) -> None:
+    for percent in (10, 20, 30):
+        for rank in (1, 0):
+            live.output(rank, f"node{rank}", 2, f"\r{percent}%|###".encode(), 0.0)
+    live.output(1, "node1", 1, b"hello\n", 0.0)
+    assert terminal.screen() == ["node1/rank1 | hello", "node0/rank0 | 30%|###", "node1/rank1 | 30%|###"]
+    live.output(0, "node0", 2, b"\r100%|###\nx\n", 0.0)
+    live.finish()
+    shown = ["node1/rank1 | hello", "node0/rank0 | 100%|###", "node0/rank0 | x", "node1/rank1 | 30%|###"]
+    assert terminal.screen() == shown
+
+
+def test_without_a_terminal_a_bar_is_printed_once_as_it_is_last() -> None:
+    out = io.StringIO()
+    live = LiveOutput(out, out)
+    for percent in range(101):
+        live.output(0, "node0", 2, f"\r\x1b[K{percent}%".encode(), 0.0)
+    live.output(0, "node0", 2, b"\n", 0.0)
+    live.finish()
+    assert out.getvalue() == "node0/rank0 | 100%\n"
+
+
+def test_bars_are_cut_at_the_edge_and_show_nothing_that_acts(terminal: Terminal, live: LiveOutput) -> None:
+    live.output(0, "node0", 1, b"\r\x1b]0;title\x07" + b"x" * 100, 0.0)
+    [line] = terminal.screen()
+    assert line == "node0/rank0 | \\x1b]0;title\\x07" + "x" * 28 + "…"
+    assert len(line) == 59
+
+
+def test_no_more_bars_than_there_is_room_for(terminal: Terminal, live: LiveOutput) -> None:
+    for rank in range(16):
+        live.output(rank, "node0", 1, b"\r1%", 0.0)
+    lines = terminal.screen()
+    assert lines[10:] == ["node0/rank10 | 1%", "… and 5 more"]
+
+
+def test_bars_of_many_ranks_that_differ_in_their_numbers_only_are_one(terminal: Terminal, live: LiveOutput) -> None:
+    for rank in range(40):
+        live.output(rank, f"node{rank}", 1, b"\rwaiting" if rank == 7 else b"\r%d%%" % rank, 0.0)
+    live.tick(1.0, 40, nowhere)
+    assert terminal.screen()[:2] == ["ranks 0-6 and 8-39 | 0%", "node7/rank7 | waiting"]
+
+
+def shown(*lines: tuple[int, str, float], whole: bool) -> list[str]:
+    """What is shown of lines of ranks, printed at those Unix times."""
+    out = io.StringIO()
+    live = LiveOutput(out, None, whole=whole)
+    for rank, text, when in lines:
+        live.output(rank, f"node{rank}", 1, f"{text}\n".encode(), when)
+    live.finish()
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_line_that_many_ranks_print_is_shown_once_and_another_one_by_itself(whole: bool) -> None:
+    lines = [(rank, "loss is nan" if rank == 77 else "loss 0.5", 3.0) for rank in reversed(range(128))]
+    assert shown(*lines, whole=whole) == ["ranks 0-76 and 78-127 | loss 0.5", "node77/rank77 | loss is nan"]
+
+
+def test_of_lines_that_differ_in_their_numbers_the_first_and_the_last_are_shown_and_how_many_there_are() -> None:
+    lines = [(rank, f"sum {rank}", 3.0) for rank in range(16, 116)]
+    assert shown(*lines, whole=False) == [
+        *(f"node{rank}/rank{rank} | sum {rank}" for rank in (16, 17, 18, 19)),
+        "ranks 20-114 | … 95 more lines like these: lab logs",
+        "node115/rank115 | sum 115",
+    ]
+    assert shown(*lines, whole=True) == [f"node{rank}/rank{rank} | sum {rank}" for rank in range(16, 116)]
+
+
+def test_lines_of_another_time_are_not_put_together_nor_those_that_a_rank_prints_twice() -> None:
+    lines = [(rank, "step", when) for when in (3.0, 4.0) for rank in (20, 21, 21)]
+    assert shown(*lines, whole=True) == ["ranks 20 and 21 | step", "node21/rank21 | step"] * 2
+
+
+def test_after_a_while_of_silence_it_is_told_where_ranks_are(terminal: Terminal, live: LiveOutput) -> None:
+    live.tick(1.0, 2, nowhere)
+    assert terminal.screen() == []
+    live.tick(2.0, 2, nowhere)
+    assert terminal.screen() == ["… 2 s, 2 ranks running"]
+    live.tick(
+        3.0,
+        2,
+        lambda elapsed_s, columns: whereabouts_text(
+            elapsed_s, {0: Place(0, "all_reduce", "train.py:41", 0.0)}, 9.0, columns
+        ),
+    )
+    assert terminal.screen()[0].startswith("… 3 s  rank 0: all_reduce train.py:41 (")
+    live.output(1, "node1", 1, b"hello\n", 0.0)
+    live.tick(4.0, 2, nowhere)
+    assert terminal.screen() == ["node1/rank1 | hello"]
+
+
+def test_where_nothing_is_recorded_only_the_time_is_told(terminal: Terminal, live: LiveOutput) -> None:
+    for second in range(1, 5):
+        live.tick(float(second), 1, nowhere)
+    assert terminal.screen() == ["… 4 s, 1 rank running"]
+
+
+def test_a_quiet_run_shows_nothing(terminal: Terminal) -> None:
+    live = LiveOutput(terminal.stream, terminal.stream, quiet=True)
+    live.output(0, "node0", 1, b"\r1%", 0.0)
+    for _ in range(5):
+        live.tick(1.0, 1, nowhere)
+    assert terminal.screen() == []
+
+
+def test_a_dumb_terminal_has_no_bottom(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert not Bottom(terminal.stream).there
+
+
+def places(*told: tuple[str, str, float]) -> dict[int, Place]:
+    return {rank: Place(rank, what, source, since) for rank, (what, source, since) in enumerate(told)}
+
+
+def test_ranks_at_the_same_place_are_told_together_with_the_longest_wait() -> None:
+    found = places(*[("all_reduce", "train.py:41", 100.0 - rank) for rank in range(6)], ("", "train.py:39", 99.5))
+    assert whereabouts_text(12.2, found, 100.0, 200) == (
+        "… 12 s  ranks 0-5: all_reduce train.py:41 (5 s) · rank 6: in no call since train.py:39"
+    )
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    found = places(*[("recv", f"a.py:{rank}", 100.0) for rank in range(5)])
+    text = whereabouts_text(3.0, found, 100.0, 60)
+    assert text == "… 3 s  rank 0: recv a.py:0 · rank 1: recv a.py:1 · +3"
+    assert whereabouts_text(3.0, found, 100.0, 20) == "… 3 s  rank 0: recv…"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "shown"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("\x1b[31mabc\x1b[0m", 3, "abc"),
+        ("走走走", 6, "走走走"),
+        ("走走走", 5, "走走…"),
+        ("a走走", 4, "a走…"),
+    ],
+)
+def test_text_is_cut_by_the_columns_that_it_takes(text: str, columns: int, shown: str) -> None:
+    assert fit(text, columns) == shown

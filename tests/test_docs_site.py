@@ -1,0 +1,48 @@
+"""The docs as a site: every link leads somewhere, and a page needs no network."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+import lab
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.xdist_group("site")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; a warning, such as a broken link, ends the build."""
+    folder = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True)
+        config.plugins.on_startup(command="build", dirty=False)
+        build(config)
+    return folder
+
+
+def test_no_page_of_the_site_loads_anything_from_a_network(site: Path):
+    loads = re.compile(r"""(?:\bsrc=["']?|<link[^>]+href=["']?|@import ["']?|url\(["']?)(?:https?:)?//""")
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 15
+    assert [page.name for page in pages if loads.search(page.read_text())] == []
+
+
+def test_the_reference_has_every_public_name_of_the_package(site: Path):
+    page = (site / "reference" / "python.html").read_text()
+    missing = [name for name in lab.__all__ if not name.startswith("__") and f">{name}<" not in re.sub(r"\s", "", page)]
+    assert missing == []
+
+
+def test_what_pages_say_of_scenarios_can_be_opened(site: Path):
+    page = (site / "scenarios.html").read_text()
+    links = re.findall(r'href="(scenarios/[^"#]+)"', page)
+    assert len(links) > 80
+    assert [link for link in links if not (site / link).is_file()] == []

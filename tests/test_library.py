@@ -1,0 +1,70 @@
+"""The scenario library as a whole: its catalogue, its order, its texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from lab.features.lessons.question import LETTERS, Size, question_of
+from lab.features.lessons.verb_scenarios import catalogue_text, read_path
+from lab.spec.load import find_scenarios, load_scenario
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "scenarios"
+FILES = {str(path.relative_to(FOLDER)): path for path in find_scenarios([FOLDER])}
+
+
+def test_the_learning_path_names_every_lesson_once() -> None:
+    named = [name for chapter in read_path(FOLDER).values() for name in chapter]
+    assert sorted(named) == sorted(FILES)
+
+
+def test_the_catalogue_is_current() -> None:
+    scenarios = {Path("scenarios") / name: load_scenario(path) for name, path in FILES.items()}
+    text = catalogue_text(Path("scenarios"), scenarios, read_path(FOLDER))
+    written = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    assert written == text, "make it again: lab scenarios --markdown > docs/scenarios.md"
+
+
+def test_every_lesson_asks_and_teaches() -> None:
+    for name, path in FILES.items():
+        scenario = load_scenario(path)
+        assert scenario.learn, name
+        assert question_of(scenario).ask, name
+
+
+def test_every_question_has_an_answer_at_the_lessons_own_size() -> None:
+    places: Counter[int] = Counter()
+    for name, path in FILES.items():
+        scenario = load_scenario(path)
+        asked = question_of(scenario)
+        assert asked.ask, name
+        assert scenario.nodes is not None, name
+        size = Size(nnodes=scenario.nodes, nproc_per_node=scenario.nproc_per_node or 1)
+        right = asked.right_answer(scenario.expect.notes, size)
+        assert asked.holds(asked.understand(right), right), name
+        for letter, choice in zip(LETTERS, asked.choices, strict=False):
+            assert asked.understand(letter) == asked.understand(choice) == choice, name
+            assert asked.holds(choice, right) is (choice == right), name
+        places[asked.choices.index(right) if asked.choices else -1] += 1
+    assert max(places.values()) < len(FILES) / 2, "who always says the same must not be right"
+
+
+def test_what_is_computed_is_an_answer_or_unknown_at_other_sizes_too() -> None:
+    """The scenarios' own arithmetic is tested by runs; here nothing may raise, and no choice be made up."""
+    computed = 0
+    for name, path in FILES.items():
+        scenario = load_scenario(path)
+        asked = question_of(scenario)
+        assert asked.ask, name
+        for nnodes, nproc_per_node in ((1, 1), (2, 1), (5, 1), (2, 2), (4, 3)) if asked.computed else ():
+            right = asked.right_answer(scenario.expect.notes, Size(nnodes, nproc_per_node))
+            assert asked.understand(right) == right, name
+            computed += bool(right)
+    assert computed > 50
+
+
+def test_the_page_on_incidents_names_each_of_them() -> None:
+    page = (ROOT / "docs" / "incidents.md").read_text(encoding="utf-8")
+    told = [name for name in FILES if name.startswith(("incidents/", "survival/"))]
+    assert [name for name in told if f"(../scenarios/{name})" not in page] == []
