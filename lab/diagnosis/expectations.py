@@ -19,8 +19,8 @@ from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts, returncode
 from lab.diagnosis.reasons import describe_limits_and_orphans, render_left_out
 from lab.errors import RecordError, ScenarioError
-from lab.record.record_files import open_file
-from lab.record.result import Attempt, Culprit, Expectation, RankResult, split_log_path
+from lab.record.record_files import open_log
+from lab.record.result import Attempt, Culprit, Expectation, RankResult
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
 from lab.spec.reading import near
 from lab.spec.scenario import Expect
@@ -291,7 +291,7 @@ class Searches:
             RecordError: the log is no regular file.
             TooLong: it takes too long to search.
         """
-        with open_file(*split_log_path(path)) as log:
+        with open_log(path) as log:
             more_s = 0 if path in self._logs else log.seek(0, 2) // _BYTES_PER_S
         self._logs.add(path)
         self._given_s += more_s
@@ -396,7 +396,7 @@ def find_in_log(path: Path, pattern: str) -> str | None:
     little memory; a match that extends further than the overlap may be missed or found shorter.
     """
     expression = _compiled(pattern, re.MULTILINE)
-    with io.TextIOWrapper(open_file(*split_log_path(path)), encoding="utf-8", errors="replace") as log:
+    with io.TextIOWrapper(open_log(path), encoding="utf-8", errors="replace") as log:
         window, start = "", 0
         while True:
             chunk = log.read(LOG_CHUNK)

@@ -16,7 +16,7 @@ from lab.diagnosis.finding import Finding, FindingKind, StartedByScript, group_r
 from lab.diagnosis.wording import outlived_reason
 from lab.node.messages.agent import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
-from lab.record.read import Record, Started, StartedRank, read_started
+from lab.record.read import Record, Started, StartedRank
 from lab.record.record_files import open_file, parse_line, read_lines
 
 _GROUP = b'{"k":"group"'
@@ -117,7 +117,7 @@ def describe_outlived(evidence: Evidence) -> str:
 
 def describe_started(record: Record) -> list[Finding]:
     """That the ranks of a run are no workers, or that there were others beside them."""
-    started, facts = read_started(record.path), list[StartedByScript]()
+    started, facts = record.started(), list[StartedByScript]()
     if started is None:
         return []
     ranks = tuple(one.rank for one in started.ranks)
