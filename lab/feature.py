@@ -37,6 +37,7 @@ IN_TREE = (
     "copy",
     "image",
     "remote",
+    "gpu",
     "completion",
     "help",
     "faults",

@@ -1,0 +1,1 @@
+"""GPU: what `lab doctor` says of GPUs."""
