@@ -20,8 +20,8 @@ from multiprocessing import Pipe
 
 import torch
 import torch.distributed as dist
-from labnode.node.recorder import install
-from labnode.node.recorder.holds import holds
+from labnode.features.faults.on_node.holds import holds
+from labnode.node.recorder import install, marks
 from labnode.node.trace_file import TraceFile
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -106,6 +106,7 @@ def serve(pipe, port, recorder, armed):
         points = [{"op": "all_reduce"}, {"op": "all_reduce", "edge": "after"}, {"phase": "backward"}, {"phase": "step"}]
         never = [{"trigger": index, "count": 1 << 30, **point} for index, point in enumerate(points)]
         holds.arm(never, os.pipe()[0], RANK, lambda *_: None)
+        marks.watch_phases(("backward", "step"), holds.begin_phase, holds.end_phase)
     if recorder:
         os.environ["LAB_RECORDER"] = recorder
         trace = TraceFile()

@@ -32,7 +32,7 @@ _LOADER = "torch/utils/data/_utils/worker.py"
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
 _PLUMBING = ("wrapper", "_time_logger", "inner")
 _COMMUNICATES = re.compile(
-    r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/(?:node/)?(?:recorder/|rank/rendezvous)"
+    r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/(?:node/)?(?:recorder/|rank/(?:rendezvous|groups))"
 )
 
 

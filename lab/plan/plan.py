@@ -10,7 +10,7 @@ from lab.errors import UsageError
 from lab.frozen import dataclass
 from lab.node import warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
-from lab.node.rank import chosen_backend, rendezvous
+from lab.node.rank import groups
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import refuse_unfit
 from lab.plan.gpus import gpu_variables
@@ -126,7 +126,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         _refuse_what_a_fork_cannot_honour(scenario)
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
-    chosen = chosen_backend.variables(backend, instead=options.backend is not None)
+    chosen = groups.backend_variables(backend, instead=options.backend is not None)
     shared = {
         **_threads(world_size, cluster.shape.env),
         "LAB_SHARED": cluster.shared,
@@ -169,7 +169,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         master_addr=cluster.master_addr,
         master_port=cluster.master_port,
         cold=cold,
-        one_user=options.one_user or scenario.one_user or launcher.one_user,
+        one_user=options.one_user or scenario.one_user or bool(starters),
         fresh=options.fresh,
         output_bytes=options.output_bytes or (STRICT_OUTPUT_BYTES if cluster.shape.strict else OUTPUT_BYTES),
         backend=backend,
@@ -253,7 +253,7 @@ def _torchrun_environment(
         "TORCHELASTIC_RUN_ID": run,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        rendezvous.VARIABLE: rendezvous.HOSTED,
+        groups.STORE_VARIABLE: groups.HOSTED,
         "TORCHELASTIC_ERROR_FILE": "",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",

@@ -24,7 +24,7 @@ MAY_DIFFER = {
     "TORCHELASTIC_ERROR_FILE",
     "TORCHELASTIC_USE_AGENT_STORE",
 }
-"""Variables whose value belongs to the run; the last is `true` and not `True`, see `lab.node.rank.rendezvous`."""
+"""Variables whose value belongs to the run; the last is `true` and not `True`, see `lab.node.rank.groups`."""
 Facts = dict[str, Any]
 Run = Callable[..., Result]
 pytestmark = pytest.mark.xdist_group("engines-docker")  # one run under torchrun for both engines

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.node.messages.agent import Named
-from lab.node.rank import chosen_backend, note
+from lab.node.rank import groups, note
 
 GROUPS = "torch.distributed.distributed_c10d"
 
@@ -37,15 +37,15 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     found.module._new_group_with_tag = _new_group_with_tag
     monkeypatch.setitem(sys.modules, GROUPS, found.module)
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
-    monkeypatch.setattr(chosen_backend, "_told", set())
+    monkeypatch.setattr(groups, "_reported", set())
     monkeypatch.setattr(note, "send", lambda path, message: found.said.append(message))
     return found
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, backend: str | None, *, instead: bool = False) -> None:
-    for name, value in chosen_backend.variables(backend, instead=instead).items():
+    for name, value in groups.backend_variables(backend, instead=instead).items():
         monkeypatch.setenv(name, value)
-    chosen_backend.choose(1, "/folder", "/socket")
+    groups.choose_backend(1, "/folder", "/socket")
 
 
 def test_a_run_without_a_backend_changes_nothing(told: Told, monkeypatch: pytest.MonkeyPatch):

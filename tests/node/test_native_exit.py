@@ -9,15 +9,15 @@ import pytest
 
 PROGRAM = """
 import ctypes, sys
-from lab.node.rank import native_exit
+from lab.node.rank import worker
 libc = ctypes.CDLL(None)
 def at_exit(word):
     libc.__cxa_atexit(libc.perror, word, None)
 at_exit(b"registered before")
-native_exit.watch()
+worker._watch_native_exit()
 import mpi4py
 at_exit(b"registered after")
-native_exit.leave(int(sys.argv[1]))
+worker._exit_natively(int(sys.argv[1]))
 """
 
 

@@ -38,7 +38,6 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     journal, path = Journal(), tmp_path / "trace"
     journal.open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), rank=0, recorder="", torch="", values=0)
     monkeypatch.setattr(groups, "journal", journal)
-    monkeypatch.setattr(groups, "_found", None)
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     return path
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.recorder import imports
+from lab.node.recorder import patching
 
 MODULE = "a_module_of_the_test"
 
@@ -25,8 +25,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_it_waits_for_the_import_and_sees_the_whole_module() -> None:
     seen: list[int] = []
-    imports.when_imported(MODULE, lambda module: seen.append(module.value))
-    imports.when_imported(MODULE, lambda module: seen.append(module.value + 1))
+    patching.when_imported(MODULE, lambda module: seen.append(module.value))
+    patching.when_imported(MODULE, lambda module: seen.append(module.value + 1))
     assert MODULE not in sys.modules
     importlib.import_module(MODULE)
     assert seen == [1, 2]
@@ -35,11 +35,11 @@ def test_it_waits_for_the_import_and_sees_the_whole_module() -> None:
 def test_a_module_that_is_imported_is_acted_on_at_once() -> None:
     importlib.import_module(MODULE)
     seen: list[int] = []
-    imports.when_imported(MODULE, lambda module: seen.append(module.value))
+    patching.when_imported(MODULE, lambda module: seen.append(module.value))
     assert seen == [1]
 
 
 def test_a_module_that_does_not_exist_is_missed_as_ever() -> None:
-    imports.when_imported("no_such_module_of_the_test", lambda _: None)
+    patching.when_imported("no_such_module_of_the_test", lambda _: None)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("no_such_module_of_the_test")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.node.recorder.source import Source
+from lab.node.recorder.journal import Source
 
 SCRIPT = """
 def helper(call):

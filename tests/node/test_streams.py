@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from lab.node.recorder import streams
-from lab.node.recorder.calls import Call
+from lab.features.gpu.on_node import streams
+from lab.features.gpu.on_node.streams import Watcher, start_time
 from lab.node.recorder.journal import journal
-from lab.node.recorder.streams import StreamTime, Watcher
+from lab.node.recorder.python_group import Call
 
 
 class Event:
@@ -73,7 +73,7 @@ def test_actions_follow_their_events_whichever_stream_is_the_first() -> None:
 
 
 def test_tensors_of_the_cpu_are_on_no_stream() -> None:
-    assert StreamTime.of([torch.ones(1)]) is None
+    assert start_time([torch.ones(1)]) is None
 
 
 def test_a_call_on_a_gpu_ends_when_its_stream_does_and_nobody_reads_its_values(

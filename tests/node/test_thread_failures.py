@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.node.messages.agent import ThreadRaised
-from lab.node.rank import note, thread_failures
+from lab.node.rank import note
 
 pytestmark = pytest.mark.unit
 
@@ -19,7 +19,7 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     said: list[ThreadRaised] = []
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
     monkeypatch.setattr(note, "send", lambda _, statement: said.append(statement))
-    thread_failures.tell(2, str(Path(__file__).parent), "nowhere")
+    note.report_threads(2, str(Path(__file__).parent), "nowhere")
     return said
 
 

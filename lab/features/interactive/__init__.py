@@ -1,1 +1,1 @@
-"""Interactive: a shell in a node, and the standard input or the terminal of this process for ranks."""
+"""Interactive: a shell in a node, standard input or the terminal of this process for ranks, and their debuggers."""

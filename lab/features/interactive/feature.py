@@ -1,4 +1,4 @@
-"""Interactive: a shell in a node, and the standard input or the terminal of this process for ranks."""
+"""Interactive: a shell in a node, standard input or the terminal of this process for ranks, and their debuggers."""
 
 from lab.feature import Feature
 
@@ -7,6 +7,7 @@ FEATURE = Feature(
     verbs={
         "shell": ("lab.features.interactive.verb", "open a shell in a node"),
     },
+    on_node="lab.features.interactive.on_node",
     hooks={
         "stdin": "lab.features.interactive.terminal:choose_stdin",
         "require_terminal": "lab.features.interactive.keyboard:Keyboard.need",

@@ -13,4 +13,5 @@ FEATURE = Feature(
         "requirements_in": "lab.features.packages.requirements:read_file",
         "requirements_of_script": "lab.features.packages.requirements:read_block",
     },
+    on_node="lab.features.packages.on_node",
 )

@@ -12,4 +12,5 @@ FEATURE = Feature(
             "show a run as it happens: what every rank does now, who waits for whom, step by step if asked",
         )
     },
+    on_node="lab.features.watch.on_node",
 )

@@ -21,10 +21,9 @@ from typing import Any
 from .. import trace_file
 from ..messages import wire
 from ..messages.agent import Joining, Leaving
-from ..recorder import imports, marks
 from ..recorder import install as recorder
-from . import chosen_backend, note
-from .raised import raised, without_frames
+from ..recorder.patching import finder, replace, when_imported, wraps
+from . import groups, note
 
 SETTINGS_VARIABLE = "LAB_STARTED"
 STACK_SIGNAL = signal.SIGRTMAX - 2
@@ -82,7 +81,7 @@ class _Process:
     def tell_of(self, error: BaseException) -> None:
         """Tell the agent what was raised."""
         with suppress(OSError, ValueError):
-            note.send(self.socket, raised(self.rank, without_frames(error, _OWN_CODE)))
+            note.send(self.socket, note.raised(self.rank, note.without_frames(error, _OWN_CODE)))
 
     def leave(self, code: int | None) -> None:
         """The process is about to end by itself; only the first time counts."""
@@ -114,26 +113,26 @@ def prepare(folder: str, values: int | None, note_socket: str) -> None:
 def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
     """In an interpreter that a script started and that imports torch.distributed; returns the spec of that module."""
     said = json.loads(settings)
-    chosen_backend.choose(int(os.environ.get("RANK", "0")), str(said["folder"]), os.environ[note.SOCKET_VARIABLE])
+    groups.choose_backend(int(os.environ.get("RANK", "0")), str(said["folder"]), os.environ[note.SOCKET_VARIABLE])
     _prepare(str(said["folder"]), said["values"], os.environ[note.SOCKET_VARIABLE], started=True)
-    return imports.watch.find_spec(name, path, target)
+    return finder.find_spec(name, path, target)
 
 
 def _prepare(folder: str, values: int | None, note_socket: str, *, started: bool) -> None:
     _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
     _process.of_worker = not started
-    imports.when_imported("torch.distributed.distributed_c10d", _watch)
-    imports.when_imported("torch.distributed.rendezvous", _watch_rendezvous)
+    when_imported("torch.distributed.distributed_c10d", _watch)
+    when_imported("torch.distributed.rendezvous", _watch_rendezvous)
 
 
 def _watch(module: ModuleType) -> None:
     public = (module, sys.modules.get("torch.distributed"))
-    marks.replace(public, "init_process_group", functools.partial(_beginning, module))
-    marks.replace((module,), "_new_process_group_helper", _meeting)
+    replace(public, "init_process_group", functools.partial(_beginning, module))
+    replace((module,), "_new_process_group_helper", _meeting)
 
 
 def _beginning(module: ModuleType, init: Any) -> Any:
-    @functools.wraps(init)
+    @wraps(init)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         if not _process.started or _process.trace >= 0:
             return init(*arguments, **named)
@@ -144,7 +143,7 @@ def _beginning(module: ModuleType, init: Any) -> Any:
             _process.join(_number(named, "rank"), _number(named, "world_size"), "")
             raise
 
-    return marks.unseen(wrapper)
+    return wrapper
 
 
 def _number(named: dict[str, Any], name: str) -> int:
@@ -153,28 +152,28 @@ def _number(named: dict[str, Any], name: str) -> int:
 
 
 def _meeting(make: Any) -> Any:
-    @functools.wraps(make)
+    @wraps(make)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         if _process.trace >= 0 and _process.rank < 0:
             given = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
             _process.join(int(given["group_rank"]), int(given["group_size"]), _place_of(given.get("store")))
         return make(*arguments, **named)
 
-    return marks.unseen(wrapper)
+    return wrapper
 
 
 def _watch_rendezvous(module: ModuleType) -> None:
     """A rank that nobody meets is one, too."""
 
     def watched(create: Any) -> Any:
-        @functools.wraps(create)
+        @wraps(create)
         def wrapper(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **more: Any) -> Any:
             _process.join(int(rank), int(world_size), str(port))
             return create(hostname, port, rank, world_size, *rest, **more)
 
-        return marks.unseen(wrapper)
+        return wrapper
 
-    marks.replace((module,), "_create_c10d_store", watched)
+    replace((module,), "_create_c10d_store", watched)
 
 
 def _place_of(store: Any) -> str:
@@ -204,11 +203,11 @@ def _tell_of_the_end() -> None:
     atexit.register(_process.leave, None)
     os._exit = _watched_exit(os._exit)
     sys.excepthook = _watched_hook(sys.excepthook)
-    imports.when_imported("multiprocessing.util", _watch_children_of_multiprocessing)
+    when_imported("multiprocessing.util", _watch_children_of_multiprocessing)
 
 
 def _watched_exit(leave: Any) -> Any:
-    @functools.wraps(leave)
+    @wraps(leave)
     def _exit(status: int) -> Any:
         _process.leave(status)
         leave(status)
@@ -217,7 +216,7 @@ def _watched_exit(leave: Any) -> Any:
 
 
 def _watched_hook(hook: Any) -> Any:
-    @functools.wraps(hook)
+    @wraps(hook)
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
         if _process.rank >= 0 and isinstance(error, BaseException):
             _process.tell_of(error)
@@ -232,7 +231,7 @@ def _watch_children_of_multiprocessing(module: ModuleType) -> None:
     """These call this one as they end, also while what they raise is on its way to be printed."""
     plain = module._exit_function
 
-    @functools.wraps(plain)
+    @wraps(plain)
     def _exit_function(*arguments: Any, **named: Any) -> Any:
         error = sys.exc_info()[1]
         code = 0

@@ -1,6 +1,6 @@
-"""`lab.note`: a value that a script states, for the record and for what a scenario expects.
+"""What a worker tells its agent: the notes of its script, what that raised, and threads of it that end by an error.
 
-Works anywhere: inside a run the value goes to the agent; outside it is printed.
+`lab.note` works anywhere: inside a run the value goes to the agent; outside it is printed.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ import math
 import os
 import socket
 import sys
+import threading
 import time
+import types
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ..messages import wire
-from ..messages.agent import Note, Statement
+from ..messages.agent import Note, Raised, Statement, ThreadRaised
 from ..statement import problem_with
 
 SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
 LIMIT_BYTES = 128 * 1024
 """Largest note as JSON: it has to fit into one datagram."""
-
-
+_MOST_THREADS = 20
+"""A script may start thread after thread: so many that end by an error are reported."""
 _then: list[Callable[[str, Any], object]] = []
 """What is done once a note was sent."""
 
@@ -54,13 +57,9 @@ def note(name: str, value: Any) -> None:
         print(f"note rank={rank} {name}={json.dumps(plain)}", flush=True)
         return
     send(path, Note(rank=rank, time=time.time(), name=str(name), value=plain))
-    for action in _actions():
+    # Where the lab is installed beside it, the worker has its own copy of this.
+    for action in getattr(sys.modules.get("labnode.node.rank.note"), "_then", _then):
         action(str(name), plain)
-
-
-def _actions() -> list[Callable[[str, Any], object]]:
-    """What is done once a note was sent: where the lab is installed beside it, the worker has its own copy of this."""
-    return getattr(sys.modules.get("labnode.node.rank.note"), "_then", _then)
 
 
 def send(path: str, message: Statement) -> None:
@@ -105,3 +104,65 @@ def to_plain(value: Any) -> Any:
     if type(value).__module__ == "torch":  # dtype, device, Size ...
         return str(value)
     raise TypeError(f"a note cannot hold {type(value).__name__}: use numbers, strings, lists, dicts or tensors")
+
+
+def raised(rank: int, error: BaseException) -> Raised:
+    """The report of an error of a script."""
+    import traceback  # not at the top: `import lab` has this module, too
+
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return Raised(rank, time.time(), _error_text(error), text[-60_000:])
+
+
+def _error_text(error: BaseException) -> str:
+    """An error as one text: `ValueError: no labels`."""
+    name = type(error).__qualname__
+    if type(error).__module__ not in ("builtins", "__main__"):
+        name = f"{type(error).__module__}.{name}"
+    return f"{name}: {error}"[:4000]
+
+
+def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
+    """The error, and those that it came from, without the frames of files whose paths begin like these."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        current = waiting.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        kept = [one for one in _entries(current) if not one.tb_frame.f_code.co_filename.startswith(own)]
+        for entry, following in zip(kept, [*kept[1:], None]):
+            entry.tb_next = following
+        current.__traceback__ = kept[0] if kept else None
+        waiting += [current.__cause__, current.__context__]
+    return error
+
+
+def _entries(error: BaseException) -> list[types.TracebackType]:
+    """The entries of the traceback of an error, the innermost last."""
+    entries, entry = [], error.__traceback__
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    return entries
+
+
+def report_threads(rank: int, folder: str, note_socket: str) -> None:
+    """From now on report threads that end by an error: Python prints it, and the script goes on without them."""
+    printed, left = threading.excepthook, [_MOST_THREADS]
+    process, inside = os.getpid(), os.path.join(folder, "")
+
+    def excepthook(failure: Any) -> None:
+        printed(failure)
+        error = failure.exc_value
+        if error is None or isinstance(error, SystemExit) or os.getpid() != process or not left[0]:
+            return
+        left[0] -= 1
+        name = failure.thread.name if failure.thread is not None else ""
+        lines = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in _entries(error)]
+        at = next((f"{path[len(inside) :]}:{line}" for path, line in reversed(lines) if path.startswith(inside)), "")
+        with suppress(OSError, ValueError):  # whoever runs the script is gone
+            send(note_socket, ThreadRaised(rank, time.time(), str(name)[:200], _error_text(error), at))
+
+    threading.excepthook = excepthook

@@ -20,36 +20,27 @@ import traceback
 import types
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from os import _exit  # as it is now: a script may put another one into `os`
+from typing import Any, NoReturn
 
 from .. import warm
+from ..channels import SPEC_VARIABLE
+from ..hooks import EARLY, FEATURES, hooks
 from ..messages.agent import Imported
-from ..recorder import holds
 from ..recorder import install as recorder
-from . import (
-    called,
-    chosen_backend,
-    debugger,
-    destroyed_groups,
-    joining,
-    native_exit,
-    note,
-    packages,
-    rendezvous,
-    thread_failures,
-)
-from .raised import raised, without_frames
+from ..recorder.patching import when_imported
+from . import groups, joining, note
+from .note import raised, without_frames
 
 STACK_SIGNAL = joining.STACK_SIGNAL
-SPEC_VARIABLE = "LAB_WORKER_SPEC"
 _ORDER_DEADLINE_S = 1.0
 _COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send
 """As they are before any package runs."""
-_OWN_CODE = (
-    *(__file__, debugger.__file__, destroyed_groups.__file__, rendezvous.__file__),
-    os.path.join(os.path.dirname(recorder.__file__), ""),
-    os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "features", ""),
-)
+_OWN_CODE = (__file__, groups.__file__, os.path.join(os.path.dirname(recorder.__file__), ""), FEATURES)
+_mpi_pids: list[int] = []
+"""The process in which MPI may have been started."""
+for _name in EARLY:  # by the agent, so that its forks need not
+    hooks(_name)
 
 
 class OrderedWriter(io.FileIO):
@@ -105,30 +96,28 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     faulthandler.register(STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
     sys.argv = list(spec["argv"])
     sys.path[0] = spec["folder"]
-    rendezvous.use_run_store()
-    chosen_backend.choose(spec["rank"], spec["folder"], spec["note_socket"])
-    thread_failures.tell(spec["rank"], spec["folder"], spec["note_socket"])
-    destroyed_groups.keep()
-    native_exit.watch()
-    debugger.prepare(spec)
-    called.prepare(spec)
-    if spec.get("hold_fd") is not None:
-        holds.arm(spec["triggers"], spec["hold_fd"], spec["rank"], spec["note_socket"])
+    groups.use_run_store()
+    groups.choose_backend(spec["rank"], spec["folder"], spec["note_socket"])
+    note.report_threads(spec["rank"], spec["folder"], spec["note_socket"])
+    groups.keep_destroyed_groups()
+    when_imported("mpi4py", lambda _: _watch_native_exit())
+    for prepare in hooks("worker"):
+        prepare(spec)
     if spec.get("trace_fd") is not None:
-        recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"], spec.get("step_fd"))
+        recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
         joining.prepare(spec["folder"], spec["trace_values"], spec["note_socket"])
     _hide_from_packages()
-    packages.enter_environment(spec.get("packages", ""))
+    for prepare in hooks("environment"):
+        prepare(spec)
     path = os.path.join(spec["folder"], spec["script"])
     names = vars(_main_module(path))
     return _run_script(path, names, spec), names
 
 
 def _hide_from_packages() -> None:
-    """Let no package find the modules that decide on the exit code: whoever imports them gets copies without effect."""
-    for module in (sys.modules[__name__], native_exit):
-        sys.modules.pop(module.__name__, None)
-        sys.modules[__package__].__dict__.pop(module.__name__.rpartition(".")[2], None)
+    """Let no package find this module, which decides on the exit code: who imports it gets a copy without effect."""
+    sys.modules.pop(__name__, None)
+    sys.modules[__package__].__dict__.pop(__name__.rpartition(".")[2], None)
 
 
 def start_cold() -> None:
@@ -267,7 +256,31 @@ def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
     if code < 0:  # only now, as an interpreter that was interrupted
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    native_exit.leave(code)
+    _exit_natively(code)
+
+
+def _watch_native_exit() -> None:
+    """Have what native code registers from MPI's import on done at exit, and nothing that was registered before.
+
+    MPICH tells its launcher only when a process exits that all is well; else `mpiexec` takes the end of a rank for a
+    failure, and kills the others. Handlers are called in the reverse order of their registration, and the first of
+    those that are registered here ends the process: what torch would do takes 0.2 s, in a process that is about to
+    vanish.
+    """
+    if _mpi_pids != [os.getpid()]:
+        _mpi_pids[:] = [os.getpid()]
+        libc = ctypes.CDLL(None)
+        libc.on_exit(libc._exit, None)
+
+
+def _exit_natively(code: int) -> NoReturn:
+    """End this process; where MPI was started and all is well, as its launcher expects it."""
+    if code == 0 and _mpi_pids == [os.getpid()]:
+        mpi = sys.modules.get("mpi4py.MPI")
+        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+            mpi.Finalize()  # as mpi4py does at the end of an interpreter
+        ctypes.PyDLL(None).exit(code)  # no other thread goes on meanwhile
+    _exit(code)
 
 
 def _has_threads_of_torch(cold: bool) -> bool:

@@ -1,107 +1,92 @@
 """Process groups: the `group` lines say who is in one, the marks of `new_group` and its like who makes and destroys it.
 
-A rank that makes a group without being in it has the mark and no `group` line.
+A rank that makes a group without being in it has the mark and no `group` line. The `store` lines say at which address
+each rank looked for the store of init_process_group, and whether it found one.
 """
 
 from __future__ import annotations
 
-import functools
+import inspect
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
-from . import marks, replicas
-from .holds import holds
-from .journal import journal
-from .source import source
+from ..hooks import hooks
+from . import marks
+from .journal import journal, source
+from .patching import replace, wraps
 
-_found: Callable[[Any], None] = lambda _: None  # noqa: E731 - replaced by `watch`
+_LONGEST_REASON = 300
 
 
-def watch(module: ModuleType, found: Callable[[Any], None]) -> None:
+def watch(module: ModuleType, watch_foreign: Callable[[Any], None]) -> None:
     """Have the groups recorded that `torch.distributed.distributed_c10d` makes and destroys.
 
-    `found` is called with each that is not torch's own.
+    `watch_foreign` is called with each that is not torch's own.
     """
-    global _found
-    _found = found
     public = (module, sys.modules.get("torch.distributed"))
-    watched = functools.partial(_watched, module)
-    marks.replace((module,), "_new_process_group_helper", watched)
-    marks.replace(public, "split_group", watched)
-    marks.replace(public, "destroy_process_group", functools.partial(_destroying, module))
+    making = partial(_making, module, watch_foreign)
+    replace((module,), "_new_process_group_helper", making)
+    replace(public, "split_group", making)
+    replace(public, "destroy_process_group", partial(_destroying, module))
 
 
-def _watched(module: ModuleType, make: Any) -> Any:
-    @functools.wraps(make)
+def _making(module: ModuleType, watch_foreign: Callable[[Any], None], make: Any) -> Any:
+    def described(ranks: Any, *arguments: Any, **named: Any) -> Any:
+        made = make(*arguments, **named)
+        if isinstance(made, tuple):  # the group and its store
+            group, default = made[0], not ranks
+        else:
+            group, ranks, default = made, sorted(module._world.pg_group_ranks.get(made, ())), False
+        if isinstance(group, module.ProcessGroup):  # else this process is not in it
+            if type(group).__module__ != module.ProcessGroup.__module__:
+                watch_foreign(group)
+            _describe(module, group, ranks, default)
+        return made
+
+    @wraps(make)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         if not journal.on:
             return make(*arguments, **named)
-        ranks, name = (
-            _argument(2, "global_ranks_in_group", arguments, named),
-            _argument(5, "group_name", arguments, named),
-        )
+        ranks = _argument(2, "global_ranks_in_group", arguments, named)
         if make.__name__ == "split_group" or not ranks:  # the default group, which init_process_group's mark is about
-            return _described(module, make(*arguments, **named), ranks)
-        count = holds.begin_phase("new_group")
-        _mark("new_group", g=str(name), ranks=[int(rank) for rank in ranks])
+            return described(ranks, *arguments, **named)
+        name = _argument(5, "group_name", arguments, named)
+        marks.begin_phase("new_group", g=str(name), ranks=[int(rank) for rank in ranks])
         try:
-            return _described(module, make(*arguments, **named), ranks)
+            return described(ranks, *arguments, **named)
         finally:
-            journal.add("mark", n="new_group", e=1)
-            holds.end_phase("new_group", count)
+            marks.end_phase("new_group")
 
-    return marks.unseen(wrapper)
+    return wrapper
 
 
 def _destroying(module: ModuleType, destroy: Any) -> Any:
-    @functools.wraps(destroy)
+    @wraps(destroy)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         if not journal.on:
             return destroy(*arguments, **named)
         group = _argument(0, "group", arguments, named) or module.GroupMember.WORLD
         if group is module.GroupMember.WORLD:
-            replicas.finish()  # what was trained is mostly still there, which it is not when the script has ended
-        count = holds.begin_phase("destroy_process_group")
-        _mark("destroy_process_group", g=_name_of(group))
+            for finish in hooks("recorder_stop"):
+                finish()  # what was trained is mostly still there, which it is not when the script has ended
+        marks.begin_phase("destroy_process_group", g=str(getattr(group, "group_name", "")))
         del group  # else it would be kept: its peers are to notice its end
         try:
             return destroy(*arguments, **named)
         finally:
-            journal.add("mark", n="destroy_process_group", e=1)
-            holds.end_phase("destroy_process_group", count)
+            marks.end_phase("destroy_process_group")
 
     return wrapper
-
-
-def _name_of(group: Any) -> str:
-    return str(getattr(group, "group_name", ""))
 
 
 def _argument(place: int, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     return arguments[place] if len(arguments) > place else named.get(name)
 
 
-def _mark(name: str, **facts: Any) -> None:
-    place = source.place()
-    journal.add("mark", n=name, e=0, **({"at": place["at"]} if place else {}), **facts)
-
-
-def _described(module: ModuleType, made: Any, ranks: Any) -> Any:
-    """What was made, after its `group` line."""
-    if isinstance(made, tuple):  # the group and its store
-        _describe(module, made[0], ranks, default=not ranks)
-    else:
-        _describe(module, made, sorted(module._world.pg_group_ranks.get(made, ())))
-    return made
-
-
-def _describe(module: ModuleType, group: Any, ranks: Any, default: bool = False) -> None:
-    if not isinstance(group, module.ProcessGroup):
-        return  # this process is not in it
-    if type(group).__module__ != module.ProcessGroup.__module__:
-        _found(group)
+def _describe(module: ModuleType, group: Any, ranks: Any, default: bool) -> None:
     try:
         journal.add(
             "group",
@@ -113,3 +98,29 @@ def _describe(module: ModuleType, group: Any, ranks: Any, default: bool = False)
         )
     except (AttributeError, KeyError, TypeError):
         pass  # another version of torch: readers do without
+
+
+def watch_stores(module: ModuleType) -> None:
+    """Have the stores recorded that `torch.distributed.rendezvous` makes for init_process_group."""
+    replace((module,), "_create_c10d_store", _looking_for_store)
+
+
+def _looking_for_store(create: Any) -> Any:
+    names = list(inspect.signature(create).parameters)
+
+    @wraps(create)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        if not journal.on:
+            return create(*arguments, **named)
+        given = {**dict(zip(names, arguments)), **named}
+        asked = {"host": "hostname", "port": "port", "rank": "rank", "world": "world_size"}
+        journal.add("store", e=0, at=source.line(), **{key: given.get(name) for key, name in asked.items()})
+        try:
+            store = create(*arguments, **named)
+        except BaseException as error:
+            journal.add("store", e=1, err=str(error)[:_LONGEST_REASON])
+            raise
+        journal.add("store", e=1)
+        return store
+
+    return wrapper

@@ -1,31 +1,36 @@
-"""The `wait` lines: when the script waited for the handle of a call, from where, for how long, after what changes."""
+"""The `wait` lines: when the script waited for the handle of a call, from where, for how long, after what changes.
+
+The `threads` line says that calls come from several threads, so that their order is not that of the program.
+"""
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
+import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from types import ModuleType
 from typing import Any
 
-from . import marks, threads
-from .journal import journal
-from .source import source
+from .journal import OWN_CODE, journal, source
+from .patching import replace_methods, wraps
 
-_OWN = os.path.join(os.path.dirname(__file__), "")
 _WAITS = ("wait", "get_future", "result", "synchronize", "block_current_stream")
 _ASKS = ("is_completed", "is_success")
 _CALLS = (
     "allreduce", "broadcast", "reduce", "allgather", "_allgather_base", "all_gather_single", "gather", "scatter",
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "alltoall", "alltoall_base", "all_to_all_single",
 )  # fmt: skip
+"""Methods of process groups that hand out handles of the script's."""
+_OTHER_CALLS = ("send", "recv", "recv_anysource", "barrier", "monitored_barrier")
 _watched_classes: set[Any] = set()
 """Classes of handles."""
-_libraries: tuple[str, ...] = ()
+_libraries: list[str] = []
 """Folders whose files are no scripts, beside torch's."""
+_threads_recorded = False
 _given: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[Any, int]]]] = weakref.WeakKeyDictionary()
 """Of handles that were not waited for yet: when their call began, and its tensors with the version of each."""
 
@@ -37,38 +42,50 @@ def watch(module: ModuleType) -> None:
 
 
 def watch_group(kind: Any) -> None:
-    """Have the tensors of the calls of groups of this class remembered."""
-    for name in _CALLS:
-        if hasattr(kind, name):
-            setattr(kind, name, _remembering(getattr(kind, name)))
+    """Have the threads that call groups of this class watched, and the tensors of calls with a handle remembered."""
+    replace_methods(kind, _CALLS, _remembering)
+    replace_methods(kind, _OTHER_CALLS, _recording_threads)
 
 
 def add_library(folder: str) -> None:
     """Say that what lies in a folder is no script, but a library that takes the place of a part of torch."""
-    global _libraries
-    _libraries = (*_libraries, folder)
+    _libraries.append(folder)
+
+
+def _record_threads() -> None:
+    """Write once that a call is made by another thread than the first one of the script."""
+    global _threads_recorded
+    if not _threads_recorded and threading.get_ident() != threading.main_thread().ident and journal.on:
+        _threads_recorded = True
+        journal.add("threads")
+
+
+def _recording_threads(method: Any) -> Any:
+    @wraps(method)
+    def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
+        _record_threads()
+        return method(self, *arguments, **named)
+
+    return wrapper
 
 
 def _remembering(method: Any) -> Any:
-    """A method of process groups that remembers the tensors of the calls whose handle its caller gets."""
-
-    @functools.wraps(method)
+    @wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
-        threads.tell()
+        _record_threads()
         if not (journal.on and arguments and getattr(arguments[-1], "asyncOp", False)):
             return method(self, *arguments, **named)
         began = time.monotonic_ns()
         work = method(self, *arguments, **named)
         try:
-            tensors = [(weakref.ref(tensor), tensor._version) for tensor in _tensors(arguments[:-1])]
-            _given[work] = began, tensors
+            _given[work] = began, [(weakref.ref(tensor), tensor._version) for tensor in _tensors(arguments[:-1])]
             if type(work) not in _watched_classes and not type(work).__module__.startswith("torch."):  # a library's own
                 watch_class(type(work))
         except (RuntimeError, TypeError):
             pass  # tensors without versions, or a handle of a kind of its own
         return work
 
-    return marks.unseen(wrapper)
+    return wrapper
 
 
 def _tensors(value: Any) -> Iterator[Any]:
@@ -79,13 +96,6 @@ def _tensors(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _changed(work: Any) -> dict[str, int]:
-    """When the call of a handle began, if a tensor of it was changed in place since then; for the first wait only."""
-    began, tensors = _given.pop(work, (0, []))
-    now = [(of(), version) for of, version in tensors]
-    return {"changed": began} if any(one is not None and one._version != version for one, version in now) else {}
-
-
 def watch_class(work: Any) -> None:
     """Have waits for handles of this class recorded.
 
@@ -93,50 +103,48 @@ def watch_class(work: Any) -> None:
     so these count as if the wait had been then.
     """
     _watched_classes.add(work)
-    for names, watched in ((_WAITS, _watched), (_ASKS, _watched_question)):
-        for name in names:
-            if hasattr(work, name):
-                setattr(work, name, watched(getattr(work, name)))
+    replace_methods(work, _WAITS, _waiting)
+    replace_methods(work, _ASKS, _asking)
 
 
-def _watched(method: Any) -> Any:
-    @functools.wraps(method)
+def _waiting(method: Any) -> Any:
+    @wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
-        if not journal.on or not _by_script():
+        if not journal.on or not _is_called_by_script():
             return method(self, *arguments, **named)
-        return _waiting(lambda: method(self, *arguments, **named), **_changed(self))
+        began, tensors = _given.pop(self, (0, []))  # a change counts for the first wait only
+        now = [(of(), version) for of, version in tensors]
+        changed = any(one is not None and one._version != version for one, version in now)
+        journal.add("wait", e=0, at=source.line(), **({"changed": began} if changed else {}))
+        try:
+            return method(self, *arguments, **named)
+        finally:
+            journal.add("wait", e=1)
 
-    return marks.unseen(wrapper)
+    return wrapper
 
 
-def _watched_question(method: Any) -> Any:
-    @functools.wraps(method)
+def _asking(method: Any) -> Any:
+    @wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         done = method(self, *arguments, **named)
-        if done and journal.on and _by_script():
-            _waiting(lambda: None)
+        if done and journal.on and _is_called_by_script():
+            journal.add("wait", e=0, at=source.line())
+            journal.add("wait", e=1)
         return done
 
-    return marks.unseen(wrapper)
+    return wrapper
 
 
-def _waiting(action: Callable[[], Any], **facts: int) -> Any:
-    journal.add("wait", e=0, at=source.place().get("at", ""), **facts)
-    try:
-        return action()
-    finally:
-        journal.add("wait", e=1)
-
-
-def _by_script() -> bool:
+def _is_called_by_script() -> bool:
     """Whether the caller's caller is not PyTorch, which waits for every call without a handle: its lines have that."""
     try:
         path = sys._getframe(2).f_code.co_filename
     except ValueError:  # C++, in a thread without any line of Python
         return False
-    return not path.startswith((_folder_of_torch(), _OWN, *_libraries))
+    return not path.startswith((_folder_of_torch(), *OWN_CODE, *_libraries))
 
 
-@functools.cache
+@cache
 def _folder_of_torch() -> str:
     return os.path.join(os.path.dirname(sys.modules["torch"].__file__ or "/"), "")

@@ -1,78 +1,85 @@
-"""The `mark` lines: when which phase of a training step begins and ends."""
+"""The `mark` lines: when which phase of a training step begins and ends; beside them, what else a step is held up by.
+
+The `cpu` lines say how long threads have run and waited for a core, as their kernel counts it: the thread that trains,
+and the others of its process, which carry the bytes of its calls. The `gc` lines say when Python's garbage collector
+held up all of them for a while.
+"""
 
 from __future__ import annotations
 
-import functools
+import gc
 import os
 import sys
-from collections.abc import Callable, Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any
 
-from .holds import PHASE, holds
-from .journal import journal
-from .share import share
-from .source import source
+from .journal import journal, source
+from .patching import Function, inlined, nothing, replace, wraps
 
-Function = Callable[..., Any]
-_UNSEEN = os.path.join(os.path.dirname(__file__), "importlib_bootstrap.py")
+Mark = Callable[[bytes, bool], None]
+_DENSE, _SPARSE = 16, 32
+"""There is a `cpu` line after each of the first steps of an optimizer, then after every so many."""
+_MOST_BYTES = 64
+_LEAST_NS = 1_000_000
+"""Shorter collections hold nobody up: there are thousands of them."""
 
 
 def _python_mark(name: bytes, ended: bool) -> None:
     if journal.on:
-        place = {} if ended else source.place()
-        journal.add("mark", n=name.decode(), e=int(ended), **({"at": place["at"]} if place else {}))
+        journal.add("mark", n=name.decode(), e=int(ended), **({} if ended else {"at": source.line()}))
 
 
-_mark: Callable[[bytes, bool], None] = _python_mark
+_write: Mark = _python_mark
+"""What writes a mark."""
+_mark: Mark = _python_mark
+"""What is done at a mark: mostly only that."""
+_watchers: dict[str, tuple[Callable[[str], None], Callable[[str], None]]] = {}
+"""By phase: what is called before it begins, and after it has ended."""
 
 
-def use_compiled(mark: Callable[[bytes, bool], None]) -> None:
-    """Have the compiled recorder write the marks; it takes a third of the time."""
-    global _mark
-    _mark = mark
-    hold()
+def write_with(mark: Mark) -> None:
+    """Have another function write the marks: the compiled recorder's takes a third of the time."""
+    global _write, _mark
+    _write = mark
+    _mark = _watched_mark if _watchers else mark
 
 
-def hold() -> None:
-    """Have marks hold whoever comes to a phase that a trigger watches."""
-    global _mark
-    watched = holds.points(PHASE)
-    if watched:
-        _mark = _holding(_mark, {name.encode(): name for name in watched})
+def watch_phases(names: Iterable[str], begin: Callable[[str], None], end: Callable[[str], None]) -> None:
+    """Have `begin` called with the name of a phase before it begins, and `end` after it has ended."""
+    _watchers.update(dict.fromkeys(names, (begin, end)))
+    write_with(_write)
 
 
-def _holding(plain: Callable[[bytes, bool], None], watched: dict[bytes, str]) -> Callable[[bytes, bool], None]:
-    begun: dict[str, list[int]] = {name: [] for name in watched.values()}
-
-    def mark(name: bytes, ended: bool) -> None:
-        phase = watched.get(name)
-        if phase is None:
-            plain(name, ended)
-        elif ended:
-            plain(name, True)
-            holds.end_phase(phase, begun[phase].pop() if begun[phase] else 0)
-        else:
-            begun[phase].append(holds.begin_phase(phase))
-            plain(name, False)
-
-    return mark
+def begin_phase(name: str, **facts: Any) -> None:
+    """Write that a phase begins of which there is more to say."""
+    _watchers.get(name, (nothing, nothing))[0](name)
+    journal.add("mark", n=name, e=0, at=source.line(), **facts)
 
 
-def unseen(wrapper: Function) -> Function:
-    """Have warnings pass over a wrapper of the recorder, so that they point at the line of the script.
+def end_phase(name: str) -> None:
+    """Write that such a phase has ended."""
+    journal.add("mark", n=name, e=1)
+    _watchers.get(name, (nothing, nothing))[1](name)
 
-    Python counts the frames of its own import system out, which it knows by two words in the name of their file.
-    """
-    function: Any = wrapper
-    function.__code__ = function.__code__.replace(co_filename=_UNSEEN)
-    return wrapper
+
+def _watched_mark(name: bytes, ended: bool) -> None:
+    phase = name.decode()
+    begin, end = _watchers.get(phase, (nothing, nothing))
+    if not ended:
+        begin(phase)
+    _write(name, ended)
+    if ended:
+        end(phase)
 
 
 def marked(name: bytes, function: Function) -> Function:
     """A function that marks its beginning and its end."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         _mark(name, False)
         try:
@@ -80,36 +87,11 @@ def marked(name: bytes, function: Function) -> Function:
         finally:
             _mark(name, True)
 
-    return unseen(wrapper)
-
-
-def inlined(wrapper: Function, function: Function) -> Function:
-    """Have torch.compile put what `function` does in the place of `wrapper`.
-
-    Other marked functions end a graph and are called as they are. Nearly all of them end one without the recorder, too;
-    and where one does, torch 2.13 loses the `self` of a method that has this.
-    """
-    wrapper._torchdynamo_inline = function  # type: ignore[attr-defined]
     return wrapper
 
 
-def nothing(*_: Any) -> None:
-    """What the mark of a step is to torch.compile."""
-
-
-def replace(modules: Iterable[ModuleType | None], name: str, make: Callable[[Function], Function]) -> None:
-    """Put another function in the place of one, in all modules that have it by this name."""
-    present = [module for module in modules if module is not None and hasattr(module, name)]
-    if present:
-        old = getattr(present[0], name)
-        new = make(old)
-        for module in present:
-            if getattr(module, name) is old:
-                setattr(module, name, new)
-
-
 def _on_distributed(module: ModuleType) -> None:
-    mark = functools.partial(marked, b"init_process_group")
+    mark = partial(marked, b"init_process_group")
     replace((module, sys.modules.get("torch.distributed")), "init_process_group", mark)
 
 
@@ -120,7 +102,7 @@ def _on_loss(module: ModuleType) -> None:
 
 
 def _on_autograd(module: ModuleType) -> None:
-    replace((module,), "backward", functools.partial(marked, b"backward"))  # Tensor.backward calls this one
+    replace((module,), "backward", partial(marked, b"backward"))  # Tensor.backward calls this one
 
 
 def _on_module(module: ModuleType) -> None:
@@ -133,11 +115,6 @@ def _on_optimizer(module: ModuleType) -> None:
     module.register_optimizer_step_post_hook(inlined(_after_step, nothing))
 
 
-def _after_step(*_: Any) -> None:
-    _mark(b"step", True)
-    share.after_step()
-
-
 PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "torch.distributed.distributed_c10d": _on_distributed,
     "torch.nn.modules.loss": _on_loss,
@@ -146,3 +123,49 @@ PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "torch.optim.optimizer": _on_optimizer,
 }
 """What is to be done to a module of torch when it has been imported."""
+_steps = 0
+
+
+def _after_step(*_: Any) -> None:
+    global _steps
+    _mark(b"step", True)
+    _steps += 1
+    if journal.on and (_steps <= _DENSE or _steps % _SPARSE == 0):
+        try:
+            here = str(threading.get_native_id())
+            ran, queued = _read_times(here)
+            others = [_read_times(thread) for thread in os.listdir("/proc/self/task") if thread != here]
+        except (OSError, ValueError):  # the kernel does not count them, or a thread has just ended
+            return
+        beside, beside_queued = sum(one for one, _ in others), sum(one for _, one in others)
+        journal.add("cpu", ran=ran, queued=queued, beside=beside, beside_queued=beside_queued)
+
+
+def _read_times(thread: str) -> tuple[int, int]:
+    """Nanoseconds that a thread ran, and that it was queued."""
+    file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)  # `open` takes twice as long
+    try:
+        ran, queued = os.read(file, _MOST_BYTES).split()[:2]
+    finally:
+        os.close(file)
+    return int(ran), int(queued)
+
+
+_collection_began = 0
+
+
+def watch_collections() -> None:
+    """Write `gc` lines from now on."""
+    if _on_collection not in gc.callbacks:
+        gc.callbacks.append(_on_collection)
+
+
+def _on_collection(phase: str, facts: Mapping[str, Any]) -> None:
+    global _collection_began
+    if not journal.on:
+        return
+    now = time.monotonic_ns()
+    if phase == "start":
+        _collection_began = now
+    elif _collection_began and now - _collection_began >= _LEAST_NS:
+        journal.add("gc", t=now, took=now - _collection_began, gen=facts.get("generation"))

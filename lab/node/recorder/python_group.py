@@ -4,19 +4,29 @@ It passes calls on to another process group rather than to its own base class: t
 interpreter's lock held, while a thread of gloo may hold the lock that it needs and wait for the interpreter's.
 """
 
+# ruff: noqa: D102 - methods that override PyTorch's are documented there
+
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-import torch._C._distributed_c10d as c10d
+from torch._C._distributed_c10d import ProcessGroup as PlainGroup
+from torch._C._distributed_c10d import Work
 
-from .calls import Call, RecordedWork
-from .journal import journal
+from ..hooks import hooks
+from .journal import journal, source
+from .patching import nothing
+from .values import contents
 
+_LONGEST_REASON = 300
+_numbers = itertools.count(1)
+Tensors = Sequence[torch.Tensor]
+_start_time = next(iter(hooks("stream_time")), nothing)
 OPERATIONS = {
     "all_reduce": ("allreduce",),
     "all_reduce_coalesced": ("allreduce_coalesced",),
@@ -39,7 +49,131 @@ OPERATIONS = {
     "recv": ("recv", "recv_anysource"),
 }
 """Name of an operation in the trace -> methods of ProcessGroup that call it, in one version of torch or another."""
-PlainGroup = c10d.ProcessGroup
+
+
+class Call:
+    """A call that has begun; its begin line has been written.
+
+    Without inputs it is one without tensors, without outputs one in place.
+    """
+
+    def __init__(self, facts: dict[str, Any], inputs: Tensors | None, outputs: Tensors | None) -> None:
+        self.from_anybody = facts.get("peer") == -1
+        self._number, self._open = next(_numbers), True
+        self._results = (inputs if outputs is None else outputs) or ()
+        self._stream: Any = _start_time((*(inputs or ()), *(outputs or ())))
+        if inputs is not None:
+            facts.update(_shapes("in", inputs), **self._contents("i", inputs))
+        if outputs is not None:
+            facts.update(_shapes("out", outputs))
+        facts.update(source.place())
+        for hold in hooks("hold_call"):
+            hold(self._number, facts)
+        journal.add("begin", i=self._number, **facts)
+
+    def end(self, error: BaseException | None = None, **facts: Any) -> None:
+        """Write that the call is over, and why it failed; only the first time counts."""
+        if not self._open:
+            return
+        self._open, now = False, time.monotonic_ns()
+        if error is None:
+            facts.update(self._contents("o", self._results))
+        else:
+            facts["err"] = (str(error).partition("\n")[0] or type(error).__name__)[:_LONGEST_REASON]
+        journal.add("end", t=now, i=self._number, **facts)
+        self._results = ()
+
+    def finish(self, **facts: Any) -> None:
+        """The call is over; where its tensors are on a GPU, once the stream that is current has come so far."""
+        if self._stream is None:
+            self.end(**facts)
+        else:
+            self._stream.end(lambda took_ns: self.end(gpu=took_ns, **facts))
+
+    def _contents(self, side: str, tensors: Tensors) -> dict[str, Any]:
+        """Values, or summaries of them; not of what is on a GPU, since reading waits for it."""
+        return contents(side, tensors, journal.values) if self._stream is None else {}
+
+    def end_with(self, work: Any) -> Any:
+        """Have the end written once the backend is done; returns the handle for the caller."""
+        try:
+            work.get_future().add_done_callback(self._done)
+        except RuntimeError:  # the backend does not tell
+            return RecordedWork(work, self)
+        return work
+
+    def _done(self, future: Any) -> None:
+        try:
+            future.value()
+        except Exception as error:
+            self.end(error)
+        else:
+            self.finish()  # on a GPU the stream that is current here waits for the call
+
+
+def _shapes(side: str, tensors: Tensors) -> dict[str, Any]:
+    described = [[str(tensor.dtype).partition(".")[2], list(tensor.shape)] for tensor in tensors]
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.layout is torch.strided)
+    return {side: described, f"{side[0]}b": size}
+
+
+class RecordedWork(Work):
+    """The handle of a call whose backend does not tell when it is done: that is when it is waited for, or asked."""
+
+    def __init__(self, work: Any, call: Call) -> None:
+        super().__init__()
+        self._plain, self._call = work, call
+        self._ahead: tuple[Any, Exception | None] | None = None
+
+    def wait_ahead(self) -> Any:
+        """Wait now, on behalf of the next wait: some backends can be waited for but once."""
+        try:
+            self._ahead = self.wait(), None
+        except Exception as error:
+            self._ahead = None, error
+            raise
+
+    def wait(self, *arguments: Any, **named: Any) -> Any:
+        if self._ahead is not None:
+            (result, error), self._ahead = self._ahead, None
+            if error is not None:
+                raise error
+            return result
+        try:
+            result = self._plain.wait(*arguments, **named)
+        except BaseException as error:
+            self._call.end(error)
+            raise
+        self._end()
+        return result
+
+    def is_completed(self) -> bool:
+        done = bool(self._plain.is_completed())
+        if done:
+            self._end()
+        return done
+
+    def _end(self) -> None:
+        self._call.end(**({"peer": self._plain._source_rank()} if self._call.from_anybody else {}))
+
+
+def _passed_on(name: str) -> Callable[..., Any]:
+    """A method of what is wrapped."""
+    return lambda self, *arguments, **named: getattr(self._plain, name)(*arguments, **named)
+
+
+def _adopt(kind: type, plain: type, make: Callable[[str], Callable[..., Any]], names: Iterable[str]) -> None:
+    """Give a class those methods of what it wraps that this version of torch has."""
+    for name in names:
+        if hasattr(plain, name):
+            setattr(kind, name, make(name))
+
+
+_adopt(
+    RecordedWork, Work, _passed_on,
+    ("is_success", "exception", "result", "source_rank", "_source_rank", "synchronize", "get_future",
+     "get_future_result", "block_current_stream", "_get_op_type", "_get_duration"),
+)  # fmt: skip
 
 
 class _LooksPlain(type(PlainGroup)):  # type: ignore[misc]
@@ -61,13 +195,8 @@ class RecordedGroup(PlainGroup, metaclass=_LooksPlain):
         plain: Any = PlainGroup  # its constructor is another in each version of torch
         self._plain = plain(*arguments)
 
-    def getBackendName(self) -> str:  # noqa: D102, N802 - PyTorch's
+    def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
         return str(self._plain.name())
-
-
-def _recorded(op: str, name: str) -> Callable[..., Any]:
-    """A method of the plain group whose calls are written down."""
-    return recorded(op, getattr(PlainGroup, name), lambda self: self._plain)
 
 
 def recorded(
@@ -136,12 +265,7 @@ def _flat(value: Any) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else [tensor for item in value for tensor in _flat(item)]
 
 
-def _passed_on(_: str, name: str) -> Callable[..., Any]:
-    """A method of the plain group."""
-    return lambda self, *arguments: getattr(self._plain, name)(*arguments)
-
-
-def _done_to_both(_: str, name: str) -> Callable[..., Any]:
+def _done_to_both(name: str) -> Callable[..., Any]:
     """A method that tells a group what it is: PyTorch asks this one, too."""
 
     def method(self: RecordedGroup, *arguments: Any) -> None:
@@ -151,16 +275,16 @@ def _done_to_both(_: str, name: str) -> Callable[..., Any]:
     return method
 
 
-def _give(make: Callable[[str, str], Callable[..., Any]], op: str, names: Iterable[str]) -> None:
-    """Give the class those methods that this version of torch has."""
-    for name in names:
-        if hasattr(PlainGroup, name):
-            setattr(RecordedGroup, name, make(op, name))
+def _recorded(op: str, name: str) -> Callable[..., Any]:
+    return recorded(op, getattr(PlainGroup, name), lambda self: self._plain)
 
 
 for _op, _methods in OPERATIONS.items():
-    _give(_recorded, _op, _methods)
-_give(_passed_on, "", ("name", "get_group_store", "_start_coalescing", "_end_coalescing"))
-_give(_done_to_both, "", ("_register_backend", "_set_default_backend", "_set_group_name", "_set_group_desc"))
+    _adopt(RecordedGroup, PlainGroup, functools.partial(_recorded, _op), _methods)
+_adopt(RecordedGroup, PlainGroup, _passed_on, ("name", "get_group_store", "_start_coalescing", "_end_coalescing"))
+_adopt(
+    *(RecordedGroup, PlainGroup, _done_to_both),
+    ("_register_backend", "_set_default_backend", "_set_group_name", "_set_group_desc"),
+)
 for _attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
     setattr(RecordedGroup, _attribute, getattr(PlainGroup, _attribute))

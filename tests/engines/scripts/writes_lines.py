@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 
-from lab.node.recorder import native
+from lab.node.recorder import compiled
 from lab.node.recorder.journal import journal
 from lab.node.trace_file import TraceFile
 
@@ -181,7 +181,7 @@ def cut(recorder, _):
 
 def main():
     kind, action, *words = sys.argv[1:]
-    recorder = native.load() if kind == "compiled" else PythonRecorder()
+    recorder = compiled.load() if kind == "compiled" else PythonRecorder()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     print(json.dumps(globals()[action](recorder, TraceFile(), *map(int, words))))
 

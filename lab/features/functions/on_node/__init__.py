@@ -1,1 +1,3 @@
 """What nodes run of it: ranks that take calls."""
+
+HOOKS = {"worker": "called:prepare"}

@@ -1,0 +1,3 @@
+"""What nodes run of it: the times of calls on streams of GPUs."""
+
+HOOKS = {"stream_time": "streams:start_time", "recorder_stop": "streams:finish"}

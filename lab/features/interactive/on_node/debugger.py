@@ -1,0 +1,161 @@
+"""What `breakpoint()` and pdb do in a worker: ask for the terminal of whoever runs it, or say that there is none."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+from ....node.messages.agent import ANOTHERS, ON_REQUEST, OWN, Breakpoint, Continued
+from ....node.rank import note
+from ....node.recorder.patching import when_imported
+
+_CHOICE = "PYTHONBREAKPOINT"
+_PATIENCE = timedelta(days=1)
+_OWN_MODULES = "labnode.*"
+
+
+class _Debugging:
+    """What there is for the debugger of this process."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.rank = spec["rank"]
+        self.kind = spec["stdin"]
+        self._folder = os.path.join(spec["folder"], "")
+        self._socket = spec["note_socket"]
+        self._terminal, self._granted = spec.get("terminal_fd", -1), spec.get("granted_fd", -1)
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._deep = 0
+        self._passed: set[str] = set()
+        self._instance: Any = None
+
+    def at(self, frame: FrameType | None) -> str:
+        """A place in the script."""
+        return f"{frame.f_code.co_filename.replace(self._folder, '', 1)}:{frame.f_lineno}" if frame else "?"
+
+    def stop(self, frame: FrameType, what: str, header: str | None, commands: Any) -> None:
+        """Start the debugger at a frame, if there is a terminal for it."""
+        if self.kind == ANOTHERS:
+            self._pass_over(frame, what)
+            return
+        self.refuse(frame, what)
+        import pdb  # noqa: T100 - somebody asks for it
+
+        self._instance = debugger = self._instance or pdb.Pdb()
+        if header is not None:
+            debugger.message(header)
+        if commands is not None:
+            debugger.rcLines.extend(commands)
+        debugger.set_trace(frame)
+
+    def refuse(self, frame: FrameType | None, what: str) -> None:
+        """Raise an error unless a debugger may ask for the terminal."""
+        if self.kind == ON_REQUEST and self._terminal >= 0 and os.getpid() == self._pid:
+            return
+        who = f"rank {self.rank}" if os.getpid() == self._pid else f"a process that rank {self.rank} started"
+        raise RuntimeError(
+            f"{who} came to {what} at {self.at(frame)}, and there is no terminal for its debugger: run it alone with "
+            f"`lab run` in a terminal, or pass over breakpoint() with --env {_CHOICE}=0"
+        )
+
+    def _pass_over(self, frame: FrameType, what: str) -> None:
+        at = self.at(frame)
+        if at not in self._passed:
+            self._passed.add(at)
+            print(f"rank {self.rank} passes over {what} at {at}: another rank has the terminal", file=sys.stderr)
+
+    @contextmanager
+    def terminal(self, frame: FrameType | None) -> Iterator[None]:
+        """Have the terminal in the place of the standard streams, as soon as it is given to this rank."""
+        with self._lock:
+            self._deep += 1
+            try:
+                if self._deep > 1:
+                    yield
+                    return
+                self._ask(frame)
+                with self._in_place_of_streams():
+                    yield
+            finally:
+                self._deep -= 1
+                if not self._deep:
+                    note.send(self._socket, Continued(self.rank, time.time()))
+
+    def _ask(self, frame: FrameType | None) -> None:
+        note.send(self._socket, Breakpoint(self.rank, time.time(), self.at(frame)[-300:]))
+        if not os.read(self._granted, 1):
+            raise RuntimeError(f"rank {self.rank} waited at {self.at(frame)} for a terminal that is gone")
+
+    @contextmanager
+    def _in_place_of_streams(self) -> Iterator[None]:
+        saved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in (0, 1, 2)]
+        streams, kind = (sys.stdin, sys.__stdin__), os.environ.get("TERM")
+        with suppress(OSError):  # it has it already
+            fcntl.ioctl(self._terminal, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
+        os.environ["TERM"] = "dumb"  # what acts on a terminal would only be shown as text
+        for fd in (0, 1, 2):
+            os.dup2(self._terminal, fd)
+        sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="replace", closefd=False)  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            sys.stdin, sys.__stdin__ = streams  # type: ignore[misc]
+            for fd, old in enumerate(saved):
+                os.dup2(old, fd)
+                os.close(old)
+            if kind is None:
+                os.environ.pop("TERM", None)
+            else:
+                os.environ["TERM"] = kind
+
+
+def prepare(spec: dict[str, Any]) -> None:
+    """Have breakpoints do in this process what there is a terminal for; with one of its own, they work as ever."""
+    if spec["stdin"] in (OWN, ANOTHERS):
+        when_imported("torch.distributed.distributed_c10d", _be_patient)
+    if spec["stdin"] == OWN:
+        return
+    debugging = _Debugging(spec)
+
+    def breakpoint_hook(*arguments: Any, **named: Any) -> Any:
+        if os.environ.get(_CHOICE) not in (None, "", "pdb.set_trace"):
+            return sys.__breakpointhook__(*arguments, **named)  # noqa: T100
+        named = {"header": None, "commands": None, **named}
+        return debugging.stop(sys._getframe(1), "breakpoint()", named["header"], named["commands"])
+
+    sys.breakpointhook = breakpoint_hook
+    when_imported("pdb", lambda module: _patch(module, debugging))
+
+
+def _be_patient(module: Any) -> None:
+    """Let ranks wait for one that a person talks with, unless the script says how long they do."""
+    module.default_pg_timeout = _PATIENCE
+
+
+def _patch(pdb: Any, debugging: _Debugging) -> None:
+    """Have every debugger that reads from standard input ask for the terminal."""
+
+    def set_trace(*, header: str | None = None, commands: Any = None) -> None:
+        debugging.stop(sys._getframe(1), "pdb.set_trace()", header, commands)
+
+    def interaction(self: Any, frame: FrameType | None, *more: Any) -> None:
+        if not self.use_rawinput:  # it speaks over streams of its own
+            plain(self, frame, *more)
+            return
+        debugging.refuse(frame, "its debugger")
+        self.skip = {*(self.skip or ()), _OWN_MODULES}
+        with debugging.terminal(frame):
+            plain(self, frame, *more)
+
+    plain = pdb.Pdb.interaction
+    pdb.Pdb.interaction = interaction
+    pdb.set_trace = set_trace

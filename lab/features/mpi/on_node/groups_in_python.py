@@ -1,0 +1,67 @@
+"""Process groups that are written in Python, as that of torch-mpi: their methods are recorded where they stand.
+
+torch makes such a group in the place of its own, which would have been wrapped.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from typing import Any
+
+from torch._C._distributed_c10d import ProcessGroup as PlainGroup
+
+from ....node.hooks import hooks
+from ....node.recorder import handles
+from ....node.recorder.python_group import OPERATIONS, Call, RecordedGroup, RecordedWork, Tensors, recorded
+
+_known: set[type] = {PlainGroup, RecordedGroup}
+
+
+def record(group: Any, compiled: Any = None) -> None:
+    """Have the calls of all groups of this one's class recorded; by the compiled recorder where it is given."""
+    kind = type(group)
+    if kind in _known:
+        return
+    _known.add(kind)
+    begin = Call if compiled is None else functools.partial(CompiledCall, compiled)
+    for op, names in OPERATIONS.items():
+        for name in names:
+            method = _own_method(kind, name)
+            if method is not None:
+                setattr(kind, name, recorded(op, method, lambda self: self, begin))
+    library = sys.modules[kind.__module__].__file__
+    if library:
+        handles.add_library(os.path.join(os.path.dirname(library), ""))
+    handles.watch_group(kind)
+    handles.watch_class(RecordedWork)
+    for watch in hooks("group_class"):
+        watch(kind)
+
+
+def _own_method(kind: type, name: str) -> Any:
+    """A method that the class has from itself or from what it is built upon, but not from torch."""
+    for one in kind.__mro__:
+        if one is PlainGroup:
+            return None
+        if name in vars(one):
+            return vars(one)[name]
+    return None
+
+
+class CompiledCall(Call):
+    """A call of a group that is written in Python, whose lines the compiled recorder writes."""
+
+    def __init__(self, compiled: Any, facts: dict[str, Any], inputs: Tensors | None, outputs: Tensors | None) -> None:
+        self.from_anybody = facts.get("peer") == -1
+        self._open, self._stream = True, None
+        op, group, sequence = facts.pop("op"), facts.pop("g"), facts.pop("seq", 0)
+        self._line = compiled.begin(op, group, sequence, inputs, outputs, json.dumps(facts)[1:-1])
+
+    def end(self, error: BaseException | None = None, **facts: Any) -> None:
+        """Write that the call is over, and why it failed; only the first time counts."""
+        if self._open:
+            self._open = False
+            self._line.write(None if error is None else str(error) or type(error).__name__, facts.get("peer", -1))

@@ -1,0 +1,56 @@
+"""Holds the script before each of its calls until whoever watches the run step by step lets it go on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from ....node.recorder import install as recorder
+from ....node.recorder.journal import journal
+
+
+class Gate:
+    """Open until it is given a pipe, on which the agent says up to which call the script may go."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        """Whether calls are held."""
+        self._fd = -1
+        self._allowed = 0
+        self._rest = b""
+        self._lock = threading.Lock()
+
+    def close(self, fd: int) -> None:
+        """Hold every call from now on."""
+        self._fd, self.closed = fd, True
+
+    def wait(self, call: int) -> None:
+        """Return when the call of this index may begin; at once where nobody is there any more to say so."""
+        with self._lock:
+            while self.closed and self._allowed < call:
+                try:
+                    said = os.read(self._fd, 4096)
+                except OSError:  # the script has closed it
+                    said = b""
+                *whole, self._rest = (self._rest + said).split(b"\n")
+                self._allowed = max([self._allowed, *(int(word) for word in whole if word.isdigit())])
+                self.closed = bool(said)
+
+
+gate = Gate()
+"""That of this process."""
+
+
+def close_gate(spec: dict[str, Any]) -> None:
+    """Hold the calls of a worker that is started for it; only the recorder in Python can."""
+    if spec.get("step_fd") is not None:
+        recorder.use_python()
+        gate.close(spec["step_fd"])
+
+
+def hold_call(number: int, facts: dict[str, Any]) -> None:
+    """Write that a call is held, and return when it may begin."""
+    if gate.closed:
+        journal.add("hold", i=number, **facts)
+        gate.wait(number)

@@ -1,0 +1,49 @@
+"""What features add to the kernel's work in nodes: functions that their packages for nodes name in `HOOKS`.
+
+`HOOKS` maps the name of a hook to `module:function`, where the module is one of the package. The kernel calls these:
+
+- `worker(spec)`: a worker is about to run its script; `spec` is what it was started with.
+- `environment(spec)`: the last thing before its script, when it has no privileges any more.
+- `recorder()`: the recorder is there for the first time in this process, or in one that it is a fork of.
+- `recording(compiled)`: recording has begun, by the compiled recorder or, where that is None, by Python.
+- `recorder_stop()`: recording is about to end, or the default group to be destroyed.
+- `group_class(kind)`: calls of the groups of this class are recorded in Python.
+- `foreign_group(group, compiled)`: a group was made whose class is not PyTorch's.
+- `hold_call(number, facts)`: a call is about to begin that Python records.
+- `stream_time(tensors)`: the clock of a call whose tensors are on a device of their own; None: they are not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+_ROOT = __package__.rpartition(".")[0]
+FEATURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features", "")
+"""The folder of the features' packages for nodes."""
+
+
+EARLY = ("worker", "environment", "recorder", "recorder_stop", "recording", "group_class", "hold_call", "stream_time")
+"""Hooks whose modules need no torch."""
+
+
+@cache
+def _packages() -> tuple[ModuleType, ...]:
+    names = sorted(os.listdir(FEATURES)) if os.path.isdir(FEATURES) else []
+    present = [name for name in names if os.path.isfile(os.path.join(FEATURES, name, "on_node", "__init__.py"))]
+    return tuple(import_module(f"{_ROOT}.features.{name}.on_node") for name in present)
+
+
+@cache
+def hooks(name: str) -> tuple[Callable[..., Any], ...]:
+    """The functions that features name for a hook, in the order of the features' names."""
+    functions = []
+    for package in _packages():
+        module, _, function = getattr(package, "HOOKS", {}).get(name, "").partition(":")
+        if module:
+            functions.append(getattr(import_module(f".{module}", package.__name__), function))
+    return tuple(functions)

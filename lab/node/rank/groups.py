@@ -1,0 +1,169 @@
+"""Process groups of a script as this run has them: their backend, where they meet, and how they end.
+
+torchrun says `TORCHELASTIC_USE_AGENT_STORE=True`, and PyTorch then takes whatever address a script names for one where
+somebody else hosts the store. A script that starts processes of its own, at an address of its own, then waits for ever.
+So a process of a run is given the run's store at the run's address, and its own rank 0's at every other one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from types import FrameType, ModuleType
+from typing import Any
+
+from ..messages.agent import Named
+from . import note
+
+BACKEND_VARIABLE = "LAB_BACKEND"
+"""What carries the bytes of a run; not set where that is left to the script and to PyTorch."""
+INSTEAD_VARIABLE = "LAB_BACKEND_INSTEAD"
+"""Set where it does so instead of every backend that the script names."""
+STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
+HOSTED = "true"
+"""Not `True`, for processes that have nothing of the lab but their environment: those that a script starts.
+
+The Python half of PyTorch, which asks for `True`, has their rank 0 host the store. The C++ half, which takes any way of
+writing it, forgives rank 0 (from PyTorch 2.7 on) that a store is there already, if it is at the port of the run.
+"""
+_PLACES = {"init_process_group": 0, "_new_group_with_tag": 2}
+"""At which place of their arguments these functions of PyTorch take the backend; all others make groups by them."""
+_reported: set[str] = set()
+_kept: list[Any] = []
+"""Groups that were destroyed."""
+_OWN_REFERENCES = 3
+"""Those of the list, the loop and `getrefcount` itself."""
+
+
+def backend_variables(backend: str | None, *, instead: bool) -> Mapping[str, str]:
+    """The environment of a worker whose groups are to have a backend."""
+    if backend is None:
+        return {}
+    return {BACKEND_VARIABLE: backend, **({INSTEAD_VARIABLE: "1"} if instead else {})}
+
+
+def choose_backend(rank: int, folder: str, note_socket: str) -> None:
+    """From now on give the process groups of this process, and of its forks, the backend of the run."""
+    from ..recorder.patching import replace, when_imported, wraps
+
+    wanted, instead = os.environ.get(BACKEND_VARIABLE, ""), bool(os.environ.get(INSTEAD_VARIABLE))
+
+    def with_backend(make: Any) -> Any:
+        place = _PLACES[make.__name__]
+
+        @wraps(make)
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            given = arguments[place] if len(arguments) > place else named.get("backend")
+            # A group for which nothing is named has the backend of the default one.
+            if not isinstance(given or "", str) or (place and not given):
+                return make(*arguments, **named)
+            asked = str(given or "")
+            is_other = bool(asked) and not _is_among(wanted, asked)
+            if is_other and asked not in _reported:  # once: a script may make many groups
+                _reported.add(asked)
+                with suppress(OSError):  # whoever runs the script is gone
+                    note.send(note_socket, Named(rank, time.time(), asked, wanted, instead, _line_in(folder)))
+            backend = wanted if not asked or (instead and is_other) else asked
+            if backend != asked and backend == "mpi" and not place:
+                named = _without_places(named)
+            if len(arguments) > place:
+                arguments = (*arguments[:place], backend, *arguments[place + 1 :])
+            else:
+                named["backend"] = backend
+            return make(*arguments, **named)
+
+        return wrapper
+
+    def watch(module: ModuleType) -> None:
+        users = (module, *map(sys.modules.get, ("torch.distributed", "torch.distributed.device_mesh")))
+        replace(users, "init_process_group", with_backend)
+        replace((module,), "_new_group_with_tag", with_backend)
+
+    if wanted:
+        when_imported("torch.distributed.distributed_c10d", watch)
+
+
+def _is_among(wanted: str, named: str) -> bool:
+    """Whether a name stands for this backend; it may be one for each kind of device, `cpu:gloo,cuda:nccl`."""
+    return wanted in (part.rpartition(":")[2].strip() for part in named.lower().split(","))
+
+
+def _without_places(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the rank and the size that MPI gives by itself: PyTorch would warn of what nobody asked for."""
+    given = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
+    return {name: value for name, value in named.items() if name not in given or str(value) != given[name]}
+
+
+def _line_in(folder: str) -> str:
+    """The innermost line of the script's folder, as `file:line`; empty where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    inside = os.path.join(folder, "")
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith(inside):
+            return f"{path[len(inside) :]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def use_run_store() -> None:
+    """Have the groups of this process, and of its forks, that meet at the run's address do so in the run's store."""
+    from ..recorder.patching import replace, when_imported
+
+    if os.environ.get(STORE_VARIABLE) != HOSTED or not os.environ.get("MASTER_PORT", "").isdecimal():
+        return
+    run_address, run_port = os.environ.get("MASTER_ADDR", ""), int(os.environ["MASTER_PORT"])
+
+    def watch(module: ModuleType) -> None:
+        def at_run(create: Any) -> Any:
+            def create_store(
+                hostname: str, port: int, rank: int, world_size: int, timeout: Any, *rest: Any, **more: Any
+            ) -> Any:
+                hosted = os.environ.get(STORE_VARIABLE) == HOSTED
+                if hosted and port == run_port and _is_same_host(hostname, run_address):
+                    return module.TCPStore(hostname, port, world_size, is_master=False, timeout=timeout)
+                return create(hostname, port, rank, world_size, timeout, *rest, **more)
+
+            return create_store
+
+        replace((module,), "_create_c10d_store", at_run)  # in another version of torch rank 0 finds that there is one
+
+    when_imported("torch.distributed.rendezvous", watch)
+
+
+def _is_same_host(one: str, other: str) -> bool:
+    with suppress(OSError):
+        return one == other or socket.gethostbyname(one) == socket.gethostbyname(other)
+    return False
+
+
+def keep_destroyed_groups() -> None:
+    """From now on keep groups that are destroyed, until others are: their end can hold a process up for ever.
+
+    A thread of gloo needs the interpreter's lock to drop its last work. If a DDP object is the last to hold the group,
+    its end waits for that thread, and keeps the lock. If Python holds the group too, its end lets go of the lock.
+    """
+    from ..recorder.patching import replace, when_imported
+
+    def watch(module: ModuleType) -> None:
+        def keeping(destroy: Any) -> Any:
+            @functools.wraps(destroy)
+            def wrapper(group: Any = None) -> None:
+                everything = group is None or group == module.GroupMember.WORLD
+                groups = list(module._world.pg_map) if everything else [group]
+                destroy(group)
+                # What nobody else holds ends now, as it does elsewhere: its peers are to notice.
+                _kept[:] = [one for one in groups if sys.getrefcount(one) > _OWN_REFERENCES]
+                groups.clear()
+
+            return wrapper
+
+        if hasattr(module, "_world"):  # else another version of torch
+            replace((module, sys.modules.get("torch.distributed")), "destroy_process_group", keeping)
+
+    when_imported("torch.distributed.distributed_c10d", watch)

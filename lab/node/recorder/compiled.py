@@ -1,0 +1,115 @@
+"""The compiled recorder: found in the node's image, or where the local engine keeps it, and put around backends."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from functools import wraps
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from . import build
+from .patching import replace_methods
+
+_why = "not looked for yet"
+
+
+def load() -> Any | None:
+    """The compiled recorder for exactly this torch, Python and source; None where there is none. Never raises.
+
+    The agent loads it once, before it forks workers, so that a run pays nothing for it.
+    """
+    global _why
+    if build.MODULE in sys.modules:
+        return sys.modules[build.MODULE]
+    try:
+        import torch
+
+        name = build.file_name(torch.__version__)
+        folders = build.IMAGE_FOLDER, build.cache_folder()
+        path = next((path for folder in folders if os.path.isfile(path := os.path.join(folder, name))), None)
+        if path is None:
+            _why = f"no {name} in {' or '.join(folders)}"
+            return None
+        loader = importlib.machinery.ExtensionFileLoader(build.MODULE, path)
+        spec = importlib.util.spec_from_file_location(build.MODULE, path, loader=loader)
+        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]  # there is one where a loader is given
+        loader.exec_module(module)
+    except Exception as error:
+        _why = f"{type(error).__name__}: {error}"
+        return None
+    sys.modules[build.MODULE] = module
+    _why = path
+    return module
+
+
+def why() -> str:
+    """The path of the recorder that was loaded, or the reason why none was."""
+    return _why
+
+
+def wrap_backends(compiled: ModuleType, group: Any) -> None:
+    """Have every process group wrap its backends; what Python code is told of them stays what it would be without that.
+
+    The wrapper of a gloo backend is registered as one of the type CUSTOM: for GLOO, DDP's logger would take it for
+    ProcessGroupGloo itself.
+    """
+    types = group.BackendType
+    register, set_default, get = group._register_backend, group._set_default_backend, group._get_backend
+    backends: WeakKeyDictionary[Any, dict[int, tuple[Any, Any]]] = WeakKeyDictionary()
+    """Group -> id of a backend or of its wrapper -> the backend and its wrapper."""
+    kinds: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+    """Group -> type of its default backend."""
+
+    def as_registered(kind: Any) -> Any:
+        return types.CUSTOM if kind == types.GLOO else kind
+
+    @wraps(register)
+    def _register_backend(self: Any, device: Any, kind: Any, backend: Any = None) -> None:
+        if backend is None:
+            register(self, device, kind, backend)
+            return
+        known = backends.setdefault(self, {})
+        if id(backend) not in known:  # one backend may serve several kinds of devices
+            wrapper = compiled.wrap(backend)
+            known[id(backend)] = known[id(wrapper)] = (backend, wrapper)
+        register(self, device, as_registered(kind), known[id(backend)][1])
+
+    @wraps(set_default)
+    def _set_default_backend(self: Any, kind: Any) -> None:
+        kinds[self] = kind
+        set_default(self, as_registered(kind))
+
+    @wraps(get)
+    def _get_backend(self: Any, device: Any) -> Any:
+        backend = get(self, device)
+        return backends.get(self, {}).get(id(backend), (backend,))[0]
+
+    def named_by_kind(method: Any) -> Any:
+        @wraps(method)
+        def name(self: Any) -> str:
+            kind = kinds.get(self)
+            return str(method(self)) if kind is None else str(kind.name).lower()
+
+        return name
+
+    def asking_gloo(method: Any) -> Any:
+        """A method that groups have for known types of backends only, of which CUSTOM is none."""
+
+        @wraps(method)
+        def wrapper(self: Any) -> Any:
+            known = list(backends.get(self, {}).values())
+            if kinds.get(self) != types.GLOO or not known:
+                return method(self)
+            return getattr(known[0][0], method.__name__)()
+
+        return wrapper
+
+    group._register_backend = _register_backend
+    group._set_default_backend = _set_default_backend
+    group._get_backend = _get_backend
+    replace_methods(group, ("name", "_get_backend_name"), named_by_kind)
+    replace_methods(group, ("_get_sequence_number_for_group", "_set_sequence_number_for_group"), asking_gloo)
