@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
     from lab.cluster import Cluster
     from lab.errors import LabError
-    from lab.features.functions.distributed import distributed
-    from lab.features.grade.on_node.read_output import OutputError, read_output
-    from lab.features.lessons.take import learn
-    from lab.features.suite.run import run_suite
     from lab.node.rank.note import note
     from lab.record.result import Result
     from lab.spec.scenario import Scenario

@@ -223,9 +223,7 @@ def read_facts(record: Record) -> RunFacts:
     if not events and record.complete:
         _take_result(record.result(), facts)
     facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
-    from lab.record.read import read_started  # a run that goes on knows it without
-
-    started = read_started(record.path)
+    started = record.started()
     if started is not None:
         from lab.diagnosis.started import place_started  # few runs have any
 

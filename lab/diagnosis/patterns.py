@@ -18,8 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from lab.record.record_files import open_file
-from lab.record.result import split_log_path
+from lab.record.record_files import open_log
 
 LOG_CHUNK = 1024 * 1024
 """Characters of a log that are read at once."""
@@ -64,7 +63,7 @@ class Searches:
             RecordError: the log is no regular file.
             TooLong: it takes too long to search.
         """
-        with open_file(*split_log_path(path)) as log:
+        with open_log(path) as log:
             more_s = 0 if path in self._logs else log.seek(0, 2) // _BYTES_PER_S
         self._logs.add(path)
         self._given_s += more_s
@@ -169,7 +168,7 @@ def find_in_log(path: Path, pattern: str) -> str | None:
     little memory; a match that extends further than the overlap may be missed or found shorter.
     """
     expression = _compiled(pattern, re.MULTILINE)
-    with io.TextIOWrapper(open_file(*split_log_path(path)), encoding="utf-8", errors="replace") as log:
+    with io.TextIOWrapper(open_log(path), encoding="utf-8", errors="replace") as log:
         window, start = "", 0
         while True:
             chunk = log.read(LOG_CHUNK)

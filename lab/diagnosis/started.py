@@ -16,7 +16,7 @@ from lab.diagnosis.finding import Finding, FindingKind, StartedByScript
 from lab.diagnosis.wording import outlived_reason
 from lab.node.messages.agent import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
-from lab.record.read import Record, Started, StartedRank, read_started
+from lab.record.read import Record, Started, StartedRank
 from lab.record.record_files import open_file, parse_line, read_lines
 
 _GROUP = b'{"k":"group"'
@@ -120,7 +120,7 @@ def tell_outlived(evidence: Evidence) -> str:
 
 def tell_started(record: Record) -> list[Finding]:
     """That the ranks of a run are no workers, or that there were others beside them."""
-    started, found = read_started(record.path), list[Finding]()
+    started, found = record.started(), list[Finding]()
     if started is None:
         return []
     by_worker: dict[int, list[int]] = {}

@@ -14,7 +14,7 @@ from lab.diagnosis.limits import left_told
 from lab.diagnosis.started import find_started, place_started
 from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
 from lab.record.layout import TRACE
-from lab.record.read import Record, Started, ranks_of, read_started
+from lab.record.read import Record, Started
 from lab.record.write import RecordWriter
 
 Said = tuple[int, int, int, int, str]
@@ -157,5 +157,5 @@ def test_the_record_names_traces_by_rank_once_it_is_known_which_those_are(tmp_pa
         "rank0.jsonl": str(number_of(0, 1)),
         "process0.2.jsonl": str(number_of(0, 2)),
     }
-    assert read_started(writer.path) == started
-    assert ranks_of(Record(path=writer.path)) == {0: "node0", 1: "node0"}
+    assert Record(path=writer.path).started() == started
+    assert Record(path=writer.path).ranks() == {0: "node0", 1: "node0"}

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.node.channels import Inlet
 from lab.node.config import Config
-from lab.node.inlet import Inlet
 from lab.node.messages import wire
 from lab.node.messages.agent import Claim, Imported, Note, Raised
 from lab.node.noderun import NodeRun

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.errors import RecordError, UsageError
 from lab.features.compare.compare import compare
 from lab.features.compare.view import diff_text

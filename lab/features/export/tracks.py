@@ -13,7 +13,7 @@ from lab import DISTRIBUTION
 from lab.errors import UsageError
 from lab.features.timeline.lanes import lay_rows
 from lab.node.messages.agent import Note
-from lab.record.read import Record, ranks_of
+from lab.record.read import Record
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
 from lab.words import clip
@@ -110,7 +110,7 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Ran
     destination, and from whoever came last to all others; where somebody never came, there are none. Viewers let an
     arrow point to what began later only, so in a call that had to wait the arrow goes to the part after the waiting.
     """
-    nodes = ranks_of(record)
+    nodes = record.ranks()
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     arrows = _Arrows(steps)
     tracks = {rank.rank: _rank_tracks(rank, nodes.get(rank.rank, ""), step_of, arrows) for rank in trace.ranks.values()}

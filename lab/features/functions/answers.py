@@ -81,6 +81,34 @@ def read_value(data: bytes, find_class: Callable[[str, str], type] = known_class
         raise Misread(f"{type(error).__name__}: {error}"[:200]) from None
 
 
+def _torch_size(shape: Any) -> Any:
+    import torch
+
+    return torch.Size(shape)
+
+
+def _torch_dtype(name: str) -> Any:
+    import torch
+
+    dtype = getattr(torch, name.rpartition(".")[2], None)
+    if not isinstance(dtype, torch.dtype):
+        raise Misread(f"{name!r:.60} is no dtype")
+    return dtype
+
+
+_MADE_OF_PLAIN: dict[Any, Callable[..., Any]] = {
+    "int": lambda text: int(text, 16),
+    "float": float,
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "timedelta": timedelta,
+    "path": Path,
+    "Size": _torch_size,
+    "dtype": _torch_dtype,
+}
+_MADE_OF_VALUES: dict[Any, Callable[..., Any]] = {"complex": complex, "slice": slice, "range": range}
+
+
 class _Reader:
     def __init__(self, blobs: memoryview, find_class: Callable[[str, str], type]) -> None:
         self._blobs = blobs
@@ -99,51 +127,25 @@ class _Reader:
             return plain
         kind, *rest = plain
         if kind in KIND_OF:
-            return self._container(KIND_OF[kind], *rest)
+            (items,) = rest
+            if KIND_OF[kind] not in MAPPINGS:
+                return KIND_OF[kind](self.value(item) for item in items)
+            pairs = [(self.value(key), self.value(item)) for key, item in items]
+            return KIND_OF[kind](pairs) if kind != MAPPINGS[Counter] else Counter(dict(pairs))
+        if kind in _MADE_OF_PLAIN:
+            return _MADE_OF_PLAIN[kind](*rest)
+        if kind in _MADE_OF_VALUES:
+            return _MADE_OF_VALUES[kind](*map(self.value, rest))
         method = getattr(self, f"_read_{kind}", None) if isinstance(kind, str) and kind.isalpha() else None
         if method is None:
             raise Misread(f"{kind!r:.60} is not a kind of value")
         return method(*rest)
-
-    def _container(self, kind: type, items: Any) -> Any:
-        if kind in MAPPINGS:
-            pairs = [(self.value(key), self.value(item)) for key, item in items]
-            return kind(pairs) if kind is not Counter else Counter(dict(pairs))
-        return kind(self.value(item) for item in items)
-
-    def _read_int(self, text: str) -> int:
-        return int(text, 16)
-
-    def _read_float(self, text: str) -> float:
-        return float(text)
-
-    def _read_complex(self, real: Any, imaginary: Any) -> complex:
-        return complex(self.value(real), self.value(imaginary))
 
     def _read_bytes(self, size: Any) -> bytes:
         return bytes(self._blob(size))
 
     def _read_bytearray(self, size: Any) -> bytearray:
         return self._blob(size)
-
-    def _read_datetime(self, text: str) -> datetime:
-        return datetime.fromisoformat(text)
-
-    def _read_date(self, text: str) -> date:
-        return date.fromisoformat(text)
-
-    def _read_timedelta(self, days: int, seconds: int, microseconds: int) -> timedelta:
-        return timedelta(days, seconds, microseconds)
-
-    def _read_path(self, text: str) -> Path:
-
-        return Path(text)
-
-    def _read_slice(self, *ends: Any) -> slice:
-        return slice(*map(self.value, ends))
-
-    def _read_range(self, *ends: Any) -> range:
-        return range(*map(self.value, ends))
 
     def _read_enum(self, module: str, name: str, member: str) -> Any:
         kind = self._find_class(module, name)
@@ -177,14 +179,6 @@ class _Reader:
     def _read_scalar(self, dtype: str, shape: Any, size: Any) -> Any:
         return self._read_array(dtype, shape, size)[()]
 
-    def _read_Size(self, shape: Any) -> Any:  # noqa: N802 - as torch calls it
-        import torch
-
-        return torch.Size(shape)
-
-    def _read_dtype(self, name: str) -> Any:
-        return _dtype(name.rpartition(".")[2])
-
     def _read_device(self, name: str) -> Any:
         import torch
 
@@ -194,7 +188,7 @@ class _Reader:
         import torch
 
         data = self._blob(size)
-        kind = _dtype(dtype)
+        kind = _torch_dtype(dtype)
         flat = torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
         return _as_it_was(flat.reshape(shape), how)
 
@@ -203,15 +197,6 @@ class _Reader:
 
         made = torch.sparse_coo_tensor(self.value(indices), self.value(values), shape, check_invariants=True)
         return _as_it_was(made._coalesced_(coalesced is True), how)
-
-
-def _dtype(name: str) -> Any:
-    import torch
-
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise Misread(f"{name!r:.60} is no dtype")
-    return found
 
 
 def _as_it_was(tensor: Any, how: Any) -> Any:
@@ -239,12 +224,11 @@ def known_exception(module: str, name: str, classes: Classes | None = None) -> t
         name: its qualified name.
         classes: those that were sent.
     """
-    found: Any = (classes or {}).get((module, name))
-    if found is None:
-        found = sys.modules.get(module)
-        for part in name.split("."):
-            found = getattr(found, "__dict__", {}).get(part)
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+    try:
+        kind = known_class(module, name, classes)
+    except Misread:
+        return None
+    return kind if issubclass(kind, BaseException) else None
 
 
 def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
@@ -317,10 +301,11 @@ def raised(
         write: writes an exception with its traceback; None: as Python does.
     """
     told = _alike(failures)
-    first, *others = told
-    ranks, failure = first
+    (ranks, failure), *others = told
     if all(other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in told):
-        return _outcome(failure, shown)
+        kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a test that is skipped, or expected to fail
+        outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
+        return outcome.with_traceback(traceback_of(failure, shown))
     again = partial(rebuild, shown=shown, classes=classes)
     error = again(failure, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
     write = write or _written
@@ -328,9 +313,9 @@ def raised(
         f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}"
         for also, other in others[: _MOST_TOLD - 1]
     ]
-    if len(others) >= _MOST_TOLD:
-        more = [rank for also, _ in others[_MOST_TOLD - 1 :] for rank in also]
-        notes.append(f"{name_ranks(sorted(more))} failed otherwise too")
+    more = sorted(rank for also, _ in others[_MOST_TOLD - 1 :] for rank in also)
+    if more:
+        notes.append(f"{name_ranks(more)} failed otherwise too")
     lost = sorted(set(failures) - {rank for also, _ in told for rank in also})
     if lost:
         notes.append(f"{name_ranks(lost)} lost {'it' if len(ranks) == 1 and not others else 'them'} because of that")
@@ -370,13 +355,6 @@ def _lost_a_peer(failure: Failure | None) -> bool:
     return False
 
 
-def _outcome(failure: Failure, shown: Mapping[str, str]) -> BaseException:
-    """As a test says that it is skipped, or was expected to fail."""
-    kind = known_exception(_OUTCOMES[failure.kind], failure.kind)
-    outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
-    return outcome.with_traceback(traceback_of(failure, shown))
-
-
 def rebuild(
     failure: Failure,
     shown: Mapping[str, str],
@@ -391,7 +369,11 @@ def rebuild(
     Its `__init__` is not called: nobody can say with what.
     """
     kind = caught_as(known_exception(failure.module, failure.kind, classes))
-    text = harmless(failure.text if kind is not RanksFailed else _with_class(failure))
+    text = failure.text
+    if kind is RanksFailed:
+        name = failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
+        text = f"{name}: {text}" if text else name
+    text = harmless(text)
     error = kind(f"{header}{text}", ranks=tuple(ranks or ()), record=record)
     fill_in(error, text)
     error.shown_inside = True
@@ -402,11 +384,6 @@ def rebuild(
     elif failure.context is not None:
         error.__context__ = rebuild(failure.context, shown, header="", classes=classes)
     return error
-
-
-def _with_class(failure: Failure) -> str:
-    name = failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
-    return f"{name}: {failure.text}" if failure.text else name
 
 
 def _add_notes(error: BaseException, notes: list[str] | tuple[str, ...]) -> None:
@@ -458,14 +435,11 @@ def _path(file: str, shown: Mapping[str, str]) -> str:
         return shown[file]
     if file.startswith("<"):
         return file
-    if file.endswith(".py") and _is_installed(file) and os.path.isfile(file):
+    real = os.path.realpath(file)
+    installed = any(folder and real.startswith(os.path.join(os.path.realpath(folder), "")) for folder in sys.path)
+    if file.endswith(".py") and installed and os.path.isfile(file):
         return file
     return f"<node>/{harmless(file).lstrip('/')}"
-
-
-def _is_installed(file: str) -> bool:
-    real = os.path.realpath(file)
-    return any(folder and real.startswith(os.path.join(os.path.realpath(folder), "")) for folder in sys.path)
 
 
 def _line(number: int) -> int:
@@ -474,19 +448,23 @@ def _line(number: int) -> int:
 
 def _frame(place: Place, path: str) -> FrameType:
     """The frame of a function of that name, place and variables, which did nothing else."""
-    values = {**place.arguments, **place.variables}
-    values = {name: shown for name, shown in values.items() if name.isidentifier() and not name.startswith("__")}
-    names = [name for name in values if not keyword.iskeyword(name)]
-    arguments = [name for name in names if name in place.arguments]
-    others = [name for name in names if name not in place.arguments]
+    values = {
+        name: shown
+        for name, shown in {**place.arguments, **place.variables}.items()
+        if name.isidentifier() and not name.startswith("__") and not keyword.iskeyword(name)
+    }
+    arguments = [name for name in values if name in place.arguments]
     hidden = ["__tracebackhide__"] if place.hidden else []
-    others += hidden
+    others = [name for name in values if name not in place.arguments] + hidden
     line = _line(place.first_line)
     call = ast.Return(ast.Call(ast.Name("__frame__", ast.Load()), [], []))
     taken = ast.arguments(
-        [], [ast.arg(name) for name in arguments], None, [ast.arg(name) for name in others], [], None, []
+        posonlyargs=[],
+        args=[ast.arg(name) for name in arguments],
+        kwonlyargs=[ast.arg(name) for name in others],
+        kw_defaults=[None] * len(others),
+        defaults=[],
     )
-    taken.kw_defaults = [None] * len(others)
     function = ast.FunctionDef("function", taken, [call], [], lineno=line, col_offset=0)
     if sys.version_info >= (3, 12):
         function.type_params = []
@@ -497,9 +475,8 @@ def _frame(place: Place, path: str) -> FrameType:
     module = compile(ast.Module([function], []), path, "exec")
     scope: dict[str, Any] = {"__frame__": lambda: sys._getframe(1), "__name__": "rank", "__builtins__": builtins}  # noqa: SLF001
     exec(module, scope)
-    made = scope["function"]
-    name = harmless(place.function)
+    made, name = scope["function"], harmless(place.function)
     named = {"co_name": name, **({"co_qualname": name} if sys.version_info >= (3, 11) else {})}
     made.__code__ = made.__code__.replace(**named)
-    held = {name: _Shown(values[name]) for name in (*arguments, *others) if name in values}
+    held = {name: _Shown(shown) for name, shown in values.items()}
     return made(**held, **dict.fromkeys(hidden, True))  # type: ignore[no-any-return]

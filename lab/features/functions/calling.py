@@ -6,51 +6,25 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.errors import LabError, UsageError
+from lab.errors import UsageError
 from lab.features.functions import on_node
-from lab.features.functions.pack import is_own
-from lab.features.functions.session import CallLine, Failed, Printed, Session, decode
+from lab.features.functions.pack import How, is_own, pack_call
+from lab.features.functions.session import CallLine, Session
 from lab.record.result import Result
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.backends import check_backend
 from lab.spec.scenario import Scenario
 
+if TYPE_CHECKING:
+    from lab.cluster import Cluster
+else:
+    Cluster = object
 MAX_TIMEOUT_S = 720 * 3600
-
-
-def plain_settings() -> dict[str, Any]:
-    """Settings of a pytest of which nobody has set anything; others than these it does not insist on."""
-    return {"assertion_text_diff_style": "ndiff"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class How:
-    """How a function is called."""
-
-    timeout_s: float = 60.0
-    """How long it may take before it is hung."""
-    fresh: bool = False
-    """Start new ranks for it."""
-    backend: str = "gloo"
-    """What the process group of all ranks is made with; empty: there is none."""
-    filled: tuple[str, ...] = ()
-    """Parameters that each rank fills in: `rank`, `world_size`, `group`."""
-    wanted: bool = True
-    """Whether what it returns comes back."""
-    settings: Callable[[], Mapping[str, Any]] = plain_settings
-    """Those of pytest, see `call_assertions`."""
-    variables: bool = False
-    """Whether failures tell local variables."""
-    write: Callable[[BaseException], str] | None = None
-    """Writes an exception with its traceback."""
-
-
 _PROGRAM = Path(on_node.__path__[0], "call_program.py")
 """What stands for the script of a function that has no file of its own."""
 
@@ -67,7 +41,6 @@ class Calling:
     def __init__(self, run: Callable[[Scenario, RunOptions, Observer], Result]) -> None:
         self._run = run
         self._session: Session | None = None
-        self._printed = Printed()
         self._turn = threading.Lock()
 
     def call(
@@ -82,49 +55,12 @@ class Calling:
         if how.backend:
             check_backend(how.backend)
         with self._turn:
-            return self._call(function, arguments, named, how)
-
-    def _call(
-        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
-    ) -> list[Any]:
-        __tracebackhide__ = True
-        from lab.features.functions.pack import Packed, pack_call
-
-        session = self._usable(function, how)
-        packed = Packed(session.folder)
-        call = pack_call(
-            packed,
-            function,
-            arguments,
-            named,
-            filled=how.filled,
-            wanted=how.wanted,
-            settings=how.settings,
-            variables=how.variables,
-        )
-        session.shown.update(packed.shown)
-        session.classes.update(packed.classes)
-        try:
-            answers = session.call(call, how.timeout_s)
+            session = self._usable(function, how)
+            call = pack_call(session.packed, function, arguments, named, how)
             try:
-                return decode(answers, session.classes)
-            except LabError:  # whoever answered so may not be done
-                session.give_up()
-                raise
-        except Failed as failure:
-            from lab.features.functions.answers import raised
-
-            result = session.result
-            failed = raised(
-                failure.failures,
-                session.shown,
-                classes=session.classes,
-                record=result.path if result is not None else None,
-                write=how.write,
-            )
-        finally:
-            self._printed.show()
-        raise failed
+                return session.call(call, how)
+            finally:
+                session.show_printed()
 
     @property
     def result(self) -> Result | None:
@@ -138,11 +74,8 @@ class Calling:
 
     def _usable(self, function: Callable[..., Any], how: How) -> Session:
         session = self._session
-        other = session is not None and session.backend != how.backend
-        if session is not None and (other or session.over or session.worn or how.fresh):
+        if session is None or session.backend != how.backend or session.over or session.worn or how.fresh:
             self.end()
-            session = None
-        if session is None:
             session = self._session = self._new(function, how)
         return session
 
@@ -150,32 +83,22 @@ class Calling:
         path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
         own = path.suffix == ".py" and path.is_file() and is_own(str(path))
         script, folder = (path.resolve(), path.resolve().parent) if own else (_PROGRAM, Path.cwd())
-        name = getattr(function, "__name__", "function")
         scenario = Scenario(
-            name=name.strip("<>_") or "function",
+            name=getattr(function, "__name__", "").strip("<>_") or "function",
             script=script,
             backend=how.backend or None,
             timeout_s=how.timeout_s,
             outputs=None,
         )
 
-        printed = self._printed = Printed()
+        def run(line: CallLine, observer: Observer) -> Result:
+            return self._run(scenario, RunOptions(calls=line), observer)
 
-        def run(line: CallLine) -> Result:
-            return self._run(scenario, RunOptions(calls=line), printed)
-
-        return Session(run, os.fspath(folder), how.backend, printed.ignore)
+        return Session(run, os.fspath(folder), how.backend)
 
 
-class Calls:
-    """Methods that `Cluster` has besides its own; see `Feature.cluster`. A type checker takes them for its base."""
-
-    if TYPE_CHECKING:
-        before_use: list[Callable[[], object]]
-
-        def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-            """See `Cluster.run_for`."""
-            ...
+class Calls(Cluster):
+    """Methods that `Cluster` has besides its own; see `Feature.cluster`."""
 
     def call(
         self, function: Callable[..., Any], /, *args: Any, timeout_s: float = 60.0, fresh: bool = False, **kwargs: Any
@@ -226,7 +149,7 @@ class Calls:
         return calling.end() if calling is not None else None
 
 
-def calling_of(cluster: Calls, run: Callable[[Scenario, RunOptions, Observer], Result]) -> Calling:
+def calling_of(cluster: Cluster, run: Callable[[Scenario, RunOptions, Observer], Result]) -> Calling:
     """What calls functions on a cluster; made when it is first asked for.
 
     Args:
@@ -239,6 +162,6 @@ def calling_of(cluster: Calls, run: Callable[[Scenario, RunOptions, Observer], R
     return found
 
 
-def run_ranks(cluster: Calls, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+def run_ranks(cluster: Cluster, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
     """Make the run that ranks are while they take calls."""
     return cluster.run_for("calls of functions", scenario, options, observer)

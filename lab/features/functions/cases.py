@@ -11,9 +11,8 @@ import unittest
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from lab.features.functions.calling import How
 from lab.features.functions.distributed import call_on_ranks
-from lab.features.functions.pack import IN_NODE, ORIGINAL
+from lab.features.functions.pack import IN_NODE, ORIGINAL, How
 
 
 class MultiProcessTestCase(unittest.TestCase):

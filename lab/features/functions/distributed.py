@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import Parameter
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
 from lab.features.functions.answers import at_function
-from lab.features.functions.calling import Calls, How
-from lab.features.functions.pack import ORIGINAL
+from lab.features.functions.pack import ORIGINAL, How
+
+if TYPE_CHECKING:
+    from lab.cluster import Cluster
 
 FILLED = ("rank", "world_size", "group")
 """Parameters that each rank fills in: its number, how many there are, the process group of all of them."""
 _REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def to_fill(signature: inspect.Signature) -> tuple[str, ...]:
@@ -32,14 +34,14 @@ def without(signature: inspect.Signature, filled: Sequence[str]) -> inspect.Sign
     return signature.replace(parameters=[one for name, one in signature.parameters.items() if name not in filled])
 
 
-def around_filled(
+def with_filled(
     function: Callable[..., Any],
     signature: inspect.Signature,
     filled: Sequence[str],
     arguments: tuple[Any, ...],
     named: Mapping[str, Any],
-) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
-    """A function with its arguments, such that the filled ones can be added by name.
+) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, str]]:
+    """The arguments of a call, with None in each place that ranks fill in.
 
     Args:
         function: what is called.
@@ -48,33 +50,23 @@ def around_filled(
         arguments: given by position.
         named: given by name.
 
+    Returns:
+        Those by position; those by name; and by place, the number of a position or a name, what is filled in there.
+
     Raises:
-        TypeError: those are not what it takes.
+        TypeError: the function does not take them.
     """
     try:
         others = {name: value for name, value in named.items() if name not in filled}
-        without(signature, filled).bind(*arguments, **others)
+        bound = without(signature, filled).bind(*arguments, **others)
     except TypeError as error:
         raise TypeError(f"{function.__name__}(): {error}") from None
-    by_position = [one for one in signature.parameters.values() if one.kind in _BY_POSITION]
-    places = [(place, one.name) for place, one in enumerate(by_position) if one.name in filled]
-    first = places[0][0] if places else len(arguments)
-    if not any(by_position[place].kind is Parameter.POSITIONAL_ONLY for place, _ in places):
-        behind = [one.name for one in by_position[first:] if one.name not in filled]
-        if len(arguments) <= first + len(behind):
-            by_name = dict(zip(behind, arguments[first:], strict=False))
-            return function, arguments[:first], {**named, **by_name}
-
-    @functools.wraps(function)
-    def placed(*values: Any, **others: Any) -> Any:
-        __tracebackhide__ = True
-        whole = list(values)
-        for place, name in places:
-            if place <= len(whole):  # else what stands before it is given by name, and it can be too
-                whole.insert(place, others.pop(name))
-        return function(*whole, **others)
-
-    return placed, arguments, named
+    values = {**bound.arguments, **{name: named.get(name) for name in filled}}
+    given = OrderedDict((name, values[name]) for name in signature.parameters if name in values)
+    whole = inspect.BoundArguments(signature, given)
+    names, by_name = list(given), whole.kwargs
+    places = {name if name in by_name else str(names.index(name)): name for name in filled if name not in named}
+    return whole.args, by_name, places
 
 
 _NAMES = ("__module__", "__name__")
@@ -86,7 +78,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Provided:
     """What a test runner provides for the test that runs now."""
 
-    cluster: Callable[[Mapping[str, Any]], Calls]
+    cluster: Callable[[Mapping[str, Any]], Cluster]
     """The cluster of a shape, as keywords that were given."""
     test: object
     """The test's own function, whose values nobody wants, or what other decorators made of it."""
@@ -163,9 +155,9 @@ def distributed(
         @functools.wraps(original)
         def on_ranks(*arguments: Any, **named: Any) -> list[Any] | None:
             __tracebackhide__ = True
-            how = replace(own, filled=tuple(name for name in all_filled if name not in named))
-            call = around_filled(original, signature, all_filled, arguments, named)
-            return call_on_ranks(*call, said, how, test=on_ranks, shown=original)
+            by_position, by_name, filled = with_filled(original, signature, all_filled, arguments, named)
+            how = replace(own, filled=filled)
+            return call_on_ranks(original, by_position, by_name, said, how, test=on_ranks, shown=original)
 
         vars(on_ranks)["__signature__"] = without(signature, all_filled)
         vars(on_ranks)[ORIGINAL] = original
@@ -212,7 +204,8 @@ def call_on_ranks(
 
     own = Cluster(**{"nodes": DEFAULT_NODES, **said})
     try:
-        return own.call_as(function, arguments, named, how)
+        answers: list[Any] = own.call_as(function, arguments, named, how)
+        return answers
     finally:
         own.end_calls()
 

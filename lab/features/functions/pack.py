@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import os
+import pickle
 import pkgutil
 import posixpath
 import site
@@ -25,7 +26,7 @@ from typing import Any
 
 import lab
 from lab.errors import UsageError
-from lab.features.functions.on_node.messages import LIMIT_BYTES, How
+from lab.features.functions.on_node.messages import LIMIT_BYTES
 from lab.words import format_limit
 
 LENT_PACKAGES = frozenset(
@@ -52,45 +53,29 @@ _SKIPPED = {"__pycache__", "node_modules"}
 _TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".csv")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loan:
-    """A module for a rank."""
-
-    body: bytes
-    """See `lab.node.lent.Lent`."""
-    shown: dict[str, str] = field(default_factory=dict)
-    """Where files are here, by what ranks call them."""
-
-
-def lend(name: str, folder: str) -> Loan:
-    """A module with all that is below it, if it may be lent; nothing is imported for that.
+def lend(name: str, packed: Packed) -> bytes:
+    """A module with all that is below it, if it may be lent, as `lab.node.lent.Lent`; nothing is imported for that.
 
     Args:
         name: without a dot; may come from somebody who would like to harm.
-        folder: files below it are called by their path there.
+        packed: says where the caller's code is; notes where files are.
     """
-    files, own = dict[str, str](), dict[str, str]()
-    shown: dict[str, str] = {}
+    files, own, size = dict[str, str](), dict[str, str](), 0
     place = _find(name) if name.isidentifier() else None
     if place is not None and (is_own(str(place)) or name in LENT_PACKAGES):
-        base, size = place.parent, 0
         for path in _files(place):
-            below = path.relative_to(base).as_posix()
+            below = path.relative_to(place.parent).as_posix()
             if path.name not in _PARTS.get(posixpath.dirname(below), (path.name,)):
                 continue
-            text = path.read_text(encoding="utf-8", errors="replace")
-            size += len(text)
+            files[below] = path.read_text(encoding="utf-8", errors="replace")
+            size += len(files[below])
             if size > _LIMIT_BYTES:
                 files = {}
                 break
-            files[below] = text
             if is_own(str(path)):
-                own[below] = called(str(path), folder) if path.is_relative_to(folder) else below
-                shown[own[below]] = str(path)
-            else:
-                shown[f"<lent>/{below}"] = str(path)
-    body = json.dumps({"name": name, "files": files, "own": own}, separators=(",", ":")).encode("utf-8", "replace")
-    return Loan(body=body, shown=shown)
+                own[below] = called(str(path), packed.folder) if path.is_relative_to(packed.folder) else below
+            packed.shown[own.get(below, f"<lent>/{below}")] = str(path)
+    return json.dumps({"name": name, "files": files, "own": own}, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def called(path: str, folder: str) -> str:
@@ -161,7 +146,7 @@ _pickling = threading.RLock()
 
 
 class Packed:
-    """A call as bytes, and what was seen on the way."""
+    """What was seen on the way to bytes, of all that is sent to the same ranks."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -181,16 +166,36 @@ class Packed:
         return name
 
 
+def plain_settings() -> dict[str, Any]:
+    """Settings of a pytest of which nobody has set anything; others than these it does not insist on."""
+    return {"assertion_text_diff_style": "ndiff"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How a function is called."""
+
+    timeout_s: float = 60.0
+    """How long it may take before it is hung."""
+    fresh: bool = False
+    """Start new ranks for it."""
+    backend: str = "gloo"
+    """What the process group of all ranks is made with; empty: there is none."""
+    filled: Mapping[str, str] = field(default_factory=dict)
+    """What each rank fills in, `rank`, `world_size` or `group`, by the number of a position or the name of an argument.
+    """
+    wanted: bool = True
+    """Whether what it returns comes back."""
+    settings: Callable[[], Mapping[str, Any]] = plain_settings
+    """Those of pytest, see `call_assertions`; asked for where assertions are rewritten."""
+    variables: bool = False
+    """Whether failures tell local variables."""
+    write: Callable[[BaseException], str] | None = None
+    """Writes an exception with its traceback; None: as Python does."""
+
+
 def pack_call(
-    packed: Packed,
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    named: Mapping[str, Any],
-    *,
-    filled: Sequence[str] = (),
-    wanted: bool = True,
-    settings: Callable[[], Mapping[str, Any]] = dict,
-    variables: bool = False,
+    packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
 ) -> bytes:
     """A call for `labnode.features.functions.on_node.calls`.
 
@@ -199,10 +204,7 @@ def pack_call(
         function: what is called.
         arguments: by position.
         named: by name.
-        filled: parameters that each rank fills in.
-        wanted: whether what it returns is sent back.
-        settings: those of pytest, asked for where assertions are rewritten.
-        variables: whether failures tell local variables.
+        how: how it is called.
 
     Raises:
         UsageError: something in it cannot be sent; the message says what.
@@ -220,16 +222,15 @@ def pack_call(
     if is_own(path) and os.path.isfile(path):
         with open(path, encoding="utf-8", errors="replace") as file:
             sources[packed.name(path)] = file.read()
-    assertions = dict(settings()) if packed.rewritten else None
-    how = How(list(filled), wanted, sources, assertions, variables)
-    head = json.dumps(how._asdict(), separators=(",", ":")).encode("utf-8", "replace")
+    assertions = dict(how.settings()) if packed.rewritten else {}
+    head = pickle.dumps((dict(how.filled), how.wanted, sources, assertions, how.variables), protocol=4)
     size = len(head) + len(body)
     if size > LIMIT_BYTES:
         raise UsageError(
             f"a call of {size:,} bytes cannot be sent: at most {format_limit(LIMIT_BYTES)}",
             "make large tensors on the ranks, or put files into the cluster's `data`",
         )
-    return len(head).to_bytes(8, "big") + head + body
+    return head + body
 
 
 def _that_cannot_be_sent(

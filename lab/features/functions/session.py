@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError, RanksFailed, RanksHung
-from lab.features.functions.answers import Misread, all_lost_a_peer, known_class, read_value
-from lab.features.functions.on_node import messages as frames
-from lab.features.functions.on_node.messages import Answered, Failure, Ready, Wanted
-from lab.features.functions.pack import lend
+from lab.features.functions.answers import Misread, all_lost_a_peer, known_class, raised, read_value
+from lab.features.functions.on_node import messages
+from lab.features.functions.on_node.messages import Answered, Failure
+from lab.features.functions.pack import How, Packed, lend
 from lab.node.messages.agent import CALLED, Exited, Input, Output, Taken, WorkerStart
 from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
@@ -199,47 +199,11 @@ class CallLine(Stdin):
                     break
 
 
-_MOST_BYTES = 1 << 20
+_MOST_PRINTED_BYTES = 1 << 20
 """Of one call; the record has all of it."""
-
-
-class Printed(Observer):
-    """Collects it in the thread that drives the run, and prints it in the one that called."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: dict[tuple[int, int], bytearray] = {}
-        self._bytes = 0
-        self._ignored: set[int] = set()
-
-    def ignore(self, rank: int) -> None:
-        """What it prints from now on is told otherwise: the traceback of what it raised."""
-        self._ignored.add(rank)
-
-    def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
-        """Keep what a rank printed."""
-        if rank in self._ignored:
-            return
-        with self._lock:
-            data = data[: max(0, _MOST_BYTES - self._bytes)]
-            self._bytes += len(data)
-            self._found.setdefault((rank, stream), bytearray()).extend(data)
-
-    def show(self) -> None:
-        """Print it, rank by rank."""
-        with self._lock:
-            found, self._found, self._bytes = self._found, {}, 0
-        for (rank, stream), data in sorted(found.items()):
-            for line in data.decode("utf-8", "replace").splitlines():
-                print(f"rank {rank}: {harmless(line)}", file=sys.stderr if stream == 2 else sys.stdout)
-
-
 _END_DEADLINE_S = 30.0
 _MOST_WANTED = 200
 """So many modules a rank may ask for."""
-_OTHER_PYTHON = (
-    "functions travel as bytecode, which is of one version: use an image with Python {here}, or another Python here"
-)
 
 
 @dataclass
@@ -257,33 +221,25 @@ class Answers:
         return bool(ranks) and all(rank in self.values or rank in self.kept for rank in ranks)
 
 
-class Session:
-    """The ranks from their start to their end.
+class Session(Observer):
+    """The ranks from their start to their end; it observes their run, to print what they print while they are called.
 
     Args:
-        run: runs them; given the line to them, returns the result when all have ended.
+        run: runs them; given the line to them and an observer, returns the result when all have ended.
         folder: the caller's own code below it is named by its path there.
         backend: what their process group is made with; empty: they have none.
-        failed: told that a rank has failed, which prints that too.
     """
 
-    def __init__(
-        self, run: Callable[[CallLine], Result], folder: str, backend: str, failed: Callable[[int], None]
-    ) -> None:
-        self.folder = folder
+    def __init__(self, run: Callable[[CallLine, Observer], Result], folder: str, backend: str) -> None:
         self.backend = backend
-        self.line = CallLine(self._hear, self._ended)
+        self.packed = Packed(folder)
+        self.line = CallLine(self._receive, self._note_end)
         self.result: Result | None = None
         """Of the run, once it is over."""
-        self.worn: str = ""
+        self.worn = ""
         """Why no other call should be made here; empty where one may."""
-        self.shown: dict[str, str] = {}
-        """Paths of source files here, by what ranks call them."""
-        self.classes: dict[tuple[str, str], type | None] = {}
-        """Those that were sent by value, by module and name; None: there are two."""
         self._run = run
-        self._failed = failed
-        self._pieces: dict[int, frames.Pieces] = {}
+        self._pieces: dict[int, messages.Pieces] = {}
         self._wanted: dict[int, int] = {}
         self._lent: dict[str, bytes] = {}
         self._answers = Answers()
@@ -293,7 +249,11 @@ class Session:
         """What a rank said that cannot be."""
         self._error: BaseException | None = None
         self._changed = threading.Condition()
-        self.line.send(frames.pack(frames.BEGIN, json.dumps({"backend": backend}).encode()))
+        self._printed: dict[tuple[int, int], bytearray] = {}
+        """What ranks have printed, by rank and stream."""
+        self._silenced: set[int] = set()
+        """Ranks that have failed: the traceback of what they raised tells what they print."""
+        self.line.send(messages.pack(messages.BEGIN, backend.encode()))
         self.line.send(self._lend("cloudpickle"))
         self._thread = threading.Thread(target=self._drive, name="lab-calls", daemon=True)
         self._started = False
@@ -303,20 +263,18 @@ class Session:
         """Whether the ranks have ended."""
         return self._started and not self._thread.is_alive()
 
-    def call(self, call: bytes, timeout_s: float) -> list[bytes]:
-        """Call what is pickled on every rank.
-
-        Returns:
-            What each rank answered, see `call_values`.
+    def call(self, call: bytes, how: How) -> list[Any]:
+        """Call what is packed on every rank; returns what each returned.
 
         Raises:
-            Failed: it raised something on some ranks.
+            BaseException: what it raised on ranks, as `raised` makes it.
             RanksHung: it did not end in time.
             RanksFailed: a rank ended in the midst of it, or answered what cannot be.
-            LabError: the ranks could not be started.
+            LabError: the ranks could not be started, or returned what is no data.
         """
+        __tracebackhide__ = True
         self._answers = answers = Answers()
-        self.line.call(frames.pack(frames.CALL, call), timeout_s)
+        self.line.call(messages.pack(messages.CALL, call), how.timeout_s)
         if not self._started:
             self._started = True
             self._thread.start()
@@ -328,14 +286,18 @@ class Session:
             self.give_up()
             raise
         if not answers.complete(self.line.ranks) or self._problem:
-            self._raise(answers)
+            raise self._failure(answers, how)
         self.line.rest()
         if len(set(answers.groups.values())) > 1:
             self.worn = "its ranks have not made the same process groups"
         if answers.kept:
-            ranks, why = min(answers.kept), answers.kept[min(answers.kept)]
-            raise LabError(f"rank {ranks} returned {why}", "return numbers, tensors or containers of them; or nothing")
-        return [answers.values[rank] for rank in sorted(answers.values)]
+            rank, why = min(answers.kept.items())
+            raise LabError(f"rank {rank} returned {why}", "return numbers, tensors or containers of them; or nothing")
+        try:
+            return decode([answers.values[rank] for rank in sorted(answers.values)], self.packed.classes)
+        except LabError:  # whoever answered so may not be done
+            self.give_up()
+            raise
 
     def end(self) -> Result | None:
         """Have the ranks end, as a script that is over; returns the result of their run."""
@@ -353,32 +315,39 @@ class Session:
         if self._started:
             self._thread.join(_END_DEADLINE_S)
 
-    def _raise(self, answers: Answers) -> None:
-        """Raise what kept the call from coming to its end."""
+    def show_printed(self) -> None:
+        """Print what ranks have printed, rank by rank."""
+        with self._changed:
+            printed, self._printed = self._printed, {}
+        for (rank, stream), data in sorted(printed.items()):
+            for line in data.decode("utf-8", "replace").splitlines():
+                print(f"rank {rank}: {harmless(line)}", file=sys.stderr if stream == 2 else sys.stdout)
+
+    def _failure(self, answers: Answers, how: How) -> BaseException:
+        """What kept a call from coming to its end."""
         self._thread.join(_END_DEADLINE_S)
         if self._error is not None:
-            raise self._error
-        result = self.result
-        where = f"its record: lab show {result.path}" if result is not None else ""
-        record = result.path if result is not None else None
+            return self._error
+        result, record = self.result, self.result.path if self.result is not None else None
+        where = f"its record: lab show {record}" if result is not None else ""
         if self._problem:
-            raise RanksFailed(self._problem, where, record=record)
+            return RanksFailed(self._problem, where, record=record)
         culprit = result.culprit.rank if result is not None and result.culprit is not None else None
-        if answers.failures and not (culprit not in (None, *answers.failures) and all_lost_a_peer(answers.failures)):
-            raise Failed(answers.failures, self)
+        failures = answers.failures
+        if failures and not (culprit not in (None, *failures) and all_lost_a_peer(failures)):
+            return raised(failures, self.packed.shown, classes=self.packed.classes, record=record, write=how.write)
         if result is not None and result.verdict == "hung":
-            raise RanksHung(result.reason, where, record=record)
+            return RanksHung(result.reason, where, record=record)
         if result is not None and not result.passed:
-            ranks = () if culprit is None else (culprit,)
-            raise RanksFailed(result.reason, where, ranks, record)
+            return RanksFailed(result.reason, where, () if culprit is None else (culprit,), record)
         missing = tuple(rank for rank in self.line.ranks if rank not in answers.values)
-        raise RanksFailed(f"{name_ranks(missing)} ended in the midst of the call", where, missing, record)
+        return RanksFailed(f"{name_ranks(missing)} ended in the midst of the call", where, missing, record)
 
     # -- in the thread that drives the run
 
     def _drive(self) -> None:
         try:
-            self.result = self._run(self.line)
+            self.result = self._run(self.line, self)
         except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
             self._error = error
         finally:
@@ -386,44 +355,49 @@ class Session:
             with self._changed:
                 self._changed.notify_all()
 
-    def _hear(self, rank: int, data: bytes) -> None:
+    def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
+        """Keep what a rank printed."""
+        if rank not in self._silenced:
+            with self._changed:
+                left = _MOST_PRINTED_BYTES - sum(map(len, self._printed.values()))
+                self._printed.setdefault((rank, stream), bytearray()).extend(data[: max(0, left)])
+
+    def _receive(self, rank: int, data: bytes) -> None:
         if self._problem:
             return
         try:
-            for kind, body in self._pieces.setdefault(rank, frames.Pieces()).feed(data):
-                self._take(rank, kind, body)
-        except (frames.TooLong, Misfit, Misread, ValueError, RecursionError) as error:
+            for kind, body in self._pieces.setdefault(rank, messages.Pieces()).feed(data):
+                self._handle(rank, kind, body)
+        except (messages.TooLong, Misfit, Misread, ValueError, RecursionError) as error:
             self._problem = f"rank {rank} answered what cannot be read: {error}"[:300]
             self.line.give_up()
-        with self._changed:
-            self._changed.notify_all()
+        self._end_idle()
 
-    def _take(self, rank: int, kind: bytes, body: bytes) -> None:
+    def _handle(self, rank: int, kind: bytes, body: bytes) -> None:
         answers = self._answers
-        if kind == frames.VALUE:
-            length = int.from_bytes(body[:8], "big")
-            answered = read(Answered, json.loads(body[8 : 8 + length]))
+        if kind == messages.VALUE:
+            end = 8 + int.from_bytes(body[:8], "big")
+            answered = read(Answered, json.loads(body[8:end]))
             self.worn = self.worn or answered.used_up
-            answers.groups[rank], answers.values[rank] = answered.groups, body[8 + length :]
-            self._let_idle_end()
-        elif kind == frames.FAILURE:
+            answers.groups[rank], answers.values[rank] = answered.groups, body[end:]
+        elif kind == messages.FAILURE:
             answers.failures[rank] = read(Failure, json.loads(body.decode("utf-8", "surrogatepass")))
-            self._failed(rank)
+            self._silenced.add(rank)
             self._ending = True
-            self._let_idle_end()
-        elif kind == frames.KEPT:
+        elif kind == messages.KEPT:
             answers.kept[rank] = body.decode("utf-8", "replace")[:1000]
-            self._let_idle_end()
-        elif kind == frames.MODULE:
+        elif kind == messages.MODULE:
             self._wanted[rank] = self._wanted.get(rank, 0) + 1
             if self._wanted[rank] > _MOST_WANTED:
                 raise Misread(f"it wants more than {_MOST_WANTED} modules")
-            self.line.send(self._lend(read(Wanted, json.loads(body)).name), rank)
-        elif kind == frames.READY:
-            python, here = read(Ready, json.loads(body)).python, "{}.{}".format(*sys.version_info)
+            self.line.send(self._lend(body.decode()), rank)
+        elif kind == messages.READY:
+            python, here = body.decode(), "{}.{}".format(*sys.version_info)
             if python != here:
+                hint = f"use an image with Python {here}, or another Python here"
                 self._error = LabError(
-                    f"the nodes have Python {python[:20]}, and this is {here}", _OTHER_PYTHON.format(here=here)
+                    f"the nodes have Python {python[:20]}, and this is {here}",
+                    f"functions travel as bytecode, which is of one version: {hint}",
                 )
                 self.line.give_up()
         else:
@@ -431,32 +405,21 @@ class Session:
 
     def _lend(self, name: str) -> bytes:
         if name not in self._lent:
-            lent = lend(name, self.folder)
-            self.shown.update(lent.shown)
-            self._lent[name] = frames.pack(frames.MODULE, lent.body)
+            self._lent[name] = messages.pack(messages.MODULE, lend(name, self.packed))
         return self._lent[name]
 
-    def _let_idle_end(self) -> None:
-        """Once a rank has failed, those that have answered wait for nothing."""
+    def _note_end(self, rank: int) -> None:
+        """A rank that has ended will not answer: the others are to end too."""
+        self._ending = True
+        self._end_idle()
+
+    def _end_idle(self) -> None:
+        """Once a rank has failed or ended, those that have answered wait for nothing."""
         idle = [rank for rank in self.line.ranks if rank in self._answers.values or rank in self._answers.kept]
         if self._ending and idle:
             self.line.hang_up(*idle)
-
-    def _ended(self, rank: int) -> None:
-        """A rank that has ended will not answer: the others are to end too."""
-        self._ending = True
-        self._let_idle_end()
         with self._changed:
             self._changed.notify_all()
-
-
-class Failed(Exception):
-    """What a function raised on some ranks, as it was described."""
-
-    def __init__(self, failures: dict[int, Failure], session: Session) -> None:
-        super().__init__()
-        self.failures = failures
-        self.session = session
 
 
 def decode(answers: list[bytes], classes: Mapping[tuple[str, str], type | None]) -> list[Any]:
@@ -475,7 +438,4 @@ def decode(answers: list[bytes], classes: Mapping[tuple[str, str], type | None])
             values.append(read_value(answer, partial(known_class, sent=classes)))
         except Misread as error:
             raise LabError(f"what rank {rank} returned cannot be read: {error}") from None
-        except ImportError as error:
-            with suppress(AttributeError):
-                raise LabError(f"what rank {rank} returned needs {error.name} here", "install it here too") from None
     return values

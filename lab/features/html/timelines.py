@@ -18,7 +18,7 @@ from lab.features.traffic.traffic import size_of
 from lab.node.messages.agent import Exited, Note, Started
 from lab.operations import operation
 from lab.record.events import Fault
-from lab.record.read import Record, ranks_of
+from lab.record.read import Record
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
 from lab.trace.timing import Piece, blocked_spans, ready_at, unseen_calls
@@ -139,7 +139,7 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
     lives: dict[int, Line] = defaultdict(dict)
     notes: list[Line] = []
     faults: list[Line] = []
-    nodes, facts = ranks_of(record), [*record.events()]
+    nodes, facts = record.ranks(), [*record.events()]
     find_detections = view("detections")
     detections = iter(find_detections(facts) if find_detections else ())
     for event in facts:

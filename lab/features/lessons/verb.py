@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer, say
+from lab.cli.arguments import answer, say
 from lab.cluster import Cluster
 from lab.errors import UsageError
 from lab.features.lessons.progress import FOLDER_VARIABLE, LearningPath, kept_of, kept_of_all, learning_path, person_of

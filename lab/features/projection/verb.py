@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer, write_text
-from lab.cli.on_record import add_attempt
+from lab.cli.arguments import add_attempt, answer, write_text
 from lab.errors import UsageError
 from lab.record.read import find_record
 

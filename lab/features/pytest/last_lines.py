@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lab.record.record_files import open_file
-from lab.record.result import RankResult, Result, split_log_path
+from lab.record.record_files import open_log
+from lab.record.result import RankResult, Result
 from lab.report.table import rarest_first
 from lab.words import clip, name_ranks, plural
 
@@ -48,7 +48,7 @@ def _tail(log: Path | None) -> list[str]:
     if log is None:
         return []
     try:
-        with open_file(*split_log_path(log)) as file:
+        with open_log(log) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")

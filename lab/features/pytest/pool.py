@@ -38,7 +38,7 @@ from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
-    from lab.features.functions.calling import How
+    from lab.features.functions.pack import How
 
 
 def lay_beside(request: pytest.FixtureRequest) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES
+from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, refusal
 from lab.errors import UsageError
 from lab.feature import hook
 from lab.features.suite.outcome import Case
@@ -49,16 +49,18 @@ class _Reading:
         self.expression = expression
 
     def any_of(self) -> Meant:
-        parts = [self.all_of()]
-        while self._next("or"):
-            parts.append(self.all_of())
+        parts = self._parts("or", self.all_of)
         return lambda text: any(part(text) for part in parts)
 
     def all_of(self) -> Meant:
-        parts = [self.one()]
-        while self._next("and"):
-            parts.append(self.one())
+        parts = self._parts("and", self.one)
         return lambda text: all(part(text) for part in parts)
+
+    def _parts(self, word: str, read: Callable[[], Meant]) -> list[Meant]:
+        parts = [read()]
+        while self._next(word):
+            parts.append(read())
+        return parts
 
     def one(self) -> Meant:
         if self._next("not"):
@@ -142,24 +144,19 @@ def make_cases(
         repeat: how often each case runs.
         seed: of the first repetition, each later one has the next; None: scripts are given none.
     """
-    names = _names(scenarios)
     once = [
         _case(scenario, name, cell, asked, usual or Shape(nodes=1), engine)
-        for scenario, name in zip(scenarios, names, strict=True)
+        for scenario, name in zip(scenarios, _names(scenarios), strict=True)
         for cell in matrix.cells()
     ]
-    found = []
+    cases = []
     for repetition in range(1, repeat + 1):
-        own_seed = None if seed is None else seed + repetition - 1
         for case in once:
             if case.skipped and repetition > 1:
                 continue
-            scenario = case.scenario if own_seed is None else _seeded(case.scenario, own_seed, cold)
-            repetitions = 1 if case.skipped else repeat
-            found.append(
-                replace(case, scenario=scenario, repetition=repetition, repetitions=repetitions, seed=own_seed)
-            )
-    return found
+            one = replace(case, repetition=repetition, repetitions=1 if case.skipped else repeat)
+            cases.append(one if seed is None else _seeded(one, seed + repetition - 1, cold))
+    return cases
 
 
 def _case(
@@ -170,6 +167,7 @@ def _case(
     more = {"image": cell["image"]} if "image" in cell else {}
     shape = shape_for(scenario, PlanOptions(nodes=nodes, nproc_per_node=nproc_per_node), {**asked, **more})
     place = ",".join(f"{_option(dimension)[2:]}={value}" for dimension, value in cell.items())
+    why_not = _impossible(scenario, nodes * nproc_per_node, cell, engine)
     return Case(
         name=f"{name}[{place}]" if place else name,
         scenario=replace(scenario, image=shape.image),
@@ -177,7 +175,7 @@ def _case(
         nproc_per_node=nproc_per_node,
         backend=cell.get("backend"),
         shape=replace(shape, nproc_per_node=1),
-        skipped=_impossible(scenario, nodes * nproc_per_node, cell, engine),
+        skipped=why_not or (refusal(shape.gpus) if shape.gpus else ""),
     )
 
 
@@ -205,22 +203,21 @@ def named_ranks(expect: Expect) -> set[int]:
     return {*(rank for mapping in mappings for rank in mapping), *([] if expect.culprit is None else [expect.culprit])}
 
 
-def _seeded(scenario: Scenario, seed: int, cold: bool) -> Scenario:
-    """The scenario with its seed; what it says itself of these variables stays."""
-    said = {SEED: str(seed), **({HASH_SEED: str(seed % 2**32)} if cold or scenario.cold else {})}
-    return replace(scenario, env={**said, **scenario.env})
+def _seeded(case: Case, seed: int, cold: bool) -> Case:
+    """The case with its seed; what its scenario says itself of these variables stays."""
+    env = {SEED: str(seed), **({HASH_SEED: str(seed % 2**32)} if cold or case.scenario.cold else {})}
+    return replace(case, seed=seed, scenario=replace(case.scenario, env={**env, **case.scenario.env}))
 
 
 def _names(scenarios: Sequence[Scenario]) -> list[str]:
     """A name for each: its own; where several have the same, with the folder or file that tells them apart."""
     count = Counter(scenario.name for scenario in scenarios)
-    found = [scenario.name if count[scenario.name] == 1 else _longer(scenario) for scenario in scenarios]
-    return [name if found.count(name) == 1 else f"{name}-{at + 1}" for at, name in enumerate(found)]
-
-
-def _longer(scenario: Scenario) -> str:
-    file = scenario.source or scenario.script
-    return f"{file.parent.name}/{file.stem}"
+    files = [scenario.source or scenario.script for scenario in scenarios]
+    names = [
+        scenario.name if count[scenario.name] == 1 else f"{file.parent.name}/{file.stem}"
+        for scenario, file in zip(scenarios, files, strict=True)
+    ]
+    return [name if names.count(name) == 1 else f"{name}-{at}" for at, name in enumerate(names, start=1)]
 
 
 def _option(name: str) -> str:
@@ -259,8 +256,7 @@ _GUESS_S = 1.0
 """What a case takes of which nothing is known."""
 
 
-@dataclass(frozen=True)
-class Jobs:
+class Jobs(NamedTuple):
     """How many clusters there may be side by side."""
 
     most: int
@@ -315,16 +311,17 @@ def cluster_for(queue: Iterable[int], cases: Sequence[Case], first: int) -> Shap
     return replace(case.shape, nodes=nodes)
 
 
-@dataclass
 class Pace:
-    """How long cases and clusters have taken so far in a suite, and earlier."""
+    """How long cases and clusters have taken so far in a suite, and earlier.
 
-    known_s: Mapping[str, float]
-    """What scenarios took in earlier suites, by the name of each."""
+    Args:
+        known_s: what scenarios took in earlier suites, by the name of each.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, known_s: Mapping[str, float]) -> None:
+        self._known_s = known_s
         self._took_s: list[float] = []
-        self.make_s: float | None = None
+        self._make_s: float | None = None
         """What making the slowest cluster took; None: none is made yet."""
 
     def took(self, seconds: float) -> None:
@@ -333,19 +330,19 @@ class Pace:
 
     def made(self, seconds: float) -> None:
         """A cluster was made."""
-        self.make_s = max(seconds, self.make_s or 0.0)
+        self._make_s = max(seconds, self._make_s or 0.0)
 
     def left_s(self, cases: Iterable[Case], running_s: Sequence[float]) -> float:
         """What these will take, one after the other; those that run now have taken so long already."""
         seen = [*self._took_s, *running_s]
         usual = sum(seen) / len(seen) if seen else _GUESS_S
-        return sum(self.known_s.get(case.scenario.name, usual) for case in cases)
+        return sum(self._known_s.get(case.scenario.name, usual) for case in cases)
 
     def pays(self, cases: Iterable[Case], running_s: Sequence[float], workers: int) -> bool:
         """Whether a further cluster beside those of so many workers saves more time than making it costs."""
-        if workers == 0:
-            return True
-        return self.make_s is not None and self.left_s(cases, running_s) / workers > WORTH_IT * self.make_s
+        if workers == 0 or self._make_s is None:
+            return workers == 0
+        return self.left_s(cases, running_s) / workers > WORTH_IT * self._make_s
 
 
 def cores() -> int:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from lab.errors import EngineUnavailable, Interrupted
 from lab.plan.cluster import Shape
 from lab.record.read import Record
 from lab.record.result import Result
@@ -234,16 +233,6 @@ class SuiteResult:
             "duration_s": round(self.duration_s, 6),
             "rates": [rate.to_json() for rate in rates(self.outcomes)] if self.repeated else [],
         }
-
-
-def interrupted(outcome: Outcome) -> bool:
-    """Whether a case was broken off because somebody pressed Ctrl-C: it says nothing of the case."""
-    return outcome.exit_code == Interrupted.exit_code
-
-
-def without_engine(outcome: Outcome) -> bool:
-    """Whether a case could not run because no engine answered."""
-    return outcome.exit_code == EngineUnavailable.exit_code
 
 
 _Z = 1.959964

@@ -14,8 +14,8 @@ from lab.features.compare.baseline import Baseline
 from lab.features.compare.view import baseline_title, change_lines
 from lab.features.suite.outcome import Attempt, Outcome, SuiteResult, rates
 from lab.features.suite.view import rate_text, suite_rows
-from lab.record.record_files import open_file
-from lab.record.result import Result, split_log_path
+from lab.record.record_files import open_log
+from lab.record.result import Result
 from lab.report.harmless import harmless, in_markdown, plain
 from lab.report.style import STATUSES
 from lab.report.table import rarest_first
@@ -214,7 +214,7 @@ def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
         if rank.log_path is None:
             continue
         try:
-            opened = open_file(*split_log_path(rank.log_path))
+            opened = open_log(rank.log_path)
         except OSError:
             continue
         with opened as log:

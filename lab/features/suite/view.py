@@ -1,10 +1,10 @@
-"""What whoever watches a suite is told."""
+"""A suite for a person: what every worker does now, a line for each case that ends, and a table of all."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from lab.features.suite.outcome import Attempt, Case, Outcome, Rate, SuiteResult, rates
 from lab.report.harmless import harmless
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 
-class Watcher(Protocol):
-    """Watches a suite; every method returns quickly."""
+class Watcher:
+    """Watches a suite; every method returns quickly, and here does nothing."""
 
     def begins(self, why: str, cases: int, clusters: int) -> None:
         """So many cases are about to run, on so many clusters at most."""
@@ -40,28 +40,6 @@ class Watcher(Protocol):
 
     def tick(self) -> None:
         """The suite goes on; called some times a second."""
-
-
-class Nobody:
-    """Watches nothing."""
-
-    def begins(self, why: str, cases: int, clusters: int) -> None:
-        """Nothing."""
-
-    def told(self, worker: int, text: str) -> None:
-        """Nothing."""
-
-    def working(self, worker: int, doing: str, case: Case | None) -> None:
-        """Nothing."""
-
-    def again(self, case: Case, attempt: int, attempts: int, failed: Attempt) -> None:
-        """Nothing."""
-
-    def ended(self, outcome: Outcome, done: int) -> None:
-        """Nothing."""
-
-    def tick(self) -> None:
-        """Nothing."""
 
 
 _MOST_ROWS = 60
@@ -177,7 +155,7 @@ _LASTING = ("warning", "using", "removed", "interrupted")
 _BAR = 40
 
 
-class SuiteDisplay:
+class SuiteDisplay(Watcher):
     """Shows a suite; a watcher of one, and a context manager.
 
     Args:

@@ -1,4 +1,8 @@
-"""The worker processes of a suite: each runs cases one after the other on a warm cluster of its own."""
+"""The worker processes of a suite: each runs cases one after the other on a warm cluster of its own.
+
+A worker is a session of its own: Ctrl-C at a terminal reaches the parent alone, which passes it on once. When the
+parent dies, however it dies, the worker ends as if it was interrupted: the run is cancelled and its cluster removed.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,11 @@ from lab.run.place import Place, refuse_foreign_wishes
 from lab.run.pool import Several
 from lab.spec.scenario import Scenario
 
+LAST_PATIENCE_S = 60.0
+"""How long a worker may take to remove what it made, before it is killed; the next command removes the rest."""
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a worker; its parent blocks them while it begins one."""
+
 
 class Task(NamedTuple):
     """One run for a worker."""
@@ -37,27 +46,24 @@ class Task(NamedTuple):
 
 
 class Making(NamedTuple):
-    """The worker makes its cluster."""
-
-
-class Made(NamedTuple):
-    """It is there."""
-
-    took_s: float
+    """From a worker: it makes its cluster."""
 
 
 class Begun(NamedTuple):
-    """The run begins."""
+    """From a worker: the run begins."""
+
+    made_s: float | None
+    """Seconds that making its cluster took; None: it was there."""
 
 
 class Told(NamedTuple):
-    """A line of progress."""
+    """From a worker: a line of progress."""
 
     text: str
 
 
 class Ended(NamedTuple):
-    """What came of the run."""
+    """From a worker: what came of the run."""
 
     attempt: Attempt
     lacking: bool = False
@@ -69,24 +75,20 @@ class Ended(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The worker cannot work, and ends."""
+    """From a worker: it cannot work, and ends."""
 
     message: str
     hint: str
     exit_code: int
 
 
-Word = Making | Made | Begun | Told | Ended | Refused
-
-
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a worker; its parent blocks them while it begins one."""
+# -- in the process of a worker
 
 
 def work(
     place: Place, suite: str, stays: bool, connection: Connection, parent_lives: int, foreign: Sequence[int]
 ) -> None:
-    """What the process of a worker does: take tasks until there are no more.
+    """Run tasks until there are no more.
 
     Args:
         place: where its cluster is, or is made.
@@ -98,20 +100,20 @@ def work(
     """
     for descriptor in foreign:
         os.close(descriptor)
-    worker = Worker(place, suite, connection, stays=stays)
-    for number in INTERRUPTS:
+    tasks = _Tasks(place, suite, connection, stays=stays)
+    for number in _INTERRUPTS:
         if signal.getsignal(number) is signal.SIG_IGN:  # as a shell has it for what it starts in the background
             signal.signal(number, signal.SIG_DFL)
     with interruptible():
         try:
             _live_as_long_as(parent_lives)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
-            worker.serve()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+            tasks.run_all()
         except (KeyboardInterrupt, EOFError, ConnectionError):  # the latter two: the parent listens no more
             pass
         except Exception as error:  # noqa: BLE001  # its parent tells it
             told = error if isinstance(error, LabError) else unforeseen(error)
-            worker.tell(Refused(told.message, told.hint, told.exit_code))
+            tasks.send(Refused(told.message, told.hint, told.exit_code))
 
 
 def _live_as_long_as(parent_lives: int) -> None:
@@ -126,22 +128,26 @@ def _live_as_long_as(parent_lives: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class Worker:
-    """Runs tasks on its cluster, see `work`."""
+class _Tasks(Observer):
+    """Runs tasks on the cluster of a worker, and passes on what runs say of their progress."""
 
     def __init__(self, place: Place, suite: str, connection: Connection, *, stays: bool) -> None:
-        self._place = replace(place, announce=lambda text: self.tell(Told(text)))
+        self._place = replace(place, announce=self.progress)
         self._suite = suite
         self._connection = connection
         self._stays = stays
 
-    def tell(self, word: Word) -> None:
-        """Say something to the parent, if it lives."""
+    def send(self, message: object) -> None:
+        """Send something to the parent, if it lives."""
         with suppress(OSError):
-            self._connection.send(word)
+            self._connection.send(message)
 
-    def serve(self) -> None:
-        """Take tasks until there are no more, or none that can be done.
+    def progress(self, text: str) -> None:
+        """A line of progress."""
+        self.send(Told(text))
+
+    def run_all(self) -> None:
+        """Run tasks until there are no more, or none that can be done.
 
         Raises:
             LabError: the cluster that is there cannot be had.
@@ -153,44 +159,38 @@ class Worker:
         with lock.held(f"suite {self._suite}", task.options.wait_s):
             if self._stays:
                 there = self._place.usable(lock, remake=True)
-                self._serve_on(there or self._place.make(task.shape, None), task)
+                self._run_alike(there or self._place.make(task.shape, None), task)
                 return
             while task is not None:
-                task = self._serve_on(None, task)
+                task = self._run_alike(None, task)
 
-    def _serve_on(self, cluster: ClusterInfo | None, task: Task) -> Task | None:
-        """Do tasks that can share one cluster; returns the first that needs another."""
+    def _run_alike(self, cluster: ClusterInfo | None, task: Task | None) -> Task | None:
+        """Run tasks that can share one cluster; returns the first that needs another."""
+        assert task is not None
         shape = task.shape
         several = Several(place=self._place, cluster=cluster, made_for=None if self._stays else self._suite)
         try:
-            while task.shape == shape:
+            while task is not None and task.shape == shape:
                 ended = self._run(several, task)
-                self.tell(ended)
-                if ended.last:
-                    return None
-                following: Task | None = self._connection.recv()
-                if following is None:
-                    return None
-                task = following
+                self.send(ended)
+                task = None if ended.last else self._connection.recv()
             return task
         finally:
             several.end()
 
     def _run(self, several: Several, task: Task) -> Ended:
         """One run; what keeps it from beginning is its outcome."""
-        began = time.monotonic()
-        making = False
+        began, making, made_s = time.monotonic(), False, None
         try:
             refuse_foreign_wishes(task.scenario, self._place.engine, self._place.asked, task.options)
             if several.cluster is None:
                 making = True
-                self.tell(Making())
+                self.send(Making())
                 several.ready(lambda: task.shape)
-                making = False
-                self.tell(Made(time.monotonic() - began))
+                making, made_s = False, time.monotonic() - began
                 began = time.monotonic()
-            self.tell(Begun())
-            outcome = several.outcome(task.scenario, task.options, _Telling(self), lambda: task.shape)
+            self.send(Begun(made_s))
+            outcome = several.outcome(task.scenario, task.options, self, lambda: task.shape)
             last = several.ends_with(outcome)
         except LabError as error:
             outcome = error
@@ -198,35 +198,18 @@ class Worker:
         took_s = time.monotonic() - began
         if isinstance(outcome, Result):
             return Ended(Attempt(result=outcome, took_s=took_s), last=last)
-        kept_from = Attempt(result=_kept_from(task.scenario, outcome), hint=outcome.hint, took_s=took_s)
-        return Ended(kept_from, lacking=isinstance(outcome, MachineLacks), no_cluster=making, last=last)
+        name, reason, code = task.scenario.name, outcome.message, outcome.exit_code
+        result = Result(verdict="error", reason=reason, scenario=name, exit_code=code, duration_s=None)
+        attempt = Attempt(result=result, hint=outcome.hint, took_s=took_s)
+        return Ended(attempt, lacking=isinstance(outcome, MachineLacks), no_cluster=making, last=last)
 
 
-def _kept_from(scenario: Scenario, error: LabError) -> Result:
-    """The result of a run that could not begin."""
-    return Result(
-        verdict="error", reason=error.message, scenario=scenario.name, exit_code=error.exit_code, duration_s=None
-    )
-
-
-class _Telling(Observer):
-    """Passes on what a run says of its progress."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    def progress(self, text: str) -> None:
-        """A line of it."""
-        self._worker.tell(Told(text))
-
-
-LAST_PATIENCE_S = 60.0
-"""How long a worker may take to remove what it made, before it is killed; the next command removes the rest."""
+# -- in their parent
 
 
 @dataclass
-class Hand:
-    """One worker process."""
+class Worker:
+    """One worker process, as its parent has it."""
 
     number: int
     process: ForkProcess
@@ -240,7 +223,7 @@ class Hand:
     over: bool = False
     """Whether it has ended, or is about to."""
 
-    def give(self, task: Task, case: int) -> None:
+    def send(self, task: Task, case: int) -> None:
         """Have it run a case."""
         self.case, self.cluster, self.since = case, task.shape, 0.0
         with suppress(OSError):  # it has died, which is found out when it is listened to
@@ -254,72 +237,65 @@ class Hand:
                 self.connection.send(None)
 
 
-class Hands:
-    """Some workers, each with a place of its own; as a context manager, all have ended at its end."""
+class WorkerPool:
+    """Workers, each with a place of its own, begun before there are threads; at its end, all have ended."""
 
     def __init__(self, places: Sequence[Place], suite: str, *, stays: bool) -> None:
         self._dies, self._lives = os.pipe()
-        self.all: list[Hand] = []
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+        self.workers: list[Worker] = []
+        context = get_context("fork")
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
         try:
-            for place in places:
-                self.all.append(self._begin(place, suite, stays))
+            for number, place in enumerate(places, start=1):
+                mine, its = context.Pipe()
+                foreign = [self._lives, mine.fileno(), *(worker.connection.fileno() for worker in self.workers)]
+                arguments = (place, suite, stays, its, self._dies, foreign)
+                process = context.Process(target=work, args=arguments, name=f"suite worker {number}")
+                process.start()
+                its.close()
+                self.workers.append(Worker(number, process, mine))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
-    def _begin(self, place: Place, suite: str, stays: bool) -> Hand:
-        context, number = get_context("fork"), len(self.all) + 1
-        mine, its = context.Pipe()
-        foreign = [self._lives, mine.fileno(), *(hand.connection.fileno() for hand in self.all)]
-        process = context.Process(
-            target=work, args=(place, suite, stays, its, self._dies, foreign), name=f"suite worker {number}"
-        )
-        process.start()
-        its.close()
-        return Hand(number, process, mine)
-
-    def __enter__(self) -> Hands:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait until all have ended; whoever does not is killed."""
         if kind is not None:
             self.interrupt()
-        self.end()
-
-    def heard(self, patience_s: float) -> list[tuple[Hand, Word | None]]:
-        """What workers have said meanwhile; None from one that has ended."""
-        by_connection = {hand.connection: hand for hand in self.all if not hand.connection.closed}
-        found: list[tuple[Hand, Word | None]] = []
-        for ready in wait(list(by_connection), patience_s):
-            assert isinstance(ready, Connection)
-            hand = by_connection[ready]
-            try:
-                found.append((hand, ready.recv()))
-            except (EOFError, OSError):
-                ready.close()
-                hand.over = True
-                found.append((hand, None))
-        return found
-
-    def interrupt(self) -> None:
-        """Have all break off what they do, remove what they made, and end."""
-        for hand in self.all:
-            hand.over = True
-            if hand.process.pid is not None and hand.process.is_alive():
-                with suppress(ProcessLookupError):
-                    os.kill(hand.process.pid, signal.SIGINT)
-
-    def end(self) -> None:
-        """Wait until all have ended; whoever does not is killed."""
-        for hand in self.all:
-            hand.dismiss()
-            hand.connection.close()  # whoever still says something is not heard, and must not wait for that
+        for worker in self.workers:
+            worker.dismiss()
+            worker.connection.close()  # whoever still says something is not heard, and must not wait for that
         end = time.monotonic() + LAST_PATIENCE_S
-        for hand in self.all:
-            hand.process.join(max(0.0, end - time.monotonic()))
-            if hand.process.is_alive():
-                hand.process.kill()
-                hand.process.join()
+        for worker in self.workers:
+            worker.process.join(max(0.0, end - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
         for descriptor in (self._lives, self._dies):
             with suppress(OSError):
                 os.close(descriptor)
+
+    def receive(self, patience_s: float) -> list[tuple[Worker, object]]:
+        """Messages of workers; None from one that has ended."""
+        by_connection = {worker.connection: worker for worker in self.workers if not worker.connection.closed}
+        messages: list[tuple[Worker, object]] = []
+        for ready in wait(list(by_connection), patience_s):
+            assert isinstance(ready, Connection)
+            worker = by_connection[ready]
+            try:
+                messages.append((worker, ready.recv()))
+            except (EOFError, OSError):
+                ready.close()
+                worker.over = True
+                messages.append((worker, None))
+        return messages
+
+    def interrupt(self) -> None:
+        """Have all break off what they do, remove what they made, and end."""
+        for worker in self.workers:
+            worker.over = True
+            if worker.process.pid is not None and worker.process.is_alive():
+                with suppress(ProcessLookupError):
+                    os.kill(worker.process.pid, signal.SIGINT)

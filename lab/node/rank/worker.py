@@ -24,6 +24,7 @@ from os import _exit  # as it is now: a script may put another one into `os`
 from typing import Any, NoReturn
 
 from .. import warm
+from ..channels import SPEC_VARIABLE
 from ..hooks import EARLY, FEATURES, hooks
 from ..messages.agent import Imported
 from ..recorder import install as recorder
@@ -32,7 +33,6 @@ from . import groups, joining, note
 from .note import raised, without_frames
 
 STACK_SIGNAL = joining.STACK_SIGNAL
-SPEC_VARIABLE = "LAB_WORKER_SPEC"
 _ORDER_DEADLINE_S = 1.0
 _COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send
 """As they are before any package runs."""

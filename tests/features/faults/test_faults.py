@@ -12,10 +12,9 @@ import pytest
 from lab.cluster import Cluster
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterError, UsageError
-from lab.features.faults.fault import Fault
+from lab.features.faults.fault import START, Fault, When
 from lab.features.faults.fault_journal import FaultJournal
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.when import START, When
+from lab.features.faults.kinds.nodes import Kill
 from lab.node.messages.agent import Release
 from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed, FaultHealed

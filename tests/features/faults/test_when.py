@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import lab.node
-from lab.features.faults.when import PHASES
+from lab.features.faults.fault import PHASES
 
 
 def test_phases_are_those_that_the_recorder_marks() -> None:

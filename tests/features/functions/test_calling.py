@@ -6,28 +6,28 @@ from typing import Any
 
 import pytest
 
-from lab.features.functions.calling import Calling, How
+from lab.features.functions.calling import Calling
+from lab.features.functions.pack import How, Packed
 from lab.waiting import wait_until
 
 
 class Ranks:
     """A session that notes whether anybody calls while another call is under way."""
 
-    folder = "/"
-    result = None
-
     def __init__(self) -> None:
-        self.shown: dict[str, str] = {}
-        self.classes: dict[tuple[str, str], type] = {}
+        self.packed = Packed("/")
         self.at_once = 0
         self.most_at_once = 0
 
-    def call(self, call: bytes, timeout_s: float) -> list[bytes]:
+    def call(self, call: bytes, how: How) -> list[bytes]:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         wait_until(lambda: self.at_once > 1, limit_s=0.02)
         self.at_once -= 1
         return []
+
+    def show_printed(self) -> None:
+        """Nothing was."""
 
 
 def test_calls_of_several_threads_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.functions.distributed import around_filled, to_fill
+from lab.features.functions.distributed import to_fill, with_filled
 
 RANK = {"rank": 0, "world_size": 3}
 
@@ -52,10 +52,16 @@ def test_what_is_given_by_position_is_for_the_parameters_that_ranks_do_not_fill_
 ) -> None:
     signature = inspect.signature(function)
     filled = to_fill(signature)
-    sent, values, others = around_filled(function, signature, filled, arguments, named)
-    assert sent(*values, **{**{name: RANK[name] for name in filled}, **others}) == result
+    by_position, by_name, places = with_filled(function, signature, filled, arguments, named)
+    values = dict(enumerate(by_position))
+    for place, name in places.items():
+        if place.isdecimal():
+            values[int(place)] = RANK[name]
+        else:
+            by_name[place] = RANK[name]
+    assert function(*values.values(), **by_name) == result
 
 
 def test_what_a_function_does_not_take_is_said_before_anything_is_sent() -> None:
     with pytest.raises(TypeError, match=r"^first\(\): missing a required argument: 'v'"):
-        around_filled(first, inspect.signature(first), ["rank"], (), {})
+        with_filled(first, inspect.signature(first), ["rank"], (), {})

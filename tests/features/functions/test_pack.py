@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import pickle
 import threading
 import unittest
@@ -12,13 +13,14 @@ import pytest
 from lab.errors import UsageError
 from lab.features.functions.answers import raised
 from lab.features.functions.on_node.messages import Failure, write_value
-from lab.features.functions.pack import Packed, pack_call
+from lab.features.functions.pack import How, Packed, pack_call
 from lab.features.functions.session import decode
 
 
 def sent(function: Any, *arguments: Any, **named: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    body = pack_call(Packed("/"), function, arguments, named)
-    return pickle.loads(body[8 + int.from_bytes(body[:8], "big") :])  # type: ignore[no-any-return]
+    body = io.BytesIO(pack_call(Packed("/"), function, arguments, named, How()))
+    pickle.load(body)
+    return pickle.load(body)  # type: ignore[no-any-return]
 
 
 class Case(unittest.IsolatedAsyncioTestCase):
@@ -81,7 +83,7 @@ def test_classes_that_travel_by_value_are_noted_for_what_comes_back() -> None:
         return Mine(1), Wrong
 
     packed = Packed("/")
-    pack_call(packed, function, (), {})
+    pack_call(packed, function, (), {}, How())
     written = write_value(Mine(3), 1 << 20)
     [back] = decode([written], packed.classes)
     assert back == Mine(3)

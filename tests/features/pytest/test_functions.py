@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.functions.calling import How
 from lab.features.functions.distributed import Provided, call_on_ranks, provide
+from lab.features.functions.pack import How
 from tests.pytest_process import pytest_environment, pytest_words
 
 TESTS = """

@@ -17,7 +17,7 @@ from lab.features.suite import worker as hands
 from lab.features.suite.cases import Matrix
 from lab.features.suite.outcome import SuiteResult
 from lab.features.suite.run import Asked, start
-from lab.features.suite.view import Nobody
+from lab.features.suite.view import Watcher
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
 from lab.spec.load import open_scenario
@@ -33,7 +33,7 @@ def own_state(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) 
     return tmp_path
 
 
-class Notes(Nobody):
+class Notes(Watcher):
     """Keeps what is told."""
 
     def __init__(self) -> None:

@@ -1,8 +1,12 @@
-"""What a function raised, as plain data: enough to show it where it was called as if it was raised there."""
+"""A rank that is called: it joins the process group, and takes one function after the other until its caller hangs up.
+
+A function that raises ends its rank, as a script that raises does: the others are not to wait for it.
+"""
 
 from __future__ import annotations
 
 import functools
+import io
 import json
 import linecache
 import os
@@ -11,110 +15,166 @@ import random
 import sys
 import threading
 from contextlib import suppress
-from types import CodeType, FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from ....node import warm
 from ....node.lent import Lender, Lent
 from ....node.messages.typed import read
 from . import call_assertions, called
-from . import messages as call_frames
-from . import messages as call_messages
-from . import messages as call_values
-from .messages import BEGIN, CALL, FAILURE, KEPT, MODULE, READY, VALUE, Failure, Place, pack
+from .messages import (
+    BEGIN,
+    CALL,
+    FAILURE,
+    KEPT,
+    LIMIT_BYTES,
+    MODULE,
+    READY,
+    VALUE,
+    Answered,
+    Failure,
+    Pieces,
+    Place,
+    Unsendable,
+    pack,
+    write_value,
+)
 
-_OWN = os.path.join(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")), "")
-_LONGEST_TEXT = 60_000
-_LONGEST_SHOWN = 240
-_MOST_PLACES = 60
-_MOST_VARIABLES = 40
-_DEEPEST = 5
-"""So many exceptions in a chain."""
-
-
-def describe(error: BaseException, *, variables: bool = False) -> Failure:
-    """An exception, with its traceback and what it came from.
-
-    Args:
-        error: the exception.
-        variables: whether local variables are told as well as arguments.
-    """
-    return _describe(error, variables, 0, set())
+_READ_BYTES = 1 << 18
 
 
-def _describe(error: BaseException, variables: bool, depth: int, seen: set[int]) -> Failure:
-    seen.add(id(error))
+def serve() -> None:
+    """Take calls until the caller hangs up."""
+    if called.ends is None:
+        raise RuntimeError("nobody calls this process")
+    import torch.distributed as dist  # which looks for modules that nobody has
 
-    def further(other: BaseException | None) -> Failure | None:
-        if other is None or id(other) in seen or depth + 1 >= _DEEPEST:
-            return None
-        return _describe(other, variables, depth + 1, seen)
+    caller = Caller(*called.ends)
+    lender = Lender(caller.lend)
+    sys.meta_path.append(lender)
 
-    cause = further(error.__cause__)
-    context = further(error.__context__) if not error.__suppress_context__ else None
-    notes = [_clip(str(note), _LONGEST_TEXT) for note in getattr(error, "__notes__", ())][:10]
-    return Failure(
-        module=str(type(error).__module__),
-        kind=type(error).__qualname__,
-        text=_text(error),
-        places=tuple(_places(error.__traceback__, variables)),
-        notes=tuple(notes),
-        cause=cause,
-        context=context if cause is None else None,
-    )
+    surroundings: Surroundings | None = None
+    while (message := caller.await_call()) is not None:
+        kind, body = message
+        if kind == BEGIN:
+            if body:
+                dist.init_process_group(body.decode())
+            surroundings = Surroundings()
+            caller.send(READY, "{}.{}".format(*sys.version_info).encode())
+        elif kind == MODULE:
+            lender.keep(read(Lent, json.loads(body)))
+        elif kind == CALL and surroundings is not None:
+            _answer(caller, body, surroundings)
+    with suppress(Exception):  # whatever it was, all calls were answered
+        dist.destroy_process_group()
 
 
-def _text(error: BaseException) -> str:
+class Caller:
+    """The other end, seen from the rank."""
+
+    def __init__(self, calls: int, answers: int) -> None:
+        self._calls, self._answers = calls, answers
+        self._pieces = Pieces(1 << 62)  # the caller is trusted: it could run anything here
+        self._waiting: list[tuple[bytes, bytes]] = []
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+
+    def receive(self) -> tuple[bytes, bytes] | None:
+        """Its next message; None once it has hung up."""
+        while not self._waiting:
+            chunk = os.read(self._calls, _READ_BYTES)
+            if not chunk:
+                return None
+            self._waiting += self._pieces.feed(chunk)
+        return self._waiting.pop(0)
+
+    def await_call(self) -> tuple[bytes, bytes] | None:
+        """As `receive`, where nothing is under way; stacks tell the one from the other."""
+        return self.receive()
+
+    def send(self, kind: bytes, body: bytes) -> None:
+        """Send it a message."""
+        view = memoryview(pack(kind, body))
+        while view:
+            view = view[os.write(self._answers, view) :]
+
+    def lend(self, name: str) -> Lent | None:
+        """Ask it for a module."""
+        if os.getpid() != self._pid:
+            return None  # a fork must not take what is said to its parent
+        with self._lock:
+            self.send(MODULE, name.encode())
+            earlier: list[tuple[bytes, bytes]] = []
+            lent = None
+            while lent is None and (message := self.receive()) is not None:
+                answer = read(Lent, json.loads(message[1])) if message[0] == MODULE else None
+                if answer is not None and answer.name == name:
+                    lent = answer
+                else:  # sent before the caller was asked
+                    earlier.append(message)
+            self._waiting[:0] = earlier
+        return lent if lent is not None and lent.files else None
+
+
+def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
+    import torch.distributed as dist
+
+    filled = {"rank": dist.get_rank, "world_size": dist.get_world_size, "group": lambda: dist.group.WORLD}
+    file, variables = io.BytesIO(body), False
     try:
-        return _clip(str(error), _LONGEST_TEXT)
-    except Exception as another:
-        return f"(its text cannot be had: {type(another).__name__})"
-
-
-def _places(traceback: TracebackType | None, variables: bool) -> list[Place]:
-    found = []
-    while traceback is not None:
-        frame = traceback.tb_frame
-        if not frame.f_code.co_filename.startswith((_OWN, "<frozen importlib")):
-            found.append(_place(frame, traceback.tb_lineno, variables))
-        traceback = traceback.tb_next
-    half = _MOST_PLACES // 2
-    return found if len(found) <= _MOST_PLACES else [*found[:half], *found[-half:]]
-
-
-def _place(frame: FrameType, line: int | None, variables: bool) -> Place:
-    code, values = frame.f_code, frame.f_locals
-    arguments = [name for name in _arguments(code) if name in values]
-    others = [name for name in values if name not in arguments and name.isidentifier()] if variables else []
-    return Place(
-        file=code.co_filename,
-        line=line or code.co_firstlineno,
-        function=code.co_name,
-        first_line=code.co_firstlineno,
-        arguments={name: _shown(values[name]) for name in arguments},
-        variables={name: _shown(values[name]) for name in others[:_MOST_VARIABLES]},
-        hidden=bool(values.get("__tracebackhide__") is True),
-    )
-
-
-def _arguments(code: CodeType) -> tuple[str, ...]:
-    return code.co_varnames[: code.co_argcount]
-
-
-def _shown(value: Any) -> str:
+        places, wanted, sources, assertions, variables = pickle.load(file)  # noqa: S301 - from who may run anything here
+        for name, text in sources.items():
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        call_assertions.SETTINGS.update(assertions)
+        function, (*arguments,), named = pickle.load(file)  # noqa: S301
+        for place, name in places.items():
+            if place.isdigit():
+                arguments[int(place)] = filled[name]()
+            else:
+                named[place] = filled[name]()
+        value = function(*arguments, **named)
+    except BaseException as error:
+        _let_prints_arrive()
+        caller.send(FAILURE, _json(describe(error, variables=variables)))
+        raise
     try:
-        return _clip(repr(value), _LONGEST_SHOWN)
-    except Exception as error:
-        return f"<{type(error).__name__} in repr of a {type(value).__name__}>"
+        kind, answer = VALUE, write_value(value if wanted else None, LIMIT_BYTES)
+    except Unsendable as error:
+        kind, answer = KEPT, str(error).encode("utf-8", "replace")
+    del value, function, arguments, named
+    _let_prints_arrive()
+    groups, used_up = surroundings.groups, surroundings.renew()
+    if kind == VALUE:
+        head = _json(Answered(used_up, groups))
+        answer = len(head).to_bytes(8, "big") + head + answer
+    caller.send(kind, answer)
 
 
-def _clip(text: str, most: int) -> str:
-    half = (most - 3) // 2
-    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
+def _let_prints_arrive() -> None:
+    """What it printed is heard before its answer."""
+    from ....node.rank.worker import wait_until_read
+
+    for stream, pipe in ((sys.stdout, 1), (sys.stderr, 2)):
+        with suppress(Exception):  # what it put in their place is its own affair
+            stream.flush()
+            wait_until_read(pipe)
+
+
+def _json(message: Any) -> bytes:
+    return json.dumps(_plain(message), separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "_asdict"):
+        return {name: _plain(item) for name, item in value._asdict().items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+# -- what a function may change in its process
 
 
 class Surroundings:
-    """Remembers how things are now, in a rank that has joined the process group."""
+    """How things are in a rank that has joined the process group: the next function finds them as in a fresh one."""
 
     def __init__(self) -> None:
         import torch
@@ -169,10 +229,9 @@ class Surroundings:
 
     def _read_settings(self) -> tuple[Any, ...]:
         torch = self._torch
-        device = torch.get_default_device() if hasattr(torch, "get_default_device") else None
         return (
             torch.get_default_dtype(),
-            device,
+            torch.get_default_device() if hasattr(torch, "get_default_device") else None,
             torch.is_grad_enabled(),
             torch.get_num_threads(),
             torch.are_deterministic_algorithms_enabled(),
@@ -194,131 +253,78 @@ class Surroundings:
                 write(before)
 
 
-_READ_BYTES = 1 << 18
+# -- what a function raised, as plain data: enough to show it where it was called as if it was raised there
+
+_OWN = os.path.join(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")), "")
+_LONGEST_TEXT = 60_000
+_LONGEST_SHOWN = 240
+_MOST_PLACES = 60
+_MOST_VARIABLES = 40
+_DEEPEST = 5
+"""So many exceptions in a chain."""
 
 
-class Caller:
-    """The other end, seen from the rank."""
+def describe(error: BaseException, *, variables: bool = False, seen: tuple[BaseException, ...] = ()) -> Failure:
+    """An exception, with its traceback and what it came from.
 
-    def __init__(self, calls: int, answers: int) -> None:
-        self._calls, self._answers = calls, answers
-        self._pieces = call_frames.Pieces(1 << 62)  # the caller is trusted: it could run anything here
-        self._waiting: list[tuple[bytes, bytes]] = []
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
+    Args:
+        error: the exception.
+        variables: whether local variables are told as well as arguments.
+        seen: the exceptions that came from it.
+    """
+    seen = (*seen, error)
 
-    def next(self) -> tuple[bytes, bytes] | None:
-        """What it says next; None once it has hung up."""
-        while not self._waiting:
-            chunk = os.read(self._calls, _READ_BYTES)
-            if not chunk:
-                return None
-            self._waiting += self._pieces.feed(chunk)
-        return self._waiting.pop(0)
-
-    def await_call(self) -> tuple[bytes, bytes] | None:
-        """As `next`, where nothing is under way; stacks tell the one from the other."""
-        return self.next()
-
-    def say(self, kind: bytes, body: bytes) -> None:
-        """Tell it something."""
-        view = memoryview(pack(kind, body))
-        while view:
-            view = view[os.write(self._answers, view) :]
-
-    def lend(self, name: str) -> Lent | None:
-        """Ask it for a module."""
-        if os.getpid() != self._pid:
-            return None  # a fork must not take what is said to its parent
-        with self._lock:
-            self.say(MODULE, _json(call_messages.Wanted(name)))
-            said = self.next()
-        if said is None or said[0] != MODULE:
+    def describe_origin(other: BaseException | None) -> Failure | None:
+        if other is None or len(seen) >= _DEEPEST or any(other is one for one in seen):
             return None
-        lent = read(Lent, json.loads(said[1]))
-        return lent if lent.files else None
+        return describe(other, variables=variables, seen=seen)
 
-
-def serve() -> None:
-    """Take calls until the caller hangs up."""
-    if called.ends is None:
-        raise RuntimeError("nobody calls this process")
-
-    caller = Caller(*called.ends)
-    lender = Lender(caller.lend)
-    sys.meta_path.append(lender)
-    import torch.distributed as dist
-
-    surroundings: Surroundings | None = None
-    while True:
-        said = caller.await_call()
-        if said is None:
-            break
-        kind, body = said
-        if kind == BEGIN:
-            begin = read(call_messages.Begin, json.loads(body))
-            if begin.backend:
-                dist.init_process_group(begin.backend)
-            surroundings = Surroundings()
-            caller.say(READY, _json(call_messages.Ready("{}.{}".format(*sys.version_info))))
-        elif kind == MODULE:
-            lender.keep(read(Lent, json.loads(body)))
-        elif kind == CALL and surroundings is not None:
-            _answer(caller, body, surroundings)
-    with suppress(Exception):  # whatever it was, all calls were answered
-        dist.destroy_process_group()
-
-
-def _answer(caller: Caller, body: bytes, surroundings: Any) -> None:
-    start = 8 + int.from_bytes(body[:8], "big")
-    how = read(call_messages.How, json.loads(body[8:start]))
     try:
-        for name, text in how.sources.items():
-            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        call_assertions.SETTINGS.update(how.assertions or {})
-        function, arguments, named = pickle.loads(memoryview(body)[start:])  # noqa: S301 - from who may run anything here
-        value = function(*arguments, **named, **_filled(how.filled))
-    except BaseException as error:
-        _let_prints_arrive()
-        caller.say(FAILURE, _json(describe(error, variables=how.variables)))
-        raise
-    written, kept = b"", ""
+        text = _clip(str(error), _LONGEST_TEXT)
+    except Exception as another:
+        text = f"(its text cannot be had: {type(another).__name__})"
+    cause = describe_origin(error.__cause__)
+    return Failure(
+        module=str(type(error).__module__),
+        kind=type(error).__qualname__,
+        text=text,
+        places=tuple(_places(error.__traceback__, variables)),
+        notes=tuple([_clip(str(note), _LONGEST_TEXT) for note in getattr(error, "__notes__", ())][:10]),
+        cause=cause,
+        context=None if cause or error.__suppress_context__ else describe_origin(error.__context__),
+    )
+
+
+def _places(traceback: TracebackType | None, variables: bool) -> list[Place]:
+    places = []
+    while traceback is not None:
+        code, values = traceback.tb_frame.f_code, traceback.tb_frame.f_locals
+        if not code.co_filename.startswith((_OWN, "<frozen importlib")):
+            arguments = [name for name in code.co_varnames[: code.co_argcount] if name in values]
+            others = [name for name in values if name not in arguments and name.isidentifier()] if variables else []
+            places.append(
+                Place(
+                    file=code.co_filename,
+                    line=traceback.tb_lineno or code.co_firstlineno,
+                    function=code.co_name,
+                    first_line=code.co_firstlineno,
+                    arguments={name: _shown(values[name]) for name in arguments},
+                    variables={name: _shown(values[name]) for name in others[:_MOST_VARIABLES]},
+                    hidden=values.get("__tracebackhide__") is True,
+                )
+            )
+        traceback = traceback.tb_next
+    half = _MOST_PLACES // 2
+    return places if len(places) <= _MOST_PLACES else [*places[:half], *places[-half:]]
+
+
+def _shown(value: Any) -> str:
     try:
-        written = call_values.write_value(value if how.wanted else None, call_frames.LIMIT_BYTES)
-    except call_values.Unsendable as error:
-        kept = str(error)
-    del value, function, arguments, named
-    _let_prints_arrive()
-    groups, used_up = surroundings.groups, surroundings.renew()
-    if kept:
-        caller.say(KEPT, kept.encode("utf-8", "replace"))
-    else:
-        head = _json(call_messages.Answered(used_up, groups))
-        caller.say(VALUE, len(head).to_bytes(8, "big") + head + written)
+        return _clip(repr(value), _LONGEST_SHOWN)
+    except Exception as error:
+        return f"<{type(error).__name__} in repr of a {type(value).__name__}>"
 
 
-def _let_prints_arrive() -> None:
-    """What it printed is heard before its answer."""
-    from ....node.rank.worker import wait_until_read
-
-    for stream, pipe in ((sys.stdout, 1), (sys.stderr, 2)):
-        with suppress(Exception):  # what it put in their place is its own affair
-            stream.flush()
-            wait_until_read(pipe)
-
-
-def _filled(names: list[str]) -> dict[str, Any]:
-    import torch.distributed as dist
-
-    known = {"rank": dist.get_rank, "world_size": dist.get_world_size, "group": lambda: dist.group.WORLD}
-    return {name: known[name]() for name in names}
-
-
-def _json(message: Any) -> bytes:
-    return json.dumps(_plain(message), separators=(",", ":")).encode("utf-8", "surrogatepass")
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "_asdict"):
-        return {name: _plain(item) for name, item in value._asdict().items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+def _clip(text: str, most: int) -> str:
+    half = (most - 3) // 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"

@@ -15,41 +15,6 @@ from pathlib import PurePath
 from typing import Any, NamedTuple, Optional
 
 
-class Begin(NamedTuple):
-    """From the caller: what a rank is to know first."""
-
-    backend: str
-    """What the process group is made with; empty: none is."""
-
-
-class Ready(NamedTuple):
-    """From a rank: it waits for calls."""
-
-    python: str
-    """Version of the interpreter, `3.11`: functions travel as its bytecode."""
-
-
-class Wanted(NamedTuple):
-    """From a rank: it lacks this module."""
-
-    name: str
-
-
-class How(NamedTuple):
-    """From the caller, with a call: how to make it."""
-
-    filled: list[str]
-    """Parameters that each rank fills in: `rank`, `world_size`, `group`."""
-    wanted: bool
-    """Whether what the function returns is to be sent back."""
-    sources: dict[str, str]
-    """Texts of source files, so that tracebacks show lines."""
-    assertions: Optional[dict[str, Any]]
-    """See `call_assertions.SETTINGS`; None where no assertion was rewritten."""
-    variables: bool
-    """Whether failures tell local variables."""
-
-
 class Place(NamedTuple):
     """A frame of a traceback."""
 
@@ -92,13 +57,14 @@ class Answered(NamedTuple):
 
 
 BEGIN = b"B"
-"""From the caller, first: what the rank is to know before it meets the others; plain data."""
+"""From the caller, first: what the process group is made with, as text; nothing: none is made."""
 CALL = b"C"
-"""From the caller: a function and its arguments."""
+"""From the caller, two pickles: how to make a call, see `lab.features.functions.pack`; a function and its arguments."""
 MODULE = b"M"
-"""From a rank: it lacks a module, by name. From the caller: that module's files, or nothing; plain data."""
+"""From a rank: the name of a module that it lacks. From the caller: that module's files, or nothing; plain data."""
 READY = b"R"
-"""From a rank, first: it is in the process group; plain data."""
+"""From a rank, first: it is in the process group. The version of its interpreter, `3.11`: functions travel as bytecode.
+"""
 VALUE = b"V"
 """From a rank: what the function returned, as data; see `call_values`."""
 FAILURE = b"F"
@@ -201,15 +167,11 @@ class _Writer:
             return value if math.isfinite(value) else ["float", repr(value)]
         if depth >= DEEPEST:
             raise Unsendable(f"containers that lie more than {DEEPEST} deep in each other (or in themselves)")
-        special = self._special(value, kind, where, depth)
-        if special is not None:
-            return special
-        raise Unsendable(f"{_kind_name(value)}{where}: only data comes back ({_ALLOWED})")
 
-    def _special(self, value: Any, kind: type, where: str, depth: int) -> list[Any] | None:
         def inner(item: Any, place: str) -> Any:
             return self.plain(item, f"{where}{place}", depth + 1)
 
+        name = [kind.__module__, kind.__qualname__]
         if kind in CONTAINERS:
             return [CONTAINERS[kind], [inner(item, f"[{index}]") for index, item in enumerate(value)]]
         if kind in MAPPINGS:
@@ -225,23 +187,21 @@ class _Writer:
             return ["timedelta", value.days, value.seconds, value.microseconds]
         if isinstance(value, PurePath):
             return ["path", str(value)]
-        if kind is slice or kind is range:
-            return [kind.__name__, *(inner(getattr(value, name), f".{name}") for name in ("start", "stop", "step"))]
+        if kind in (slice, range):
+            return [kind.__name__, *(inner(getattr(value, end), f".{end}") for end in ("start", "stop", "step"))]
         if isinstance(value, enum.Enum):
-            return ["enum", kind.__module__, kind.__qualname__, value.name]
+            return ["enum", *name, value.name]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            items = [inner(item, f".{name}") for name, item in zip(kind._fields, value)]
-            return ["named", kind.__module__, kind.__qualname__, items]
+            return ["named", *name, [inner(item, f".{field}") for field, item in zip(kind._fields, value)]]
         if is_dataclass(kind):
-            found = {
-                field.name: inner(getattr(value, field.name), f".{field.name}")
-                for field in fields(kind)
-                if hasattr(value, field.name)
-            }
-            return ["fields", kind.__module__, kind.__qualname__, found]
-        return self._of_numpy(value, kind, where) or self._of_torch(value, kind, where, depth)
+            names = [field.name for field in fields(kind) if hasattr(value, field.name)]
+            return ["fields", *name, {name: inner(getattr(value, name), f".{name}") for name in names}]
+        special = self._of_numpy(value, where) or self._of_torch(value, kind, where)
+        if special is None:
+            raise Unsendable(f"{_kind_name(value)}{where}: only data comes back ({_ALLOWED})")
+        return special
 
-    def _of_numpy(self, value: Any, kind: type, where: str) -> list[Any] | None:
+    def _of_numpy(self, value: Any, where: str) -> list[Any] | None:
         numpy = sys.modules.get("numpy")
         if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
             return None
@@ -250,7 +210,7 @@ class _Writer:
         name = "array" if isinstance(value, numpy.ndarray) else "scalar"
         return [name, value.dtype.str, list(value.shape), self._blob(value.tobytes())]
 
-    def _of_torch(self, value: Any, kind: type, where: str, depth: int) -> list[Any] | None:
+    def _of_torch(self, value: Any, kind: type, where: str) -> list[Any] | None:
         torch = sys.modules.get("torch")
         if torch is None:
             return None
@@ -259,33 +219,27 @@ class _Writer:
                 raise Unsendable(
                     f"{_kind_name(value)}{where}: return `.to_local()`, `.full_tensor()` or a plain tensor"
                 )
-            return self._tensor(torch, value, kind is torch.nn.Parameter, where, depth)
+            return self._tensor(torch, value, kind is torch.nn.Parameter, where)
         if isinstance(value, (torch.dtype, torch.device)):
             return [kind.__name__, str(value)]
         if isinstance(value, torch.Size):
             return ["Size", list(value)]
         return None
 
-    def _tensor(self, torch: Any, value: Any, parameter: bool, where: str, depth: int) -> list[Any]:
+    def _tensor(self, torch: Any, value: Any, parameter: bool, where: str) -> list[Any]:
         data, how = value.detach(), {"grad": bool(value.requires_grad), "parameter": parameter}
         if data.layout is torch.sparse_coo:
-            indices, values = (data._indices(), data._values())
-            inner = [self._tensor(torch, part, False, where, depth) for part in (indices, values)]
+            inner = [self._tensor(torch, part, False, where) for part in (data._indices(), data._values())]
             return ["sparse", list(data.shape), data.is_coalesced(), *inner, how]
         if data.layout is not torch.strided or data.is_quantized or data.is_meta:
             raise Unsendable(f"a tensor of {data.layout}{where}: only dense ones and sparse_coo ones come back")
         data = data.cpu().resolve_conj().resolve_neg().contiguous()
         raw = data.reshape(-1).view(torch.uint8) if data.numel() else data.new_empty(0, dtype=torch.uint8)
-        size = self._blob(raw.numpy().tobytes() if _has_numpy(torch) else bytes(raw.tolist()))
+        try:
+            size = self._blob(raw.numpy().tobytes())
+        except RuntimeError:  # torch without numpy
+            size = self._blob(bytes(raw.tolist()))
         return ["tensor", str(data.dtype).rpartition(".")[2], list(data.shape), size, how]
-
-
-def _has_numpy(torch: Any) -> bool:
-    try:
-        torch.empty(0).numpy()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _kind_name(value: Any) -> str:
