@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from lab.errors import LabError
 from lab.features.compare.baseline import Baseline
-from lab.features.compare.view import baseline_title, change_lines
+from lab.features.compare.compare import baseline_title, change_lines
 from lab.features.suite.outcome import Attempt, Outcome, SuiteResult, rates
 from lab.features.suite.view import rate_text, suite_rows
 from lab.record.record_files import open_log
