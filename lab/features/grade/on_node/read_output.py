@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import partial
 from typing import Any
 
-from .. import below
+from ....node import below
+from ....node.rank.check import FOLDER_VARIABLE, LEFT_OUT_VARIABLE
 
-FOLDER_VARIABLE = "LAB_WORK_FOLDER"
-"""Where the check finds copies of what the ranks of node 0 left."""
-LEFT_OUT_VARIABLE = "LAB_LEFT_OUT"
-"""Names a file of JSON: each path that was not copied, and why."""
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 100
 """How many lists and mappings may lie within each other in JSON."""
@@ -125,7 +123,9 @@ def parse_json(text: str) -> Any:
     """
     _refuse_structure(text)
     try:
-        value = json.loads(text, parse_int=_whole_number, parse_float=_number, parse_constant=_refuse_constant)
+        value = json.loads(
+            text, parse_int=partial(_number, kind=int), parse_float=_number, parse_constant=_refuse_constant
+        )
     except json.JSONDecodeError as error:
         raise OutputError(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     if _LONE_SURROGATE.search(text):
@@ -151,22 +151,13 @@ def _refuse_structure(text: str) -> None:
         raise OutputError(f"has more than {MAX_VALUES:,} values")
 
 
-def _whole_number(digits: str) -> int:
-    _refuse_long(digits)
-    return int(digits)
-
-
-def _number(digits: str) -> float:
-    _refuse_long(digits)
-    value = float(digits)
+def _number(digits: str, kind: type = float) -> float:
+    if len(digits) > MAX_DIGITS:
+        raise OutputError(f"holds a number of {len(digits):,} digits; {MAX_DIGITS} are allowed")
+    value: float = kind(digits)
     if value in (float("inf"), float("-inf")):
         raise OutputError(f"holds a number that no float can hold: {digits[:40]}")
     return value
-
-
-def _refuse_long(digits: str) -> None:
-    if len(digits) > MAX_DIGITS:
-        raise OutputError(f"holds a number of {len(digits):,} digits; {MAX_DIGITS} are allowed")
 
 
 def _refuse_constant(word: str) -> Any:
