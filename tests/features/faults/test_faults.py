@@ -188,7 +188,7 @@ def test_faults_of_nodes_and_ranks_that_do_not_take_part_are_refused() -> None:
 
 
 def test_a_pattern_that_takes_too_long_to_search_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab.diagnosis.patterns.LIMIT_S", 1)
+    monkeypatch.setattr("lab.diagnosis.expectations.LIMIT_S", 1)
     engine = Powered({0: [prints("a" * 40 + "!\n"), exits()]})
     began = time.monotonic()
     result = run(engine, Fault(what=Kill(node="node1"), when=When(log="(a+)+$")))

@@ -90,7 +90,7 @@ def test_ranks_that_called_the_same_share_a_lane_and_the_odd_one_has_its_own(tmp
 
 
 def test_a_culprit_and_the_few_of_a_finding_have_lanes_of_their_own(tmp_path: Path) -> None:
-    found = Finding(kind=FindingKind.STRAGGLER, facts=Facts(ranks=(1, 12)))
+    found = Finding(kind=FindingKind.LATE, facts=Facts(ranks=(1, 12)))
     most = Finding(kind=FindingKind.MISMATCH, facts=Facts(ranks=tuple(range(20))))
     others = [rank for rank in range(40) if rank not in (1, 3, 12)]
     assert lanes(crowd(tmp_path / "run"), found, most, culprit=3) == [others, [1], [3], [12]]
