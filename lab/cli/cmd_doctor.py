@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict, replace
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.engine.doctor import Check, Wanted, examine_machine
 from lab.engine.protocol import Engine, Examiner
 from lab.engine.select import select_engine
@@ -19,11 +18,11 @@ _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nodes", type=types.positive, default=3, help="judge memory and cores for this many nodes")
-    parser.add_argument("--nproc-per-node", type=types.positive, default=1, help="and this many workers on each")
+    parser.add_argument("--nodes", type=shared.positive, default=3, help="judge memory and cores for this many nodes")
+    parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="and this many workers on each")
     shared.add_engine(parser, "engine to look at (default: what a run would use)")
     parser.add_argument("--image", help="image to look at (default: the lab's own)")
-    parser.add_argument("--gpus", type=types.positive, default=0, help="GPUs that each node will want")
+    parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node will want")
     parser.add_argument(
         "--gpu",
         dest="gpu_test",

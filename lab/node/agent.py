@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import clock, holding, outputs, ports_left, processes, store, strays, strict_network, warm, watched, workplace
+from . import clock, outputs, ports_left, processes, store, strays, strict_network, warm, watched, workplace
 from .config import Config
 from .connection import Connection, listen, standard_streams
 from .deeds.doing import Deeds
@@ -78,7 +78,7 @@ class Agent:
             Grant: lambda _, grant: self._run_of(grant).heard.grant(grant),
             Window: lambda _, window: self._run_of(window).heard.resize(window),
             **dict.fromkeys((Do, Undo, LookAt), self.deeds.take),
-            Release: lambda _, asked: holding.release(self._run_of(asked).workers, asked),
+            Release: lambda _, asked: self._run_of(asked).release(asked),
         }
 
     def handle(self, connection: Connection, message: wire.Message | wire.Malformed) -> None:

@@ -11,9 +11,22 @@ from . import joined, limits, processes, tcp, warm
 from .config import Config
 from .messages import agent as messages
 from .messages import wire
-from .messages.agent import ANSWERS, STARTER, Grant, Imported, Input, Joining, Leaving, Raised, Reached, Taken, Window
+from .messages.agent import (
+    ANSWERS,
+    STARTER,
+    Grant,
+    Imported,
+    Input,
+    Joining,
+    Launched,
+    Leaving,
+    Raised,
+    Reached,
+    Taken,
+    Window,
+)
 from .rank_process import Worker
-from .statement import waiting_statements
+from .statement import Letter, waiting_statements
 
 _READ_BYTES = 1 << 16
 
@@ -27,6 +40,7 @@ class Hearing:
         workers: in the order of their start; they come and go.
         told: takes note of what limits are reached.
         emit: sends a message to the lab.
+        adopt: has a process that a starter started be a worker.
     """
 
     def __init__(
@@ -36,7 +50,9 @@ class Hearing:
         workers: Sequence[Worker],
         told: limits.Limits,
         emit: Callable[[wire.Message], None],
+        adopt: Callable[[Worker, Launched, Letter], object],
     ) -> None:
+        self._adopt = adopt
         self._run = run
         self._node = config.node
         self._workers = workers
@@ -52,7 +68,8 @@ class Hearing:
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait until a worker says something, or takes what it is to read."""
         for worker in self._workers:
-            for fd in (worker.notes.fileno(), *worker.streams):
+            status = [worker.status_fd] if worker.status_fd >= 0 and worker.status is None else []
+            for fd in (worker.notes.fileno(), *worker.streams, *status):
                 selector.register(fd, selectors.EVENT_READ)
             if worker.inlet.waiting is not None:
                 selector.register(worker.inlet.waiting, selectors.EVENT_WRITE)
@@ -60,7 +77,7 @@ class Hearing:
 
     def pass_on(self, ready: set[int]) -> None:
         """Pass on what can be read and written by those descriptors that are ready."""
-        for worker in self._workers:
+        for worker in list(self._workers):
             if worker.notes.fileno() in ready:
                 self.read_notes(worker)
             for fd in [fd for fd in worker.streams if fd in ready]:
@@ -122,6 +139,9 @@ class Hearing:
         """Take what a worker has stated, or a process that it started."""
         for letter in waiting_statements(worker.notes):
             told, size = letter.told, letter.bytes
+            if isinstance(told, Launched):
+                self._adopt(worker, told, letter)
+                continue
             if self.joiners.take(worker.rank, letter, worker.attempt) or told.rank != worker.rank:
                 continue
             if isinstance(told, Raised):  # later than now is a lie that would move the blame

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import fcntl
-import json
+import importlib.util
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
 import termios
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
-from . import inlet, processes, starter, statement, system_calls, trace_file, warm
+from . import channels, launched, processes, statement, system_calls, trace_file, warm
 from .config import STRICT_OPEN_FILES
-from .messages.agent import ANSWERS, CALLED, OWN, STARTER, TERMINAL, Claim, WorkerStart
+from .messages.agent import ANSWERS, OWN, PYTHON, STARTER, TERMINAL, WorkerSettings, WorkerStart
 from .rank import joining, worker
 from .rank_process import Worker
 from .users import Users
@@ -27,198 +26,139 @@ _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 _HELD_BACK = (signal.SIGTERM, signal.SIGINT)
 """Until a fork is no agent any more, whose handlers would remove the run."""
-_OUT_OF_THE_WAY = 100
-"""Descriptors from here on are far from those that scripts use."""
 
 
-@dataclass(frozen=True)
-class LaunchContext:
+class LaunchContext(NamedTuple):
     """What a worker is given by its agent."""
 
-    claim: Claim
+    settings: WorkerSettings
     users: Users
-    folder: str
     note_socket: str
-    import_root: str
-    packages: str = ""
-    """The virtual environment that it uses; empty: none."""
+    cold: bool
     strict: bool = False
     """Whether it may make none of the calls that take from tables of the whole machine."""
     mounts: bool = False
     """Whether it sees folders of the machine, and may make no setuid file there."""
-    step: bool = False
-    """Whether it is held before each call."""
-    passed: Mapping[int, int] = field(default_factory=dict)
-    """Descriptors that it has from its starter: number in the worker -> the agent's own."""
-
-
-class _Ends(NamedTuple):
-    """The worker's ends of its pipes."""
-
-    streams: tuple[int, int, int]
-    gate: int
-    stack: int
-    step: int
-    hold: int
-    reads: inlet.WorkerEnds
-    signals: Collection[int]
-    """Those that it is to hold back."""
-    writes: socket.socket | None
-    """Where it has its writes seen; None: nobody sees them."""
-
-
-class Served(NamedTuple):
-    """A process that sees the writes of one worker, and may refuse them or slow them down."""
-
-    pid: int = 0
-    """0: there is none."""
-    told: int = -1
-    """Where it is told what to do with writes."""
-    listener: socket.socket | None = None
-    """Where the worker sends it what it is to listen to."""
 
 
 def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     """Fork a worker, or starter, that waits at its gate."""
-    out_r, out_w = os.pipe2(os.O_CLOEXEC)
-    err_r, err_w = os.pipe2(os.O_CLOEXEC)
-    stack_r, stack_w = os.pipe2(os.O_CLOEXEC)
-    gate_r, gate_w = os.pipe2(os.O_CLOEXEC)
-    step_r, step_w = os.pipe2(os.O_CLOEXEC) if context.step else (-1, -1)
-    hold_r, hold_w = os.pipe2(os.O_CLOEXEC) if start.triggers else (-1, -1)
-    seen = _see_writes(start, context)
-    reads, ends = inlet.open_inlet(start.stdin)
-    for fd in (out_r, err_r):
-        with suppress(OSError):  # a larger pipe is only faster
-            fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
-    for fd in (out_w, err_w, *({ends.stdin, ends.terminal} - {-1})):
-        context.users.give(fd, start.local_rank)  # scripts open /dev/stdout
-    notes = _bind_notes(start, context)
-    trace = trace_file.TraceFile() if context.claim.trace and start.rank >= 0 else None
+    mine, theirs = channels.open_channels(start, context.settings)
+    for name in {"in", "out", "err", "terminal"} & theirs.keys():
+        context.users.give(theirs[name], start.local_rank)  # scripts open /dev/stdout
+    notes = statement.bind_notes(context.note_socket)  # no other rank can write there, where they are several users
+    os.chmod(context.note_socket, 0o600)
+    context.users.give(context.note_socket, start.local_rank)
     agent = os.getpid()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     pid = os.fork()
     if pid == 0:
-        theirs = _Ends((ends.stdin, out_w, err_w), gate_r, stack_w, step_r, hold_r, ends, held, seen.listener)
-        _become_worker(start, context, agent, theirs, trace)
-        os._exit(70)
+        try:
+            _become_worker(start, context, agent, theirs, held)
+        except BaseException:
+            import traceback
+
+            os.write(2, traceback.format_exc().encode())
+        finally:
+            os._exit(70)
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
-    ends.close()
-    for fd in (out_w, err_w, stack_w, gate_r):
+    for fd in theirs.values():
         os.close(fd)
-    for fd in (out_r, err_r, stack_r):
-        os.set_blocking(fd, False)
-    for said_r, said_w in ((step_r, step_w), (hold_r, hold_w)):
-        if said_r >= 0:
-            os.close(said_r)
-            os.set_blocking(said_w, False)
-    streams = {reads.answered: ANSWERS, out_r: 1, err_r: 2, reads.terminal: TERMINAL}  # it answers after it has printed
-    streams.pop(-1, None)
-    known = (start.rank, start.local_rank, pid, notes, streams, reads, stack_r, gate_w, step_w, trace)
-    if seen.listener is not None:
-        seen.listener.close()
-    return Worker(*known, attempt=start.attempt, hold_fd=hold_w, write_fd=seen.told, write_pid=seen.pid)
+    return hold_worker(start, pid, notes, mine, context.users)
 
 
-def _see_writes(start: WorkerStart, context: LaunchContext) -> Served:
-    """Who is going to see the writes of a worker, if anybody."""
-    if not any(one.get("writes") for one in start.triggers):
-        return Served()
-    served: Served = _write_filter().start_serving(*context.users.worker(start.local_rank))
-    return served
-
-
-def _write_filter() -> Any:
-    return import_module("..features.faults.on_node.write_filter", __package__)
-
-
-def _bind_notes(start: WorkerStart, context: LaunchContext) -> socket.socket:
-    """The socket for the notes of one rank, which no other can write to where ranks are users of their own."""
-    notes = statement.bind_notes(context.note_socket)
-    os.chmod(context.note_socket, 0o600)
-    context.users.give(context.note_socket, start.local_rank)
-    return notes
+def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, mine: dict[str, int], users: Users) -> Worker:
+    """Return a worker by the agent's ends of what it shares with it; its sidecar, if it has one, is started."""
+    for name in ("out", "err"):
+        with suppress(OSError):  # a larger pipe is only faster
+            fcntl.fcntl(mine[name], _F_SETPIPE_SZ, _PIPE_BYTES)
+    for name in {"out", "err", "stack", "step", "hold", "status"} & mine.keys():
+        os.set_blocking(mine[name], False)
+    numbers = {"answered": ANSWERS, "out": 1, "err": 2, "terminal": TERMINAL}  # it answers after it has printed
+    sidecar = mine.get("sidecar")
+    write_pid, write_fd = 0, -1
+    if sidecar is not None:
+        server = channels.sidecar_module(start)
+        write_pid, write_fd = server.start_serving(*users.worker(start.local_rank), socket.socket(fileno=sidecar))
+    return Worker(
+        rank=start.rank,
+        local_rank=start.local_rank,
+        pid=pid,
+        notes=notes,
+        streams={mine[name]: number for name, number in numbers.items() if name in mine},
+        inlet=channels.inlet_of(mine),
+        stack_fd=mine["stack"],
+        gate_fd=mine["gate"],
+        step_fd=mine.get("step", -1),
+        trace=trace_file.TraceFile(made=mine["trace"]) if "trace" in mine else None,
+        attempt=start.attempt,
+        hold_fd=mine.get("hold", -1),
+        status_fd=mine.get("status", -1),
+        write_fd=write_fd,
+        write_pid=write_pid,
+    )
 
 
 def _become_worker(
-    start: WorkerStart, context: LaunchContext, agent: int, theirs: _Ends, trace: trace_file.TraceFile | None
-) -> None:
-    try:
-        stack = fcntl.fcntl(theirs.stack, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
-        gate = fcntl.fcntl(theirs.gate, fcntl.F_DUPFD_CLOEXEC, stack + 1)
-        trace_fd = -1 if trace is None else fcntl.fcntl(trace.fd, fcntl.F_DUPFD_CLOEXEC, gate + 1)
-        step_fd = -1 if theirs.step < 0 else fcntl.fcntl(theirs.step, fcntl.F_DUPFD_CLOEXEC, gate + 2)
-        writes = None if theirs.writes is None else theirs.writes.fileno()
-        if writes is not None:
-            writes = fcntl.fcntl(writes, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
-        hold_fd = -1 if theirs.hold < 0 else fcntl.fcntl(theirs.hold, fcntl.F_DUPFD_CLOEXEC, gate + 3)
-        passed = {
-            number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for number, fd in context.passed.items()
-        }
-        streams, ends = theirs.streams, theirs.reads
-        if start.stdin == OWN:
-            streams = (ends.terminal, ends.terminal, ends.terminal)
-        ends = ends.out_of_the_way()
-        kept = (stack, gate, trace_fd, step_fd, hold_fd, *ends[1:])
-        processes.leave_agent_behind(*streams, keep=(*kept, *passed.values(), -1 if writes is None else writes))
-        signal.pthread_sigmask(signal.SIG_SETMASK, theirs.signals)
-        for number, fd in passed.items():
-            os.dup2(fd, number)
-            os.close(fd)
-        if start.stdin == OWN:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
-        os.chdir(context.folder)
-        if context.strict:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (STRICT_OPEN_FILES, STRICT_OPEN_FILES))
-        processes.drop_privileges(*context.users.worker(start.local_rank))
-        if context.users.many:
-            system_calls.close_ways_around(strict=context.strict, mounts=context.mounts)
-        context.users.share_what_is_made()
-        processes.die_with_parent(agent)
-        processes.prefer_as_oom_victim()
-        changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}
-        os.environ.update(start.env)
-        if trace is not None:
-            before = os.environ.get("PYTHONPATH", "")
-            os.environ.update(joining.environment(context.folder, context.claim.trace_values, before))
-        spec: dict[str, Any] = {
-            "rank": start.rank,
-            "argv": start.argv,
-            "script": os.path.join(context.import_root if start.stdin == CALLED else "", start.script or start.argv[0]),
-            "folder": context.folder,
-            "note_socket": context.note_socket,
-            "stack_fd": stack,
-            "trace_fd": None if trace is None else trace_fd,
-            "stdin": start.stdin,
-            "terminal_fd": ends.terminal,
-            "granted_fd": ends.granted,
-            "calls_fd": ends.calls,
-            "answers_fd": ends.answers,
-            "trace_values": context.claim.trace_values,
-            "step_fd": None if theirs.step < 0 else step_fd,
-            "hold_fd": None if theirs.hold < 0 else hold_fd,
-            "triggers": start.triggers,
-            "packages": context.packages,
-        }
-        os.read(gate, 1)
-        os.close(gate)
-        if writes is not None:
-            _write_filter().install(socket.socket(fileno=writes))
-        if start.rank == STARTER:
-            starter.run(start, changed, cold=context.claim.cold)
-        if context.claim.cold:
-            for fd in {*kept} - {gate, -1}:
-                os.set_inheritable(fd, True)
-            os.environ[worker.SPEC_VARIABLE] = json.dumps(spec)
-            importing = f"import sys; sys.path.append({context.import_root!r}); from labnode.node.rank import worker"
-            code = f"{importing}; worker.start_cold()"
-            os.execv(sys.executable, [sys.executable, "-u", "-c", code])
-        spec["missing"] = warm.missing_modules()
-        worker.prepare_fork(changed)
-        worker.run_worker(spec)
-    except BaseException:
-        import traceback
+    start: WorkerStart, context: LaunchContext, agent: int, theirs: dict[str, int], signals: Collection[int]
+) -> NoReturn:
+    settings = context.settings
+    streams, far = channels.move_out_of_the_way(start, theirs)
+    processes.leave_agent_behind(streams[0], streams[1], streams[2], keep=tuple(far.values()))
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+    if start.stdin == OWN:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
+    os.chdir(settings.folder)
+    if context.strict:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (STRICT_OPEN_FILES, STRICT_OPEN_FILES))
+    processes.drop_privileges(*context.users.worker(start.local_rank))
+    if context.users.many:
+        system_calls.close_ways_around(strict=context.strict, mounts=context.mounts)
+    context.users.share_what_is_made()
+    processes.die_with_parent(agent)
+    processes.prefer_as_oom_victim()
+    changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}
+    os.environ.update(start.env)
+    if "trace" in far:
+        os.environ.update(joining.environment(settings.folder, settings.trace_values, os.environ.get("PYTHONPATH", "")))
+    spec = channels.make_spec(start, settings, context.note_socket, far)
+    gate, sidecar = spec.pop("gate_fd"), spec.pop("sidecar_fd", None)
+    os.read(gate, 1)
+    os.close(gate)
+    if sidecar is not None:
+        channels.sidecar_module(start).install(socket.socket(fileno=sidecar))
+    if start.rank == STARTER:
+        _become_starter(start)
+    if context.cold:
+        channels.become_cold_worker(spec, settings.import_root)
+    spec["missing"] = warm.missing_modules()
+    worker.prepare_fork(changed)
+    worker.run_worker(spec)
+    raise AssertionError("a worker does not return")
 
-        os.write(2, traceback.format_exc().encode())
-    finally:
-        os._exit(70)
+
+def refuse_missing(start: WorkerStart) -> None:
+    """Refuse a starter whose program, or what its workers import, is not in this node.
+
+    Raises:
+        FileNotFoundError: something is missing.
+    """
+    program = start.argv[0]
+    if program != PYTHON and _find_program(program) is None:
+        raise FileNotFoundError(f"it has no {program}, which is to start the workers")
+    for module in start.modules:
+        if importlib.util.find_spec(module) is None:
+            raise FileNotFoundError(f"its Python has no {module}, which the workers need")
+
+
+def _find_program(program: str) -> str | None:
+    """Its path; what is installed beside the Python of the node counts first, whether or not PATH names that folder."""
+    beside = os.path.dirname(sys.executable)
+    return shutil.which(program, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
+
+
+def _become_starter(start: WorkerStart) -> NoReturn:
+    argv = [sys.executable if word == PYTHON else word for word in start.argv]
+    os.environ[launched.VARIABLE] = f"{os.getpid()}:{os.environ[launched.VARIABLE]}"
+    path = _find_program(argv[0]) or argv[0]
+    os.execv(path, [path, *argv[1:]])

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from . import memory, processes
 from .config import Config
-from .messages.agent import CHECK, Claim, Limited
+from .messages.agent import CHECK, STARTER, Claim, Limited
 from .rank_process import Worker
 
 
@@ -94,7 +94,10 @@ def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) 
     sizes = memory.sizes_over(limit_bytes, processes.descendants(os.getpid()))
     if not sizes:
         return None, 0, set()
-    trees = [(worker, {worker.pid, *processes.descendants(worker.pid)}) for worker in running]
+    trees: list[tuple[Worker, set[int]]] = []
+    for one in sorted(running, key=lambda worker: worker.rank == STARTER):  # below which its workers are
+        tree = {one.pid, *processes.descendants(one.pid)}
+        trees.append((one, tree.difference(*(other for _, other in trees))))
     outlived = sizes.keys() - {keep}.union(*(tree for _, tree in trees))
     candidates: list[tuple[Worker | None, set[int]]] = [*trees, (None, outlived)]
     held, worker, pids = max(

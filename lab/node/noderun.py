@@ -6,24 +6,25 @@ import json
 import os
 import selectors
 import signal
+import socket
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from . import (
+    channels,
     hearing,
-    holding,
-    joins,
     launch,
+    launched,
     leftovers,
     limits,
     outputs,
     processes,
     staging,
-    starter,
     store,
     strays,
     users,
@@ -32,16 +33,16 @@ from . import (
 from .config import Config
 from .messages import agent as messages
 from .messages import wire
-from .messages.agent import MOST_LEFT_OUT, Staged, WorkerStart
-from .rank import check, note, read_output
+from .messages.agent import MOST_LEFT_OUT, STARTER, Staged, WorkerStart
+from .rank import check, joining, note
 from .rank_process import Worker
+from .statement import Letter
 from .watch import Watch
 from .watched import Watched
 
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 Emit = Callable[[wire.Message], None]
-_NOTHING_PASSED: Mapping[int, int] = {}
 
 
 class NodeRun:
@@ -73,12 +74,13 @@ class NodeRun:
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
         self._limits = limits.Limits(claim, config, self._tell)
-        self.heard = hearing.Hearing(self.run, config, self.workers, self._limits, self._tell)
+        self.heard = hearing.Hearing(self.run, config, self.workers, self._limits, self._tell, self._adopt)
         writable = [self.place.home, *(left.folders if left is not None else ())]
         self._watch = Watch(config, self._limits, self.users, writable)
         self._tell_of_cleaning = leftovers.Cleaning(self.run, self._tell)
         self.watched = Watched()
-        self.joins = joins.Joins(self.place.join_socket, self.users, self._join)
+        self._stopping = False
+        """Whether no launcher gets another worker."""
 
     def _tell(self, message: wire.Message) -> None:
         self.emit(message)
@@ -98,9 +100,8 @@ class NodeRun:
             self.store_pid = store.start_store(asked.store, self.users.store)
         if asked.starters:
             for start in asked.starters:
-                starter.refuse_missing(start)
-                start.env.update(self.joins.open(asked.workers, asked.at_once))
-                self.joins.starters.append(self._start(start, self.place.folder))
+                launch.refuse_missing(start)
+                self._start_starter(start, asked.workers)
         else:
             for start in asked.workers:
                 self._let_go_of_ended(start.local_rank)
@@ -130,8 +131,8 @@ class NodeRun:
         env = {
             **asked.env,
             check.RESULTS_VARIABLE: self.place.keep("results.json", json.dumps(asked.results)),
-            read_output.FOLDER_VARIABLE: self.place.staged,
-            read_output.LEFT_OUT_VARIABLE: self.place.keep("left_out.json", json.dumps(left_out)),
+            check.FOLDER_VARIABLE: self.place.staged,
+            check.LEFT_OUT_VARIABLE: self.place.keep("left_out.json", json.dumps(left_out)),
         }
         self._start(WorkerStart(-1, -1, env, argv, check.__file__), folder).open_gate()
 
@@ -150,28 +151,57 @@ class NodeRun:
             self.emit(Staged(time.time(), told, self.config.node, self.run, more))
         return outputs.left_out
 
-    def _start(self, start: WorkerStart, folder: str, passed: Mapping[int, int] = _NOTHING_PASSED) -> Worker:
+    def _settings(self, folder: str) -> messages.WorkerSettings:
+        known = (folder, self.config.import_root, self.config.packages, self.claim.trace, self.claim.trace_values)
+        return messages.WorkerSettings(*known, self.watched.step)
+
+    def _start(self, start: WorkerStart, folder: str) -> Worker:
         """Start a worker that waits at its gate."""
         own = "HOME" if self.config.container else "TMPDIR"
         note_socket = self.place.note_socket(self._started)
         start.env.update({note.SOCKET_VARIABLE: note_socket, own: self.place.home_beside(folder)})
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
-        step = self.watched.step and start.rank >= 0
-        known = (self.claim, self.users, folder, note_socket, self.config.import_root, self.config.packages)
-        refused = (self.config.strict, self.config.mounts)
-        context = launch.LaunchContext(*known, *refused, step, passed)
-        worker = launch.start_worker(holding.with_triggers(start, self._triggers), context)
+        settings = self._settings(folder)._replace(step=self.watched.step and start.rank >= 0)
+        refused = (self.claim.cold, self.config.strict, self.config.mounts)
+        context = launch.LaunchContext(settings, self.users, note_socket, *refused)
+        worker = launch.start_worker(channels.with_triggers(start, self._triggers), context)
         self._started += 1
         self.workers.append(worker)
         return worker
 
-    def _join(self, start: WorkerStart, passed: Mapping[int, int]) -> Worker:
-        """Start a worker on behalf of a starter."""
-        self._let_go_of_ended(start.local_rank)
-        worker = self._start(start, self.place.folder, passed)
+    def _start_starter(self, start: WorkerStart, workers: tuple[WorkerStart, ...]) -> None:
+        """Start a process of a launcher, whose children become workers."""
+        folder, home = self.place.folder, self.place.home_beside(self.place.folder)
+        before = start.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        known = (self._settings(folder), workers, self._triggers, self.place.note_socket(self._started), home)
+        own = (
+            joining.environment(folder, self.claim.trace_values, before) if self.claim.trace else {"PYTHONPATH": before}
+        )
+        text = launched.write_launch(messages.Launch(*known, own))
+        start.env[launched.VARIABLE] = self.place.keep(f"launch{self._started}.json", text)
+        start.env["PYTHONPATH"] = f"{joining.STARTUP}{os.pathsep}{before}" if before else joining.STARTUP
+        self._start(start, folder)
+
+    def _adopt(self, starter: Worker, told: messages.Launched, letter: Letter) -> None:
+        """Have a process that a starter started be a worker; nobody else is, and one of which this is none ends."""
+        running = [one for one in self.workers if one.rank >= 0 and one.status is None]
+        known = any(one.rank == told.rank or one.local_rank == told.local_rank for one in running)
+        try:
+            parents = (processes.parent_of(letter.pid), processes.parent_of(told.pid))
+        except (OSError, ValueError, IndexError):  # it has ended
+            return
+        sane = starter.rank == STARTER and told.rank >= 0 <= told.local_rank and len(told.channels) == len(letter.fds)
+        if known or self._stopping or not sane or parents != (starter.pid, letter.pid):
+            return
+        mine = dict(zip(told.channels, letter.fds))
+        letter.fds.clear()
+        self._let_go_of_ended(told.local_rank)
+        start = WorkerStart(told.rank, told.local_rank, {}, [], attempt=told.attempt)
+        notes = socket.socket(fileno=mine["notes"])
+        start = channels.with_triggers(start, self._triggers)
+        self.workers.append(launch.hold_worker(start, told.pid, notes, mine, self.users))
         self._let_go()
-        return worker
 
     def _let_go_of_ended(self, local_rank: int) -> None:
         """Forget the worker of an earlier attempt whose place another one takes."""
@@ -185,7 +215,7 @@ class NodeRun:
     def go(self) -> None:
         """Open every worker's gate."""
         self.going = True
-        self._watch.begin({*(worker.local_rank for worker in self.workers), *range(self.joins.at_once)})
+        self._watch.begin({worker.local_rank for worker in self.workers})
         self._let_go()
 
     def _let_go(self) -> None:
@@ -199,12 +229,12 @@ class NodeRun:
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait until there is something to pass on."""
         self.heard.register(selector)
-        self.joins.register(selector)
 
     def pass_on(self, ready: set[int]) -> None:
         """Pass on what is said at those descriptors that are ready."""
         self.heard.pass_on(ready)
-        self.joins.pass_on(ready)
+        if any(worker.status_fd in ready for worker in self.workers):
+            self.reap()
 
     def reap(self) -> None:
         """Report every worker that has ended, after everything that it had printed."""
@@ -226,7 +256,6 @@ class NodeRun:
             starved = unasked_kill and not (worker.stopped or worker.given_up) and self._limits.killed_by_kernel()
             self.emit(worker.exited(ended, self.config.node, self.run, starved=starved))
             self.heard.tcp.look(ended=bool(worker.status) and not worker.stopped)
-            self.joins.tell_end(worker)
 
     def look(self) -> None:
         """Keep it within those of its limits that no kernel looks after."""
@@ -234,6 +263,14 @@ class NodeRun:
             self._watch.look(self.workers, self.store_pid, self.heard.joiners.traces)
             self.heard.joiners.tell_of_ends()
             self.heard.tcp.look()
+
+    def release(self, asked: messages.Release) -> None:
+        """Tell a worker that is held that it may go on, and what it has to do before."""
+        line = json.dumps({"hold": asked.hold, "deed": asked.deed}).encode() + b"\n"
+        for worker in self.workers:
+            if worker.rank == asked.rank and worker.status is None and worker.hold_fd >= 0:
+                with suppress(OSError):  # it has just ended
+                    os.write(worker.hold_fd, line)
 
     @property
     def running(self) -> bool:
@@ -244,7 +281,7 @@ class NodeRun:
 
     def stop(self, number: int) -> None:
         """Send a signal to every worker that still runs, and to the processes of its session."""
-        self.joins.refuse_more()
+        self._stopping = True
         self.heard.joiners.stop()
         for worker in self.workers:
             if worker.status is None:
@@ -277,7 +314,6 @@ class NodeRun:
 
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)
-        self.joins.close()
         keep = {self.store_pid} if self.store_pid else set()
         told = partial(leftovers.tell_of_left, self.workers, self.run, self.config.node, self._tell)
         keep |= self.spared() | {worker.pid for worker in self.workers if worker.status is None}

@@ -18,8 +18,6 @@ _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _LAST_CAPABILITY = 63
-_DEEPEST = 1000
-"""Generations of processes that are looked through."""
 _SIGNAL_S = 0.0005
 """A signal takes effect some moments after it was sent."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -115,14 +113,19 @@ def _children_by_parent() -> dict[int, list[int]]:
         if not entry.isdigit():
             continue
         try:
-            parent = _parent(int(entry))
+            parent = parent_of(int(entry))
         except (OSError, IndexError, ValueError):
             continue  # it ended while we looked
         children.setdefault(parent, []).append(int(entry))
     return children
 
 
-def _parent(pid: int) -> int:
+def parent_of(pid: int) -> int:
+    """Return the parent of a process.
+
+    Raises:
+        OSError: it has ended.
+    """
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[1])
 
@@ -145,18 +148,6 @@ def descendants(*roots: int) -> list[int]:
         found.append(pid)
         waiting.extend(children(pid))
     return found
-
-
-def is_below(pid: int, roots: Collection[int]) -> bool:
-    """Whether a process is one of `roots`, or a descendant of one."""
-    for _ in range(_DEEPEST):
-        if pid in roots:
-            return True
-        try:
-            pid = _parent(pid)
-        except (OSError, IndexError, ValueError):  # it ended while we looked
-            return False
-    return False
 
 
 def catching(number: int, pids: list[int]) -> list[int]:
@@ -204,6 +195,15 @@ def kill(pids: Collection[int]) -> None:
         for pid in pids:
             with suppress(OSError):  # gone already
                 os.kill(pid, number)
+
+
+def signal_session(pid: int, number: int) -> None:
+    """Send a signal to a process, and to those of its session."""
+    with suppress(ProcessLookupError):
+        try:
+            os.killpg(pid, number)
+        except ProcessLookupError:
+            os.kill(pid, number)
 
 
 def stand_still(find: Callable[[], list[int]], deadline_s: float) -> list[int]:

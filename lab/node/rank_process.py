@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
-from . import inlet, processes, trace_file
+from . import channels, processes, trace_file
 from .messages.agent import Exited, Raised
 from .rank import worker
 
@@ -36,7 +37,7 @@ class Worker:
     """Where the datagrams of `note` arrive."""
     streams: dict[int, int]
     """Read end -> 1 (standard output), 2 (standard error), 3 (its terminal) or 4 (its answers)."""
-    inlet: inlet.Inlet
+    inlet: channels.Inlet
     """Where what it reads goes in."""
     stack_fd: int
     gate_fd: int
@@ -74,12 +75,16 @@ class Worker:
     """Where the process that sees its writes is told what to do with them; -1 where none sees them."""
     write_pid: int = 0
     """That process."""
+    status_fd: int = -1
+    """Where its parent says what has become of it, see `launched`; -1 where the agent is its parent."""
 
     def open_gate(self) -> bool:
         """Let the worker run its script; returns whether that was still to be done."""
         if self.gate_fd < 0:
             return False
         self.started = time.time()
+        with suppress(OSError):  # it has ended
+            os.write(self.gate_fd, b"+")
         os.close(self.gate_fd)
         self.gate_fd = -1
         return True
@@ -98,8 +103,8 @@ class Worker:
         """What has become of it: each signal that stopped it, "" where it was let go on; its status if it ended."""
         halts: list[str] = []
         for _ in range(_MOST_HALTS):  # it may be stopped and let go as fast as it is looked at
-            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
-            if not pid:
+            status = self._next_status()
+            if status is None:
                 return halts, None
             if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 return halts, status
@@ -108,6 +113,24 @@ class Worker:
             if self.halts <= _MOST_HALTS:
                 halts.append(name or "")
         return halts, None
+
+    def _next_status(self) -> int | None:
+        """What has become of it since the last time; None: nothing."""
+        if self.status_fd < 0:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            return status if pid else None
+        while True:
+            try:
+                report = os.read(self.status_fd, 4)
+            except BlockingIOError:
+                return None
+            if not report:  # its launcher killed its parent, and so it
+                self.given_up = True
+                return signal.SIGKILL
+            status = int.from_bytes(report, sys.byteorder, signed=True)
+            if status >= 0:
+                return status
+            self.stopped = True  # by its launcher
 
     def exited(self, ended: float, node: str, run: str, *, starved: bool) -> Exited:
         """What there is to say of its end; `starved`: the kernel killed it because memory ran out."""
@@ -174,14 +197,19 @@ class Worker:
     def signal_all(self, number: int) -> None:
         """Send a signal to the worker, if it still runs, and to the processes of its session."""
         if self.status is None:
-            try:
-                os.killpg(self.pid, number)
-            except ProcessLookupError:
-                self.signal(number)
+            processes.signal_session(self.pid, number)
 
     def close(self) -> None:
         """Close the agent's ends of all pipes."""
-        for fd in (*self.streams, self.stack_fd, self.gate_fd, self.step_fd, self.hold_fd, self.write_fd):
+        for fd in (
+            *self.streams,
+            self.stack_fd,
+            self.gate_fd,
+            self.step_fd,
+            self.hold_fd,
+            self.write_fd,
+            self.status_fd,
+        ):
             if fd >= 0:
                 os.close(fd)
         if self.write_pid:
@@ -189,7 +217,7 @@ class Worker:
                 os.kill(self.write_pid, signal.SIGKILL)
                 os.waitpid(self.write_pid, 0)
         self.streams, self.stack_fd, self.gate_fd, self.step_fd, self.hold_fd = {}, -1, -1, -1, -1
-        self.write_fd, self.write_pid = -1, 0
+        self.write_fd, self.write_pid, self.status_fd = -1, 0, -1
         self.notes.close()
         self.inlet.close()
         if self.trace is not None:

@@ -22,8 +22,9 @@ _LATEST = 1e11
 _LONGEST_BYTES = 1 << 18
 _MOST_AT_ONCE = 1000
 _CREDENTIALS = struct.Struct("3i")
-_MORE_BYTES = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(2 * struct.calcsize("i"))
-"""Room for the sender's identity and two descriptors; the kernel closes what comes beyond."""
+_MOST_DESCRIPTORS = 16
+_MORE_BYTES = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_MOST_DESCRIPTORS * struct.calcsize("i"))
+"""Room for the sender's identity and descriptors; the kernel closes what comes beyond."""
 
 
 class Letter(NamedTuple):

@@ -14,15 +14,15 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from .config import FIRST_UID
-from .messages.agent import STARTER, Claim
+from .messages.agent import CHECK, Claim
 
 GROUP = 20000
 """The group that all ranks have in common: what one writes, the others may read and change, but for private files."""
-_CHECK, _STORE, _STARTER = -1, -2, -3
+_CHECK, _STORE = -1, -2
 """Who else there is, counted from the first worker."""
 _A_RANGE, _RANGES = 64, 640
 """All of them below 65,536, where a container's users often end."""
-MADE_UP = range(FIRST_UID + _STARTER, FIRST_UID + _A_RANGE * (_RANGES + 1))
+MADE_UP = range(FIRST_UID + _STORE, FIRST_UID + _A_RANGE * (_RANGES + 1))
 """The users whom the lab makes up."""
 _UMASK = 0o002
 
@@ -55,9 +55,7 @@ class Users:
             self._all = User(claim.uid, claim.gid or GROUP)
 
     def worker(self, local_rank: int) -> User:
-        """The user of a worker; -1: of the scenario's check; of a starter, whom no worker can be mistaken for."""
-        if self.many and local_rank == STARTER:
-            return User(self._first + _STARTER, GROUP)
+        """The user of a worker; -1: of the scenario's check."""
         if self._all is not None:
             return self._all
         check = self._first + _CHECK
@@ -100,7 +98,7 @@ class Users:
         """Names for a user who has none in the image: libraries that name folders after the user ask for them."""
         if not self.many:
             return {}
-        name = f"worker{local_rank}" if local_rank >= 0 else "starter" if local_rank == STARTER else "check"
+        name = "check" if local_rank == CHECK else f"worker{max(local_rank, 0)}"
         return {"USER": name, "LOGNAME": name}
 
 

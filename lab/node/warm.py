@@ -155,4 +155,4 @@ def import_torch() -> None:
 
     repr(torch.zeros(1))  # what the first tensor printed imports and caches: up to 10 ms in every worker
     recorder.find_compiled()
-    import_frozen(("torch.distributed", "torch.nn.parallel", "torch.distributed.run", recorder.PRELOADED))
+    import_frozen(("torch.distributed", "torch.nn.parallel", recorder.PRELOADED))

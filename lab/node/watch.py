@@ -70,8 +70,9 @@ class Watch:
             return
         uid, size = max(written.items(), key=lambda one: one[1], default=(None, 0))
         guilty = [w for w in workers if uid in (None, self._users.worker(w.local_rank).uid)]
-        rank = guilty[0].rank if len(guilty) == 1 and guilty[0].rank >= 0 else None
-        self._told.say("disk", disk.limit_bytes, size, rank, guilty[0].attempt if rank is not None else "")
+        ranks = [one for one in guilty if one.rank >= 0]
+        rank, attempt = (ranks[0].rank, ranks[0].attempt) if len(ranks) == 1 else (None, "")
+        self._told.say("disk", disk.limit_bytes, size, rank, attempt)
         for worker in guilty:
             user = self._users.worker(worker.local_rank)
             if worker.status is None:

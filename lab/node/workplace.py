@@ -89,11 +89,6 @@ class Workplace:
         """Where the socket for the notes of a worker is, of which no two have the same number."""
         return os.path.join(self._own, f"notes{number}")
 
-    @property
-    def join_socket(self) -> str:
-        """Where starters have workers started, see `joins`."""
-        return os.path.join(self._own, "join")
-
     def keep(self, name: str, text: str) -> str:
         """Write a file that everybody may read and only the agent may change; returns its path."""
         path = os.path.join(self._own, name)

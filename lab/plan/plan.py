@@ -169,7 +169,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         master_addr=cluster.master_addr,
         master_port=cluster.master_port,
         cold=cold,
-        one_user=options.one_user or scenario.one_user or launcher.one_user,
+        one_user=options.one_user or scenario.one_user or bool(starters),
         fresh=options.fresh,
         output_bytes=options.output_bytes or (STRICT_OUTPUT_BYTES if cluster.shape.strict else OUTPUT_BYTES),
         backend=backend,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NamedTuple
 
 from lab.record.layout import INDEX, LOGS, MOST_RANKS, MOST_SHOWN_RANKS, rank_log
@@ -57,13 +56,11 @@ class IndexReader:
                 return
             self.position = self.position + len(line) if line.endswith(b"\n") else index.tell()
             entry = _read_entry(line)
-            if entry is not None and self._is_new(entry):
+            if entry is None or (entry.rank not in self._ends and len(self._ends) > MOST_SHOWN_RANKS):
+                continue
+            if entry.offset >= self._ends.get(entry.rank, 0):
                 self._ends[entry.rank] = entry.offset + entry.length
                 yield entry
-
-    def _is_new(self, entry: IndexEntry) -> bool:
-        known = self._ends.get(entry.rank)
-        return entry.offset >= known if known is not None else len(self._ends) <= MOST_SHOWN_RANKS
 
 
 def _read_entry(line: bytes) -> IndexEntry | None:
@@ -92,48 +89,32 @@ def read_output(folder: Path, reader: IndexReader, most_bytes: float = math.inf)
     except OSError:
         return
     size = 0
-    with index, OpenLogs(folder) as logs:
+    with index, _open_logs(folder) as read:
         for entry in reader.read(index):
-            data = logs.read(entry.rank, entry.offset, entry.length)
+            data = read(entry.rank, entry.offset, entry.length)
             yield Piece(rank=entry.rank, stream=entry.stream, time=entry.time, data=data)
             size += len(data)
             if size >= most_bytes:
                 return
 
 
-class OpenLogs:
-    """The logs of a record, a few of them open at a time.
+@contextmanager
+def _open_logs(folder: Path) -> Iterator[Callable[[int, int, int], bytes]]:
+    """What reads a part of the log of a rank, by offset and length, as far as it is there."""
+    logs: dict[int, BinaryIO] = {}
 
-    Args:
-        folder: the record.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: dict[int, BinaryIO] = {}
-
-    def __enter__(self) -> OpenLogs:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with ExitStack() as stack:
-            for file in self._files.values():
-                stack.callback(file.close)
-
-    def read(self, rank: int, offset: int, length: int) -> bytes:
-        """A part of the log of a rank, as far as it is there.
-
-        Raises:
-            RecordError: the log is refused.
-        """
+    def read(rank: int, offset: int, length: int) -> bytes:
         with suppress(OSError):
-            file = self._files.get(rank)
-            if file is None:
-                if len(self._files) >= _MOST_OPEN:
-                    self._files.pop(next(iter(self._files))).close()
-                file = self._files[rank] = open_file(self._folder, f"{LOGS}/{rank_log(rank)}", MOST_LOG_BYTES)
-            file.seek(offset)
-            return file.read(length)
+            if rank not in logs:
+                if len(logs) >= _MOST_OPEN:
+                    logs.pop(next(iter(logs))).close()
+                logs[rank] = open_file(folder, f"{LOGS}/{rank_log(rank)}", MOST_LOG_BYTES)
+            logs[rank].seek(offset)
+            return logs[rank].read(length)
         return b""
+
+    try:
+        yield read
+    finally:
+        for log in logs.values():
+            log.close()

@@ -11,9 +11,9 @@ from typing import Any
 
 from lab.errors import RecordError
 from lab.node.remove import remove_tree
-from lab.record.layout import LOGS, RUNS
+from lab.record.layout import RUNS
 from lab.record.read import Record
-from lab.record.record_files import has_log_folder
+from lab.record.record_files import is_record
 from lab.words import plural
 
 
@@ -74,5 +74,5 @@ def list_links(runs: Path = RUNS) -> list[Path]:
     """The links in a folder of runs that lead to a record."""
     with suppress(OSError), os.scandir(runs) as entries:
         links = [Path(entry.path) for entry in entries if entry.is_symlink()]
-        return sorted(link for link in links if has_log_folder(link, LOGS))
+        return sorted(link for link in links if is_record(link))
     return []

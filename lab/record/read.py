@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -17,38 +16,11 @@ from lab.node.messages.agent import is_joined
 from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
 from lab.plan.plan import WorkerPlan
+from lab.record import layout
+from lab.record import record_files as files
 from lab.record.events import Event, read_event
-from lab.record.layout import (
-    ATTEMPTS,
-    EVENTS,
-    INDEX,
-    LOGS,
-    MOST_RANKS,
-    PLAN,
-    RESULT,
-    RUNS,
-    SCENARIO,
-    STARTED,
-    launcher_log,
-    rank_log,
-)
+from lab.record.layout import ATTEMPTS, LOGS, MOST_RANKS, RUNS
 from lab.record.output import IndexReader, Piece, read_output
-from lab.record.record_files import (
-    MOST_LINES_BYTES,
-    MOST_LOG_BYTES,
-    has_log_folder,
-    is_file,
-    is_held,
-    list_names,
-    measure_tree,
-    open_file,
-    parse_line,
-    read_beginning,
-    read_file,
-    read_json,
-    read_lines,
-    refuse_many_ranks,
-)
 from lab.record.result import Result
 from lab.words import name_attempts
 
@@ -109,41 +81,16 @@ class StartedRank:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """Where there are no ranks, the workers are those of the run, and all of these processes are beside it."""
+    """`started.json`: which of the processes that scripts started are the ranks of the run.
+
+    Where there are no ranks, the workers are those of the run, and all of these processes are beside it.
+    """
 
     ranks: tuple[StartedRank, ...] = ()
     world_size: int = 0
     """How many ranks they say that they are."""
     aside: tuple[int, ...] = ()
     """Numbers of the processes that are no ranks of the run: they met in groups beside that of the ranks, or before."""
-
-
-def read_started(folder: Path) -> Started | None:
-    """What a record says, without what is damaged; None where no script started a rank."""
-    try:
-        data = read_json(folder, STARTED)
-    except (OSError, ValueError):
-        return None
-    found = read(Started, data if isinstance(data, dict) else {}, lenient=True)
-    refuse_many_ranks(folder, STARTED, len(found.ranks))
-    return replace(found, ranks=tuple(one for one in found.ranks if 0 <= one.rank < MOST_RANKS))
-
-
-def ranks_of(record: Record) -> dict[int, str]:
-    """The node of each rank: of the workers, unless scripts started the ranks; empty where that is not known."""
-    started = read_started(record.path)
-    return {one.rank: one.node for one in started.ranks} if started and started.ranks else record.workers()
-
-
-def no_log(run: str, rank: int, workers: Sequence[int], started: Started | None) -> RecordError:
-    """Why there is no log of a rank, where these are the workers."""
-    of_rank = started.ranks if started is not None else ()
-    worker = next((one.worker for one in of_rank if one.rank == rank and one.process is not None), None)
-    if worker is not None:
-        hint = f"what it printed is in the log of that worker: --rank {worker}"
-        return RecordError(f"rank {rank} was started by worker {worker} and has no log of its own", hint)
-    known = f"ranks 0 to {workers[-1]}" if workers else "no ranks on record"
-    return RecordError(f"run {run} has no rank {rank}; it has {known}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,13 +112,14 @@ class Record:
         return Record(path=self.path.parent.parent) if below else None
 
     def earlier_attempts(self) -> dict[int, Record]:
-        """Those before the last one, by number; empty of most runs."""
-        folder = self.path / ATTEMPTS
+        """Those before the last one, by number; empty of most runs. One is there from when it has an index."""
         names: list[str] = []
         if self.run_of_attempt is None:
             with suppress(OSError):
-                names = [name for name in list_names(self.path, ATTEMPTS) if _is_attempt(folder / name)]
-        return {number: Record(path=folder / str(number)) for number in sorted(map(int, names))}
+                names = files.list_names(self.path, ATTEMPTS)
+        numbers = sorted(int(name) for name in names if name.isdecimal() and name == str(int(name)))
+        folders = {number: self.path / ATTEMPTS / str(number) for number in numbers}
+        return {number: Record(path=path) for number, path in folders.items() if files.is_file(path, layout.INDEX)}
 
     @property
     def number(self) -> int:
@@ -194,7 +142,7 @@ class Record:
     @property
     def complete(self) -> bool:
         """Whether the run has a result."""
-        return is_file(self.path, RESULT)
+        return files.is_file(self.path, layout.RESULT)
 
     @property
     def in_progress(self) -> bool:
@@ -202,11 +150,11 @@ class Record:
         run = self.run_of_attempt or self
         with suppress(RecordError):  # nobody writes into a record with a link or a pipe for an index
             try:
-                return is_held(run.path)
+                return files.is_held(run.path)
             except FileNotFoundError:  # one attempt has gone to its own folder, and the next one is about to come
                 earlier = run.earlier_attempts()
             with suppress(FileNotFoundError):
-                return bool(earlier) and is_held(earlier[max(earlier)].path)
+                return bool(earlier) and files.is_held(earlier[max(earlier)].path)
         return False
 
     def began(self) -> float:
@@ -215,59 +163,72 @@ class Record:
 
     def size_bytes(self) -> int:
         """What it takes on the disk, as far as it can be seen."""
-        return measure_tree(self.path)
+        return files.measure_tree(self.path)
 
     def result(self) -> Result:
         """The result; of a run that has none, what is known of it. What is damaged is left out."""
-        data, plan = self.json(RESULT, "ranks", "parents"), self.plan()
-        known: dict[str, Any] = {"scenario": plan.scenario, "engine": plan.engine, "cluster": plan.cluster}
-        known = {"run": self.run, **{name: value for name, value in known.items() if value}}
+        data, plan = self.json(layout.RESULT, "ranks", "parents"), self.plan()
+        facts = {"run": self.run, "scenario": plan.scenario, "engine": plan.engine, "cluster": plan.cluster}
+        known: dict[str, Any] = {name: value for name, value in facts.items() if value}
         try:
-            found = Result.from_json(known | (data or {}), self.path, lenient=True)
-            return replace(found, ranks=tuple(rank for rank in found.ranks if 0 <= rank.rank < MOST_RANKS))
+            result = Result.from_json(known | (data or {}), self.path, lenient=True)
+            return replace(result, ranks=_possible(result.ranks))
         except Misfit:
             reason = "the result on record is damaged: it has no verdict"
             if self.in_progress:
                 reason = "the run goes on: there is no result yet"
             elif data is None:
                 reason = "the record ends before a result: the lab was killed, or the run is still going on"
-            return Result(verdict="error", reason=reason, **known, duration_s=None, exit_code=1, path=self.path)
+            return self._without_result(reason, **known)
 
     def result_or_refusal(self) -> Result:
         """The result, for a list of many records; of one that is refused, the reason says so."""
         try:
             return self.result()
         except RecordError as error:
-            return Result(
-                verdict="error", reason=error.message, run=self.run, duration_s=None, exit_code=1, path=self.path
-            )
+            return self._without_result(error.message, run=self.run)
+
+    def _without_result(self, reason: str, **known: Any) -> Result:
+        return Result(verdict="error", reason=reason, **known, duration_s=None, exit_code=1, path=self.path)
 
     def plan(self) -> RecordedPlan:
         """The plan; what is missing or damaged has its default."""
-        found = read(RecordedPlan, self.json(PLAN, "workers") or {}, lenient=True)
-        return replace(found, workers=tuple(one for one in found.workers if 0 <= one.rank < MOST_RANKS))
+        plan = read(RecordedPlan, self.json(layout.PLAN, "workers") or {}, lenient=True)
+        return replace(plan, workers=_possible(plan.workers))
 
     def readable_plan(self) -> RecordedPlan:
         """The plan, for a search among many records; of one that is refused, the defaults."""
-        try:
+        with suppress(RecordError):
             return self.plan()
-        except RecordError:
-            return RecordedPlan()
+        return RecordedPlan()
+
+    def started(self) -> Started | None:
+        """Which processes are ranks, without what is damaged; None where no script started one."""
+        data = self.json(layout.STARTED, "ranks", on_damage={})
+        if data is None:
+            return None
+        started = read(Started, data, lenient=True)
+        return replace(started, ranks=_possible(started.ranks))
 
     def workers(self) -> dict[int, str]:
         """The node of each worker; empty where the record has no plan."""
         return {worker.rank: worker.node for worker in self.plan().workers}
 
+    def ranks(self) -> dict[int, str]:
+        """The node of each rank: of the workers, unless scripts started the ranks; empty where that is not known."""
+        started = self.started()
+        return {one.rank: one.node for one in started.ranks} if started and started.ranks else self.workers()
+
     def scenario_text(self) -> str:
         """The scenario as it was resolved; empty where it is missing."""
         with suppress(OSError):
-            return read_beginning(self.path, SCENARIO)
+            return files.read_beginning(self.path, layout.SCENARIO)
         return ""
 
     def events(self) -> Iterator[Event]:
         """Every fact in order; lines that are damaged or cut short are left out."""
         try:
-            stat = (self.path / EVENTS).lstat()
+            stat = (self.path / layout.EVENTS).lstat()
         except OSError:
             return iter(())
         return iter(_events(self.path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
@@ -275,7 +236,7 @@ class Record:
     def events_from(self, position: int, most_bytes: int) -> tuple[list[Event], int]:
         """The facts since a position in their file, of so many bytes, and the new position; 0 is the beginning."""
         try:
-            with open_file(self.path, EVENTS, MOST_LINES_BYTES) as file:
+            with files.open_file(self.path, layout.EVENTS, files.MOST_LINES_BYTES) as file:
                 file.seek(position)
                 lines = file.readlines(most_bytes)
         except OSError:
@@ -291,52 +252,56 @@ class Record:
             RecordError: the run had no such rank, or its log is refused.
         """
         try:
-            return open_file(self.path, f"{LOGS}/{rank_log(rank)}", MOST_LOG_BYTES)
+            return files.open_file(self.path, f"{LOGS}/{layout.rank_log(rank)}", files.MOST_LOG_BYTES)
         except FileNotFoundError:
-            ranks = sorted(self.workers())
-            if rank in ranks:
+            if rank in (workers := sorted(self.workers())):
                 return io.BytesIO()
-
-            raise no_log(self.run, rank, ranks, read_started(self.path)) from None
+            started = (self.started() or Started()).ranks
         except OSError as error:
             raise RecordError(f"the log of rank {rank} in run {self.run} cannot be read: {error.strerror}") from error
+        worker = next((one.worker for one in started if one.rank == rank and one.process is not None), None)
+        if worker is not None:
+            hint = f"what it printed is in the log of that worker: --rank {worker}"
+            raise RecordError(f"rank {rank} was started by worker {worker} and has no log of its own", hint)
+        known = f"ranks 0 to {workers[-1]}" if workers else "no ranks on record"
+        raise RecordError(f"run {self.run} has no rank {rank}; it has {known}")
 
     def log(self, rank: int) -> bytes:
         """Everything that a rank printed; raises as `open_log`."""
         with self.open_log(rank) as log:
-            return log.read(MOST_LOG_BYTES)
+            return log.read(files.MOST_LOG_BYTES)
 
     def launcher_logs(self) -> dict[str, bytes]:
         """What starters printed, of all attempts, by node; empty where agents started the workers."""
-        run, found = (self.run_of_attempt or self).path, dict[str, bytes]()
+        run, logs = (self.run_of_attempt or self).path, dict[str, bytes]()
         for node in sorted(set(self.workers().values())):
             with suppress(OSError):
-                found[node] = read_file(run, f"{LOGS}/{launcher_log(node)}", MOST_LOG_BYTES)
-        return found
+                logs[node] = files.read_file(run, f"{LOGS}/{layout.launcher_log(node)}", files.MOST_LOG_BYTES)
+        return logs
 
     def output(self) -> Iterator[Piece]:
         """Everything that all ranks printed, in the order of arrival."""
         return read_output(self.path, IndexReader())
 
-    def output_from(self, position: int, most_bytes: float = math.inf) -> tuple[list[Piece], int]:
-        """What was printed since a position in the index, about so many bytes, and the new one; 0 is the beginning."""
-        reader = IndexReader(position)
-        return [*read_output(self.path, reader, most_bytes)], reader.position
+    def json(self, name: str, *of_ranks: str, on_damage: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """The JSON object in a file of it; None where there is none.
 
-    def json(self, name: str, *of_ranks: str) -> dict[str, Any] | None:
-        """The JSON object in a file of it; None where there is none, empty where it is damaged.
+        Args:
+            name: of the file.
+            of_ranks: the lists in it that have an item for each rank.
+            on_damage: what is returned for what is no object; an object that holds what no run writes is empty.
 
         Raises:
-            RecordError: it is refused, or one of the lists `of_ranks` is longer than any run has ranks.
+            RecordError: it is refused, or the lists are longer than any run has ranks.
         """
         try:
-            data = read_json(self.path, name)
+            data = files.read_json(self.path, name)
         except (OSError, ValueError):
             return None
         if not isinstance(data, dict):
-            return None
+            return on_damage
         counted = (data.get(key) for key in of_ranks)
-        refuse_many_ranks(self.path, name, sum(len(one) for one in counted if isinstance(one, list)))
+        files.refuse_many_ranks(self.path, name, sum(len(one) for one in counted if isinstance(one, list)))
         return {} if problem_with(data) else data
 
 
@@ -345,37 +310,37 @@ def _events(path: Path, *_version: int) -> tuple[Event, ...]:
     """The facts in the file of a record as it is in this version; none if it cannot be read."""
     events = list[Event]()
     ranks = set[int]()
-    with suppress(OSError), open_file(path, EVENTS, MOST_LINES_BYTES) as file:
-        for event in map(_event, read_lines(file)):
+    with suppress(OSError), files.open_file(path, layout.EVENTS, files.MOST_LINES_BYTES) as file:
+        for event in map(_event, files.read_lines(file)):
             if event is None:
                 continue
             rank = getattr(event, "rank", None)
             if rank is not None and rank not in ranks and not is_joined(rank):
-                ranks.add(rank)
-                refuse_many_ranks(path, EVENTS, len(ranks) - 1)  # one is what a launcher's process is called
+                ranks.add(rank)  # one of them is what a launcher's process is called
+                files.refuse_many_ranks(path, layout.EVENTS, len(ranks) - 1)
             events.append(event)
     return tuple(events)
 
 
 def _event(line: bytes) -> Event | None:
-    return read_event(parse_line(line))
+    return read_event(files.parse_line(line))
 
 
-def _is_attempt(path: Path) -> bool:
-    """Whether a folder is the record of one; it is from when it has an index."""
-    return path.name.isdecimal() and path.name == str(int(path.name)) and is_file(path, INDEX)
+def _possible(ranks: Any) -> Any:
+    """Those that have a number which a rank can have."""
+    return tuple(one for one in ranks if 0 <= one.rank < MOST_RANKS)
 
 
 def list_records(runs: Path = RUNS) -> list[Record]:
     """Every record in a folder of runs, oldest first; a link there is none."""
     if not runs.is_dir():
         return []
-    paths = (path for path in runs.iterdir() if has_log_folder(path, LOGS) and not path.is_symlink())
+    paths = (path for path in runs.iterdir() if files.is_record(path) and not path.is_symlink())
     return [Record(path=path) for path in sorted(paths, key=_age)]
 
 
 def _age(path: Path) -> tuple[float, str]:
-    for described in (path / PLAN, path):
+    for described in (path / layout.PLAN, path):
         with suppress(OSError):
             return described.lstat().st_mtime_ns, path.name
     return 0, path.name
@@ -392,7 +357,7 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
         if not records:
             raise RecordError(f"there are no runs in {runs}", "start one with `lab run`")
         return records[-1]
-    if has_log_folder(Path(name), LOGS):
+    if files.is_record(Path(name)):
         return Record(path=Path(name))
     run, below, number = name.rpartition(f"/{ATTEMPTS}/")
     if below and number.isdecimal():

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
-from lab.record.layout import ATTEMPTS, INDEX, MOST_SHOWN_RANKS
+from lab.record.layout import ATTEMPTS, INDEX, LOGS, MOST_SHOWN_RANKS
 from lab.words import clip_middle, format_limit
 
 _MIB = 1 << 20
@@ -62,14 +62,13 @@ def open_file(folder: Path, name: str, most_bytes: int | None = None) -> BinaryI
         FileNotFoundError: there is no such file.
         OSError: it cannot be read.
     """
-    with _opened_parent(folder, name) as (parent, last):
-        _refuse_special(os.stat(last, dir_fd=parent, follow_symlinks=False), folder, name)
-        try:
-            file = os.open(last, _READ, dir_fd=parent)
-        except OSError as error:  # somebody has put something else there since
-            _refuse_special(os.stat(last, dir_fd=parent, follow_symlinks=False), folder, name)
-            raise error
-    return _checked(file, "rb", folder, name, most_bytes)
+    return _open(folder, name, _READ, "rb", most_bytes)
+
+
+def open_log(path: Path, most_bytes: int | None = None) -> BinaryIO:
+    """Open a log by its path, in a record or anywhere else; raises as `open_file`."""
+    folder, name = (path.parent.parent, f"{LOGS}/{path.name}") if path.parent.name == LOGS else (path.parent, path.name)
+    return open_file(folder, name, most_bytes)
 
 
 def read_file(folder: Path, name: str, most_bytes: int) -> bytes:
@@ -144,10 +143,10 @@ def is_file(folder: Path, name: str) -> bool:
     return False
 
 
-def has_log_folder(folder: Path, logs: str) -> bool:
+def is_record(folder: Path) -> bool:
     """Whether a folder looks like a record: it has logs. A link there counts, so that views refuse it by name."""
     with suppress(OSError, ValueError):
-        mode = os.lstat(folder / logs).st_mode
+        mode = os.lstat(folder / LOGS).st_mode
         return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
     return False
 
@@ -227,26 +226,18 @@ def replace_file(parent: int, name: str, data: bytes) -> None:
         raise
 
 
-def append_to(folder: Path, name: str, *, anew: bool = False) -> BinaryIO:
+def append_to(folder: Path, name: str) -> BinaryIO:
     """Open a file of a record to append to it; the folder that it is in is made.
 
     Args:
         folder: the record, or that of an earlier attempt.
         name: the path of the file below it.
-        anew: whether to begin with an empty file.
 
     Raises:
         RecordError: it is no regular file, or a part of its path is no folder.
         OSError: it cannot be written.
     """
-    with _opened_parent(folder, name, make_folders=True) as (parent, last):
-        try:
-            file = os.open(last, _APPEND | (os.O_TRUNC if anew else 0), 0o666, dir_fd=parent)
-        except OSError as error:
-            with suppress(FileNotFoundError):
-                _refuse_special(os.stat(last, dir_fd=parent, follow_symlinks=False), folder, name)
-            raise error
-    return _checked(file, "ab", folder, name, None)
+    return _open(folder, name, _APPEND, "ab")
 
 
 def move_file(folder: Path, name: str, target: Path, new_name: str = "") -> None:
@@ -261,14 +252,20 @@ def move_file(folder: Path, name: str, target: Path, new_name: str = "") -> None
         os.rename(last, there[1], src_dir_fd=parent, dst_dir_fd=there[0])
 
 
-def remove_file(folder: Path, name: str) -> None:
-    """Remove a file or link of a record, if it is there and can be removed."""
-    with suppress(OSError, RecordError), _opened_parent(folder, name) as (parent, last):
-        os.unlink(last, dir_fd=parent)
+def _open(folder: Path, name: str, flags: int, mode: str, most_bytes: int | None = None) -> BinaryIO:
+    """Open a file, if it is regular and small enough; what else stands there is not even opened."""
+    with _opened_parent(folder, name, make_folders=mode == "ab") as (parent, last):
 
+        def refuse_special() -> None:
+            with suppress(FileNotFoundError):
+                _refuse_special(os.stat(last, dir_fd=parent, follow_symlinks=False), folder, name)
 
-def _checked(file: int, mode: str, folder: Path, name: str, most_bytes: int | None) -> BinaryIO:
-    """An open file, if it is regular and small enough; it is closed otherwise."""
+        refuse_special()
+        try:
+            file = os.open(last, flags, 0o666, dir_fd=parent)
+        except OSError as error:  # somebody has put something else there since
+            refuse_special()
+            raise error
     try:
         about = os.fstat(file)
         _refuse_special(about, folder, name)
@@ -304,9 +301,13 @@ def _shown(folder: Path, name: str) -> str:
 
 
 def _kind(mode: int) -> str:
-    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file"}
-    kinds |= {stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-    return kinds.get(stat.S_IFMT(mode), "something else")
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file",
+    stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
 
 
 def _has_too_many_values(data: bytes) -> bool:
@@ -361,12 +362,12 @@ def _opened_parent(folder: Path, name: str, *, make_folders: bool = False) -> It
         os.close(parent)
 
 
-_LOOKS = 50
+_HOLD_TRIES = 50
 
 
 def hold(file: BinaryIO) -> None:
     """Lock a file until it is closed or this process is dead: so one can see that the run goes on."""
-    for _ in range(_LOOKS):
+    for _ in range(_HOLD_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
@@ -388,8 +389,7 @@ def is_held(folder: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except FileNotFoundError:
-        raise
-    except OSError:
-        pass
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise
     return False

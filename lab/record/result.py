@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from lab.errors import LabError, RecordError
-from lab.feature import hook
+from lab.feature import hook, view
 from lab.frozen import dataclass
 from lab.node.messages.typed import read
 from lab.node.statement import problem_with
 from lab.record.layout import ATTEMPTS, LOGS, RESULT, rank_log
-from lab.record.record_files import MOST_LOG_BYTES, read_file, read_json
+from lab.record.record_files import MOST_LOG_BYTES, open_log, read_json
 from lab.spec.scenario import Verdict
 from lab.words import clip
 
@@ -87,9 +87,9 @@ class RankResult:
         """
         if self.log_path is None:
             return ""
-        folder, name = split_log_path(self.log_path)
         try:
-            data = read_file(folder, name, MOST_LOG_BYTES)
+            with open_log(self.log_path, MOST_LOG_BYTES) as file:
+                data = file.read(MOST_LOG_BYTES)
         except FileNotFoundError:
             return ""
         return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace").read()
@@ -201,8 +201,6 @@ class Result:
     """Exit code of the command line for this verdict."""
     path: Path | None = None
     """Folder of the record."""
-    recorded: ClassVar[Callable[[Result], Any] | None] = None
-    """What `calls` gives; it lies above this layer, so `lab.features.calls.snapshot` sets it."""
 
     @property
     def passed(self) -> bool:
@@ -275,23 +273,13 @@ class Result:
         return replace(result, path=folder, ranks=tuple(ranks), parents=tuple(parents), attempts=tuple(attempts))
 
     def _repr_html_(self) -> str | None:
-        from lab.feature import view
-
         shown = view("notebook")
         return shown(self) if shown else None
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as in `result.json`."""
-        data = asdict(self)
-        for name in ("path", "outputs_folder"):
-            data[name] = str(data[name]) if data[name] else None
-        for attempt in data["attempts"]:
-            attempt["path"] = str(attempt["path"]) if attempt["path"] else None
-        for rank in (*data["ranks"], *data["parents"]):
-            rank["log_path"] = str(rank["log_path"]) if rank["log_path"] else None
-        return data
+        return asdict(self, dict_factory=_without_paths)
 
 
-def split_log_path(path: Path) -> tuple[Path, str]:
-    """The record that a log is in, and its name below that; of a log that is in no record, its folder and name."""
-    return (path.parent.parent, f"{LOGS}/{path.name}") if path.parent.name == LOGS else (path.parent, path.name)
+def _without_paths(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, Path) else value for name, value in items}

@@ -49,7 +49,7 @@ class Starters:
     def _with(self, prepare: Prepare, starters: Sequence[Starter]) -> Prepare:
         mine = tuple(_start(one) for one in starters)
         workers = self._workers.get(starters[0].node, ()) if starters else ()
-        return prepare._replace(workers=workers, starters=mine, at_once=self._plan.nproc_per_node)
+        return prepare._replace(workers=workers, starters=mine)
 
     def listen(self, node: str, said: Output) -> None:
         """Have those further starters started that a starter of this node asks for by what it prints."""
@@ -93,4 +93,4 @@ class Starters:
 
 
 def _start(one: Starter) -> WorkerStart:
-    return WorkerStart(STARTER, STARTER, dict(one.env), list(one.argv), entry=one.entry, modules=one.modules)
+    return WorkerStart(STARTER, STARTER, dict(one.env), list(one.argv), modules=one.modules)

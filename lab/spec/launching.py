@@ -33,11 +33,9 @@ class Starter(NamedTuple):
 
     node: str
     argv: tuple[str, ...]
-    """Its program and arguments; `lab.node.messages.agent` says what stands for the node's Python and the stub."""
+    """Its program and arguments; `lab.node.messages.agent` says what stands for the node's Python."""
     env: Mapping[str, str]
     """What is added to the node's own environment."""
-    entry: str = ""
-    """`module:function` that it calls, warm in a fork of the agent; empty: `argv` is a program."""
     modules: tuple[str, ...] = ()
     """What the Python of its node must have for its workers."""
 
@@ -65,8 +63,6 @@ class Launcher(Protocol):
     """The dataclass of the keys that it can be told, as `module:attribute`; empty: none."""
     plans_ranks: bool
     """Whether ranks are where the plan has them, with its variables; else its starters decide."""
-    one_user: bool
-    """Whether it needs the ranks of a node to be one user."""
 
     def refusal(self, layout: Layout) -> str:
         """Why it cannot start this, as a sentence; empty where it can."""
@@ -83,7 +79,6 @@ class AgentsLauncher:
 
     declares = "lab.spec.launcher:Lab"
     plans_ranks = True
-    one_user = False
 
     def refusal(self, layout: Layout) -> str:
         """It starts anything."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.record.events import Clock
 from lab.record.layout import MOST_RANKS
-from lab.record.read import Record, ranks_of
+from lab.record.read import Record
 from lab.trace.fields import number, whole
 from lab.trace.model import SHARED_CLOCK_ERROR_S, Call, Clocks, Group, Mark, Reading, Trace
 
@@ -27,7 +27,7 @@ def align(starts: Mapping[int, Mapping[str, Any]], record: Record) -> Clocks:
     events = [*record.events()]
     told = [event for event in events if isinstance(event, Clock)]
     over = max((event.time for event in events), default=0.0)
-    nodes, names = ranks_of(record), {rank: str(start.get("boot", rank)) for rank, start in starts.items()}
+    nodes, names = record.ranks(), {rank: str(start.get("boot", rank)) for rank, start in starts.items()}
     known: dict[str, tuple[Reading, float]] = {}
     for rank, start in starts.items():
         if names[rank] not in known:

@@ -13,7 +13,7 @@ from lab.errors import RecordError
 from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE, rank_trace
-from lab.record.read import Record, ranks_of
+from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_many_ranks
 from lab.trace.alignment import Worlds, align
 from lab.trace.fields import DAMAGE, buffers, number, sizes, whole
@@ -179,7 +179,7 @@ def wait_after(rank: RankTrace, call: Call) -> Mark | None:
 
 def read_trace(record: Record) -> Trace:
     """The trace of a run; `Trace.problems` tells what is missing. A run without any trace has empty ranks."""
-    expected, found = sorted(ranks_of(record)), trace_files(record)
+    expected, found = sorted(record.ranks()), trace_files(record)
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={})
     worlds = Worlds(trace)
     ranks = sorted({*expected, *found})

@@ -6,10 +6,15 @@ import termios
 
 import pytest
 
-from lab.node.inlet import Inlet, open_inlet
+from lab.node.channels import Inlet, WorkerEnds, open_inlet
 from lab.node.messages.agent import ANOTHERS, FED, NOTHING, ON_REQUEST, OWN
 
 pytestmark = pytest.mark.unit
+
+
+def close(ends: WorkerEnds) -> None:
+    for fd in {*ends} - {-1}:
+        os.close(fd)
 
 
 @pytest.mark.parametrize("kind", [NOTHING, ANOTHERS])
@@ -34,13 +39,13 @@ def test_what_is_fed_arrives_as_the_worker_takes_it_and_then_the_end() -> None:
     while chunk := os.read(ends.stdin, 1 << 16):
         got += chunk
     assert (given, got, inlet.waiting) == (len(data), data, None)
-    ends.close()
+    close(ends)
     inlet.close()
 
 
 def test_it_is_told_when_nobody_reads() -> None:
     inlet, ends = open_inlet(FED)
-    ends.close()
+    close(ends)
     assert inlet.put(b"x", last=False) == (0, True)
     assert inlet.put(b"x", last=True) == (0, True)
 
@@ -58,7 +63,7 @@ def test_a_terminal_takes_lines_and_shows_them(kind: str) -> None:
         inlet.grant()
         assert os.read(ends.granted, 10) == b"+"
     os.close(inlet.terminal)
-    ends.close()
+    close(ends)
     inlet.close()
 
 
@@ -67,7 +72,7 @@ def test_who_asks_for_the_terminal_and_never_takes_it_holds_nobody_up() -> None:
     for _ in range(200_000):
         inlet.grant()
     os.close(inlet.terminal)
-    ends.close()
+    close(ends)
     inlet.grant()
     inlet.close()
 
@@ -87,6 +92,6 @@ def test_sizes_that_no_terminal_has_do_no_harm() -> None:
     inlet.resize(-5, 1 << 40)
     assert os.get_terminal_size(ends.terminal) == (0xFFFF, 1)
     os.close(inlet.terminal)
-    ends.close()
+    close(ends)
     inlet.close()
     Inlet().resize(1, 1)

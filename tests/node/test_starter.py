@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lab.node import starter
+from lab.node import launch
 from lab.node.messages.agent import PYTHON, STARTER, WorkerStart
 
 
@@ -17,15 +17,15 @@ def start(program: str, *modules: str) -> WorkerStart:
 
 def test_a_program_that_is_not_there_is_refused_by_its_name():
     with pytest.raises(FileNotFoundError, match="it has no no-such-program, which is to start the workers"):
-        starter.refuse_missing(start("no-such-program"))
+        launch.refuse_missing(start("no-such-program"))
 
 
 def test_what_is_installed_beside_the_python_of_the_node_is_found_without_a_path(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    starter.refuse_missing(start(os.path.basename(sys.executable)))
+    launch.refuse_missing(start(os.path.basename(sys.executable)))
 
 
 def test_a_module_that_its_workers_need_is_refused_by_its_name():
-    starter.refuse_missing(start(PYTHON, "json"))
+    launch.refuse_missing(start(PYTHON, "json"))
     with pytest.raises(FileNotFoundError, match="its Python has no no_such_module, which the workers need"):
-        starter.refuse_missing(start(PYTHON, "json", "no_such_module"))
+        launch.refuse_missing(start(PYTHON, "json", "no_such_module"))

@@ -14,6 +14,7 @@ from lab.plan.plan import WorkerPlan
 from lab.record.events import Clock
 from lab.record.layout import EVENTS, RESULT
 from lab.record.layout import PLAN as PLAN_FILE
+from lab.record.output import IndexReader, read_output
 from lab.record.read import Record, RecordedPlan, find_record, list_records
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.record.write import RecordWriter
@@ -108,13 +109,14 @@ def test_the_index_says_where_each_piece_stands(written: Record):
 def test_output_is_followed_from_where_one_has_read(tmp_path: Path):
     writer = RecordWriter(tmp_path, "s")
     record = Record(path=writer.path)
-    assert record.output_from(0) == ([], 0)
+    index = IndexReader()
+    assert [*read_output(record.path, index)] == []
     writer.output(0, 1, b"a\n", 1.0)
-    pieces, position = record.output_from(0)
+    pieces = [*read_output(record.path, index)]
     assert [piece.data for piece in pieces] == [b"a\n"]
-    assert record.output_from(position) == ([], position)
+    assert [*read_output(record.path, index)] == []
     writer.output(0, 1, b"b\n", 1.0)
-    assert [piece.data for piece in record.output_from(position)[0]] == [b"b\n"]
+    assert [piece.data for piece in read_output(record.path, index)] == [b"b\n"]
 
 
 def test_a_result_as_json_is_plain_data(written: Record):

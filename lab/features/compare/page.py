@@ -7,14 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.features.compare.compare import Counterparts, compare, counterparts
-from lab.features.compare.view import block_lines, operation_rows, phase_rows, waiting_rows, where_changed
+from lab.features.compare.compare import (
+    Counterparts,
+    block_lines,
+    compare,
+    counterparts,
+    operation_rows,
+    phase_rows,
+    waiting_rows,
+    where_changed,
+)
 from lab.features.html.timelines import origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.timeline.colours import rank_colour
 from lab.features.timeline.lanes import lanes_of
 from lab.record.layout import DIFF_REPORT
-from lab.record.read import Record, ranks_of
+from lab.record.read import Record
 from lab.report.style import VERDICTS
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
@@ -67,7 +75,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     steps = [match(trace) for trace in traces]
     found, twins = compare(*records, traces), counterparts(traces)
     pairs = _pairs(steps, twins)
-    known = [{*trace.ranks, *ranks_of(record)} for record, trace in zip(records, traces, strict=True)]
+    known = [{*trace.ranks, *record.ranks()} for record, trace in zip(records, traces, strict=True)]
     ranks = sorted(known[0] | known[1])
     results = [record.result() for record in records]
     lanes = lanes_of(ranks, traces, results)
@@ -83,7 +91,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         {"where": lambda one: where_changed(one, found), "lines": block_lines},
         found=found,
         runs=[
-            {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": ranks_of(record),
+            {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": record.ranks(),
              "steps": len(of), "ranks": len(trace.ranks), "odd": len(odd)}
             for record, result, of, trace, odd in zip(
                 records, results, steps, traces, (twins.removed, twins.added), strict=True

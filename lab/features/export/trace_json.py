@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.features.calls.show_view import step_facts
 from lab.features.traffic.traffic import matrix, operations, size_of
-from lab.record.read import Record, ranks_of
+from lab.record.read import Record
 from lab.trace.model import Buffer, Call, Mark, Trace
 from lab.trace.steps import Step
 
@@ -18,7 +18,7 @@ _NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "a
 
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
     """Everything that is known of the communication of a run; all times count from its first line."""
-    nodes = ranks_of(record)
+    nodes = record.ranks()
     marks = sorted((mark for rank in trace.ranks.values() for mark in rank.marks), key=lambda mark: mark.begin)
     return {
         "run": record.run,

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.cli.answer import say
-from lab.cli.on_record import add_record, open_record
+from lab.cli.arguments import add_record, open_record, say
 from lab.errors import RecordError, UsageError
 from lab.features.traffic.traffic import OpRow, matrix, operations
-from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, LOGS, PERFETTO
-from lab.record.record_files import has_log_folder, write_file
+from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
+from lab.record.record_files import is_record, write_file
 from lab.report.style import Style
 from lab.report.table import alike, range_text, table_text
 from lab.trace.model import Trace
@@ -170,7 +169,7 @@ def _files_for(name: str, trace: Trace, steps: list[Step]) -> Iterable[tuple[str
             left_out = plural(traces.left_out, "step")
             sys.stderr.write(f"left out: {left_out} that did not end well on all ranks, as no simulator can do them\n")
         return traces.named()
-    from lab.features.export.hta import hta_traces
+    from lab.features.export.tracks import hta_traces
 
     return hta_traces(trace)
 
@@ -192,7 +191,7 @@ def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
         kind = "file" if name in _FILES else "folder"
         if file == _STDOUT and kind == "folder":
             raise UsageError(f"{name} writes several files, which cannot go to standard output", "give it a folder")
-        if file and has_log_folder(arguments.runs / file, LOGS):
+        if file and is_record(arguments.runs / file):
             raise UsageError(f"{file} is a run, and {name} takes a {kind}", f"say `lab trace {file} {name}`")
     named = [file for file in files.values() if file and file != _STDOUT]
     for file in named:

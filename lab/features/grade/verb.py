@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import say
+from lab.cli import arguments as types
+from lab.cli.arguments import say
 
 if TYPE_CHECKING:
     from lab.features.grade.grades import Grades
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
-    from lab.cli.progress import ProgressDisplay
+    from lab.cli.arguments import ProgressDisplay
     from lab.features.grade.grades import Grade, Grades
     from lab.features.grade.run import Grader, find_assignment, open_desk, opened, submissions_to
     from lab.features.grade.view import progress_line

@@ -19,15 +19,15 @@ from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.colours import operation_tones, rank_colour
-from lab.features.timeline.lanes import lanes_of
+from lab.features.timeline.lanes import lanes_of, neighbours
 from lab.features.traffic.traffic import matrix, operations
 from lab.operations import Operation, operation
 from lab.plan.plan import WorkerPlan
 from lab.record.layout import REPORT
-from lab.record.read import Record, ranks_of
+from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.style import VERDICTS
-from lab.report.table import MANY, alike, form_of, nearly_alike, neighbours, range_text, spans_text
+from lab.report.table import MANY, alike, form_of, nearly_alike, range_text, spans_text
 from lab.report.verdict import unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step
@@ -379,7 +379,7 @@ class _Page:
         if len(self.drawn) < len(self.steps):
             drawn = f"{len(self.drawn)} of {len(self.steps)} steps"
             self.left_out.append(f"Pictures were drawn of {drawn}; the others show one of their kind.")
-        ranks = sorted({*self.trace.ranks, *ranks_of(record)})
+        ranks = sorted({*self.trace.ranks, *record.ranks()})
         self.matrix = matrix_view(self.steps, ranks)
         if self.matrix is None:
             self.left_out.append(f"Who sent how much to whom is left out: {len(ranks):,} ranks are too many pairs.")
@@ -401,7 +401,7 @@ class _Page:
                 "tones": operation_tones,
             },
             **vars(self),
-            nodes=ranks_of(self.record),
+            nodes=self.record.ranks(),
             tone=VERDICTS[self.result.verdict],
             lesson=lesson_of(self.record) if lesson_of else None,
             attempts=attempt_rows(self.record, path),

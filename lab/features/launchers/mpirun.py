@@ -6,7 +6,7 @@ import shlex
 from itertools import pairwise
 from pathlib import PurePath
 
-from lab.node.messages.agent import PYTHON, STUB
+from lab.node.messages.agent import PYTHON
 from lab.node.rank import groups
 from lab.spec.launching import Layout, Starter
 
@@ -26,7 +26,6 @@ class MpirunLauncher:
 
     declares = ""
     plans_ranks = True
-    one_user = True
 
     def refusal(self, layout: Layout) -> str:
         """It starts anything."""
@@ -39,7 +38,7 @@ class MpirunLauncher:
             *("mpiexec", "-launcher", "manual", "-localhost", layout.addresses[0], "-hosts", hosts),
             *("-genvnone", "-wdir", "/"),  # each proxy has the variables of its own node, and its agent the folder
             *("-n", str(len(layout.addresses) * layout.nproc_per_node)),
-            *(PYTHON, "-I", "-S", "-E", STUB, *layout.argv),
+            *(PYTHON, *layout.argv),
         )
         modules = _MODULES if layout.env.get(groups.BACKEND_VARIABLE) == "mpi" else ()
         return (Starter(node="node0", argv=argv, env={**_MPICH, **layout.env}, modules=modules),)

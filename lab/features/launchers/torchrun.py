@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.node.messages.agent import PYTHON, STUB
 from lab.spec import kinds
 from lab.spec.declare import key
 from lab.spec.launcher import RESTARTS
 from lab.spec.launching import Layout, Starter
 from lab.words import plural
 
-_ENTRY = "torch.distributed.run:main"
 _RENDEZVOUS = {
     "is_host": "0",  # the agent of the lab has the store there before anybody asks
     "keep_alive_interval": "2",
@@ -54,7 +52,6 @@ class TorchrunLauncher:
 
     declares = "lab.features.launchers.torchrun:Torchrun"
     plans_ranks = False
-    one_user = False
 
     def refusal(self, layout: Layout) -> str:
         """What there is too little of."""
@@ -83,10 +80,9 @@ class TorchrunLauncher:
                     *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in rendezvous.items())),
                     *("--local-addr", address, "--max-restarts", str(told.max_restarts)),
                     *("--monitor-interval", f"{told.monitor_interval_s:g}"),
-                    *("--no-python", PYTHON, "-I", "-S", "-E", STUB, *layout.argv),
+                    *layout.argv,
                 ),
                 env=env,
-                entry=_ENTRY,
             )
             for node_rank, address in enumerate(layout.addresses)
         )

@@ -21,19 +21,17 @@ from lab.engine.doctor import refuse_missing
 from lab.engine.protocol import Engine
 from lab.errors import LabError, MachineLacks, RanksFailed
 from lab.feature import hook
-from lab.features.faults.keys import broken_in
+from lab.features.faults.fault import broken_in
 from lab.features.faults.planning import beyond, network_first
-from lab.features.functions.calling import Calls
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
 from lab.features.pytest.marker import checked_shape, wanted_by
 from lab.features.pytest.pool import WarmCluster, pool_of
-from lab.features.suite.reports import read_tail
+from lab.features.suite.reports import rarest_first, read_tail
 from lab.plan.fit import has_wishes
 from lab.record.result import RankResult, Result
 from lab.report.harmless import harmless
 from lab.report.style import Style
-from lab.report.table import rarest_first
 from lab.report.verdict import verdict_text
 from lab.run.options import RunOptions
 from lab.spec.lessons import SIGN
@@ -225,7 +223,7 @@ class ScenarioItem(pytest.Item):
 def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
     """What functions that are called while a test runs get from its session."""
 
-    def cluster(said: Mapping[str, Any]) -> Calls:
+    def cluster(said: Mapping[str, Any]) -> WarmCluster:
         with _turn:
             return cluster_for(item, {**wanted_by(item), **checked_shape(said, "@lab.distributed")})
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
-from lab.record.layout import LOGS, RUNS
+from lab.record.layout import RUNS
 from lab.record.read import Record, find_record, list_records
-from lab.record.record_files import has_log_folder, list_names
+from lab.record.record_files import is_record, list_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
         RecordError: there is nothing of that name, or no run in it.
     """
     folder = Path(name)
-    if folder.is_dir() and not has_log_folder(folder, LOGS):
+    if folder.is_dir() and not is_record(folder):
         found = list_records(folder)
         if not found:
             raise RecordError(f"there are no runs in {folder}", "name a folder of records, such as .lab/runs")

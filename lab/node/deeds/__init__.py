@@ -1,7 +1,8 @@
 """Deeds: what an agent does to its node, takes back, or looks at, when the lab asks for it.
 
-The module of a deed has `apply(context, said)`, `undo(context, said)` and `look(context, said)`. Each returns what it
-found, as plain data, and raises ValueError or OSError, with a sentence, where it cannot; done twice it is no error.
+The module of a deed has `apply(context, said)`, `undo(context, said)` and `look(context, said)`; that of several has
+`apply_DEED` and so on. A function that is missing has nothing to do. Each returns what it found, as plain data, and
+raises ValueError or OSError, with a sentence, where it cannot; done twice it is no error.
 The agent has one thread, and many to serve: a module with `APART = True` is called in a process of its own, because it
 takes longer than a few milliseconds or imports what agents do not need. It may keep nothing in memory, then. Some are
 done by one process that stays.

@@ -81,7 +81,10 @@ class Deeds:
             why_not = package.lacking(deed) if deed in getattr(package, "STAYING", ()) else ""
             if why_not:
                 return {}, why_not
-            function = getattr(_module(package, deed), _FUNCTIONS[type(asked)])
+            module, how = _module(package, deed), _FUNCTIONS[type(asked)]
+            function = getattr(module, f"{how}_{deed}", None) or getattr(module, how, None)
+            if function is None:
+                return {}, ""
             return function(Context(self._config, self._run(), self._hogs), asked.said) or {}, ""
         except (ValueError, OSError) as error:
             return {}, str(error)

@@ -335,9 +335,6 @@ STARTER = -2
 """In the place of a rank, and of a local one: a starter. The scenario's check is -1."""
 PYTHON = "{python}"
 """As a word of a starter's argv: the Python of the node."""
-STUB = "{stub}"
-"""As a word of a starter's argv: a script for that Python, with `-I -S -E` before it, that becomes a worker: a process
-that has no rank asks the agent for it, passes signals on to it, and ends as it ends."""
 
 
 class WorkerStart(NamedTuple):
@@ -352,15 +349,42 @@ class WorkerStart(NamedTuple):
     """Path of the script where `argv[0]` is not that."""
     stdin: str = NOTHING
     """What it reads, see `terminal`."""
-    entry: str = ""
-    """`module:function` that a starter calls in the place of a program, warm in a fork of the agent; `argv[0]` is then
-    its name."""
     attempt: str = ""
     """Which workers it meets, see `Started`."""
     modules: tuple[str, ...] = ()
     """Of a starter: what the Python of the node must have."""
     triggers: tuple[dict[str, Any], ...] = ()
-    """The points at which it is held: those of `Prepare` that are its own. `{"writes": True}`: its writes are seen."""
+    """The points at which it is held: those of `Prepare` that are its own. With `sidecar`, FEATURE.MODULE, a
+    process of that module stands beside it instead."""
+
+
+class WorkerSettings(NamedTuple):
+    """What all workers of a run on one node have in common."""
+
+    folder: str
+    """Where they work."""
+    import_root: str
+    packages: str = ""
+    """The virtual environment that they use; empty: none."""
+    trace: bool = False
+    """Whether their calls are recorded."""
+    trace_values: Optional[int] = None
+    step: bool = False
+    """Whether they are held before each call."""
+
+
+class Launch(NamedTuple):
+    """What the children of a launcher's process need to know to become workers."""
+
+    settings: WorkerSettings
+    workers: tuple[WorkerStart, ...]
+    """Those that are planned; none: the launcher decides."""
+    triggers: tuple[dict[str, Any], ...]
+    socket: str
+    """Where the agent listens to the launcher's process."""
+    home: str
+    environment: dict[str, str]
+    """What a worker has instead of variables of its launcher."""
 
 
 class Store(NamedTuple):
@@ -521,8 +545,6 @@ class Prepare(NamedTuple):
     starters: tuple[WorkerStart, ...] = ()
     """Where there are any, the workers are those that they start, with what is said of each as the rest of its
     variables."""
-    at_once: int = 0
-    """So many workers the starters may have at a time; their local ranks are below it."""
     triggers: tuple[dict[str, Any], ...] = ()
     """The points at which ranks are held for a fault, each with its index in the plan as `trigger`, whether it `heals`,
     a `rank` where that is said, and `op` or `phase`, with `count` and `edge`, or `note`."""
@@ -766,6 +788,19 @@ class Raised(NamedTuple):
     traceback: str
 
 
+class Launched(NamedTuple):
+    """A process that a starter started became a worker; its descriptors come with this."""
+
+    rank: int
+    time: float
+    local_rank: int
+    pid: int
+    """Of the worker; who sends this is its parent."""
+    attempt: str = ""
+    channels: tuple[str, ...] = ()
+    """The names of the descriptors, see `channels`; `status` has its wait statuses."""
+
+
 class Imported(NamedTuple):
     """Slow parts of torch that a script had to import itself."""
 
@@ -773,4 +808,5 @@ class Imported(NamedTuple):
     names: list[str]
 
 
-Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued, Joining, Leaving, Reached, ThreadRaised]
+Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued, Joining, Leaving, Reached, ThreadRaised,
+                  Launched]  # fmt: skip

@@ -31,7 +31,7 @@ def test_mpiexec_is_started_on_the_first_node_and_fills_one_node_after_the_other
     assert "mpiexec -launcher manual" in words
     assert "-hosts node0:2,node1:2,node2:2" in words
     assert "-n 6" in words
-    assert words.endswith("{stub} train.py --lr 1")
+    assert words.endswith("{python} train.py --lr 1")
     assert starter.env["A"] == "1"
 
 

@@ -72,7 +72,7 @@ class Holds:
                 and what tensors a call brings.
         """
         for trigger in triggers:
-            if trigger.get("writes"):  # no point
+            if trigger.get("sidecar"):  # no point
                 continue
             what = next(what for what in (CALL, PHASE, NOTE) if trigger.get(what))
             nth = 0 if what == NOTE else int(trigger.get("count", 1))

@@ -1,7 +1,8 @@
 """Every write of a worker is seen, and can be refused or slowed down: a seccomp filter whose listener a process serves.
 
 It works in any image, needs no privilege, and holds for what the worker starts too. What is written to a file that is
-mapped into memory is not seen. Only runs that mean to break a disk have it: each write takes 20 us longer.
+mapped into memory is not seen. Only runs that mean to break a disk have it: each write takes 20 us longer. The
+deed `disk` says what happens to what the workers of the run write to files.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ....node import processes
-from ....node.launch import Served
 from ....node.system_calls import (
     ALLOW,
     EQUAL,
@@ -33,6 +33,9 @@ from ....node.system_calls import (
     set_filter,
     this_machine,
 )
+
+if TYPE_CHECKING:
+    from ....node.deeds import Context
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
@@ -57,24 +60,27 @@ _CALLS = {
 sync_file_range."""
 
 
-def start_serving(uid: int, gid: int) -> Served:
-    """Fork the process that is going to serve a worker of this user, whose files it has to know."""
-    theirs, mine = socket.socketpair()
+def start_serving(uid: int, gid: int, channel: socket.socket) -> tuple[int, int]:
+    """Fork the process that is going to serve a worker of this user, whose files it has to know.
+
+    Returns:
+        Its pid, and where it is told what to do with writes.
+    """
     told_r, told_w = os.pipe2(os.O_CLOEXEC)
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            processes.leave_agent_behind(-1, 2, 2, keep=(theirs.fileno(), told_r))
+            processes.leave_agent_behind(-1, 2, 2, keep=(channel.fileno(), told_r))
             processes.drop_privileges(uid, gid)
             processes.die_with_parent(agent)
-            _serve(theirs, told_r)
+            _serve(channel, told_r)
         finally:
             os._exit(0)
-    theirs.close()
+    channel.close()
     os.close(told_r)
     os.set_blocking(told_w, False)
-    return Served(pid, told_w, mine)
+    return pid, told_w
 
 
 def install(listener: socket.socket) -> None:
@@ -211,3 +217,31 @@ def tell(served: Iterable[int], said: dict[str, object]) -> bool:
         except OSError:
             heard = False
     return heard
+
+
+def apply_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"full": true}` or `{"delay_s": 0.1}`, beside what there is already."""
+    if context.run is None:
+        raise ValueError("no run goes on whose ranks would write")
+    running = [worker for worker in context.run.workers if worker.rank >= 0 and worker.status is None]
+    if not any(worker.write_fd >= 0 for worker in running):
+        raise ValueError("what ranks write is seen only in a run whose scenario has a fault of a disk")
+    context.run.disk.update(said)
+    if not tell([worker.write_fd for worker in running], context.run.disk):
+        context.run.disk.clear()
+        raise ValueError("the kernel does not let writes of its ranks be seen: it refuses seccomp's user notification")
+    return {}
+
+
+def undo_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+    """That is so no more."""
+    if context.run is not None:
+        for key in said:
+            context.run.disk.pop(key, None)
+        tell([worker.write_fd for worker in context.run.workers if worker.write_fd >= 0], context.run.disk)
+    return {}
+
+
+def look_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What writes meet now."""
+    return {} if context.run is None else dict(context.run.disk)

@@ -47,10 +47,11 @@ def serve() -> None:
     """Take calls until the caller hangs up."""
     if called.ends is None:
         raise RuntimeError("nobody calls this process")
+    import torch.distributed as dist  # which looks for modules that nobody has
+
     caller = Caller(*called.ends)
     lender = Lender(caller.lend)
     sys.meta_path.append(lender)
-    import torch.distributed as dist
 
     surroundings: Surroundings | None = None
     while (message := caller.await_call()) is not None:
@@ -103,11 +104,16 @@ class Caller:
             return None  # a fork must not take what is said to its parent
         with self._lock:
             self.send(MODULE, name.encode())
-            message = self.receive()
-        if message is None or message[0] != MODULE:
-            return None
-        lent = read(Lent, json.loads(message[1]))
-        return lent if lent.files else None
+            earlier: list[tuple[bytes, bytes]] = []
+            lent = None
+            while lent is None and (message := self.receive()) is not None:
+                answer = read(Lent, json.loads(message[1])) if message[0] == MODULE else None
+                if answer is not None and answer.name == name:
+                    lent = answer
+                else:  # sent before the caller was asked
+                    earlier.append(message)
+            self._waiting[:0] = earlier
+        return lent if lent is not None and lent.files else None
 
 
 def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:

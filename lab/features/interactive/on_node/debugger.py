@@ -31,7 +31,7 @@ class _Debugging:
         self.kind = spec["stdin"]
         self._folder = os.path.join(spec["folder"], "")
         self._socket = spec["note_socket"]
-        self._terminal, self._granted = spec["terminal_fd"], spec["granted_fd"]
+        self._terminal, self._granted = spec.get("terminal_fd", -1), spec.get("granted_fd", -1)
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._deep = 0

@@ -1,0 +1,141 @@
+"""A process that torchrun or mpirun started becomes a worker on record: it tells the agent so before its script begins.
+
+Its start-up hook calls `attach`, see `startup`. The process forks: the child becomes the worker, in an interpreter of
+its own; the parent stays in its place, passes signals on, reports to the agent what becomes of the worker,
+and ends as it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NoReturn
+
+from . import channels, processes, statement
+from .messages import typed, wire
+from .messages.agent import Launch, Launched, WorkerStart
+from .rank import note
+
+VARIABLE = "LAB_LAUNCHED"
+"""Of a launcher's process: its pid and the path of a `Launch`. Its children become workers by it, and nobody else."""
+_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK")
+_LOCAL_RANKS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
+_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+"""Who sets it may start workers several times, each time at a port of its own."""
+_ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+"""With these a launcher stops a worker."""
+
+
+def write_launch(launch: Launch) -> str:
+    """Return a launch as text that a file has."""
+    workers = [worker._asdict() for worker in launch.workers]
+    return json.dumps({**launch._asdict(), "settings": launch.settings._asdict(), "workers": workers})
+
+
+def attach() -> None:
+    """Become a worker, where this process is one that a launcher started for a script; then it never returns."""
+    pid, _, path = os.environ.get(VARIABLE, "").partition(":")
+    rank, local_rank = _number(_RANKS), _number(_LOCAL_RANKS)
+    if pid != str(os.getppid()) or rank is None or sys.argv[0] in ("", "-c", "-m"):
+        return
+    with open(path, encoding="utf-8") as file:
+        launch = typed.read(Launch, json.load(file))
+    planned = {worker.rank: worker for worker in launch.workers}
+    if planned and rank not in planned:
+        sys.exit(f"this process cannot become a worker: rank {rank} is none of this node's")
+    plan = planned.get(rank, WorkerStart(rank, local_rank or 0, {}, []))
+    attempt = ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    start = plan._replace(argv=list(sys.argv), attempt=attempt if _RESTARTS in os.environ else "")
+    _become(channels.with_triggers(start, launch.triggers), launch)
+
+
+def _number(names: tuple[str, ...]) -> int | None:
+    """The first of these variables that is a number."""
+    values = (os.environ.get(name, "") for name in names)
+    return next((int(value) for value in values if value.isascii() and value.isdigit() and len(value) < 10), None)
+
+
+def _become(start: WorkerStart, launch: Launch) -> NoReturn:
+    mine, theirs = channels.open_channels(start, launch.settings)
+    mine["status"], status = os.pipe2(os.O_CLOEXEC)
+    note_socket = os.path.join(launch.home, f".notes{os.getpid()}")
+    mine["notes"] = statement.bind_notes(note_socket).detach()
+    me, held = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            processes.die_with_parent(me)
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            for fd in (*mine.values(), status):
+                os.close(fd)
+            _run(start, launch, note_socket, theirs)
+        finally:
+            os._exit(70)
+    told = Launched(start.rank, time.time(), start.local_rank, child, start.attempt, tuple(mine))
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
+        agent.connect(launch.socket)
+        socket.send_fds(agent, [wire.encode(told)], list(mine.values()))
+    for fd in (*mine.values(), *theirs.values()):
+        os.close(fd)
+    _stand_in(child, status)
+
+
+def _run(start: WorkerStart, launch: Launch, note_socket: str, theirs: Mapping[str, int]) -> None:
+    streams, far = channels.move_out_of_the_way(start, dict(theirs))
+    for number, fd in enumerate(streams):
+        os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDONLY), number)
+    os.chdir(launch.settings.folder)
+    environment = {**launch.environment, note.SOCKET_VARIABLE: note_socket}
+    os.environ.pop(VARIABLE)
+    os.environ.update({name: value for name, value in start.env.items() if name not in os.environ})
+    os.environ.update(environment)
+    spec = channels.make_spec(start, launch.settings, note_socket, far)
+    if not os.read(spec.pop("gate_fd"), 1):
+        sys.stderr.write("this process cannot become a worker: it is none of this run\n")
+        os._exit(1)
+    sidecar = spec.pop("sidecar_fd", None)
+    if sidecar is not None:
+        channels.sidecar_module(start).install(socket.socket(fileno=sidecar))
+    channels.become_cold_worker(spec, launch.settings.import_root)
+
+
+def _stand_in(child: int, report: int) -> NoReturn:
+    """Pass signals on to the worker, report its wait statuses, and end as it ends."""
+    while True:
+        number = signal.sigwait(signal.valid_signals())
+        if number != signal.SIGCHLD:
+            if number in _ENDING:
+                _say(report, -number)
+            processes.signal_session(child, number)
+            continue
+        while True:
+            pid, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if not pid:
+                break
+            _say(report, status)
+            if os.WIFEXITED(status):
+                os._exit(os.WEXITSTATUS(status))
+            if os.WIFSIGNALED(status):
+                _end_by(os.WTERMSIG(status))
+
+
+def _say(report: int, number: int) -> None:
+    with suppress(OSError):  # the agent has gone
+        os.write(report, number.to_bytes(4, sys.byteorder, signed=True))
+
+
+def _end_by(number: int) -> NoReturn:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)
