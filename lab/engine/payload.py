@@ -61,14 +61,14 @@ def tar(files: Mapping[str, bytes]) -> bytes:
 
 def sent_first() -> bytes:
     """What an agent that speaks over its standard streams is sent first: the program that makes it, and its files."""
-    from lab.engine.docker import boot
+    from lab.engine import boot
 
     return part(Path(boot.__file__).read_bytes()) + part(node_archive())
 
 
 def part(content: bytes) -> bytes:
     """Something to be taken off standard input there: its length, and it."""
-    from lab.engine.docker.boot import HEADER_BYTES
+    from lab.engine.boot import HEADER_BYTES
 
     return b"%*d%b" % (HEADER_BYTES, len(content), content)
 
