@@ -126,38 +126,27 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
-        case, last = self.case, self.attempts[-1].result if self.attempts else None
+        case, attempts = self.case, [_attempt_json(attempt) for attempt in self.attempts]
         return {
             "kind": "outcome",
-            "id": case.id,
             "scenario": case.scenario.name,
-            "status": self.status,
-            "reason": self.reason,
-            "exit_code": self.exit_code,
-            "nodes": case.nodes,
-            "nproc_per_node": case.nproc_per_node,
+            **{name: getattr(case, name) for name in ("id", "nodes", "nproc_per_node", "seed", "repetition")},
+            **{name: getattr(self, name) for name in ("status", "reason", "exit_code")},
             "image": case.scenario.image,
             "backend": case.backend or case.scenario.backend,
-            "seed": case.seed,
-            "repetition": case.repetition,
             "took_s": round(self.took_s, 6),
-            "record": str(last.path) if last is not None and last.path is not None else None,
-            "attempts": [_attempt_json(attempt) for attempt in self.attempts],
+            "record": attempts[-1]["record"] if attempts else None,
+            "attempts": attempts,
         }
 
 
 def _attempt_json(attempt: Attempt) -> dict[str, Any]:
-    result = attempt.result
-    culprit = result.culprit
+    result, culprit = attempt.result, attempt.result.culprit
     return {
-        "verdict": result.verdict,
-        "reason": result.reason,
+        **{name: getattr(result, name) for name in ("verdict", "reason", "exit_code", "duration_s", "run")},
         "hint": attempt.hint,
         "culprit": {"rank": culprit.rank, "node": culprit.node, "error": culprit.error} if culprit else None,
-        "exit_code": result.exit_code,
-        "duration_s": result.duration_s,
         "took_s": round(attempt.took_s, 6),
-        "run": result.run,
         "record": str(result.path) if result.path is not None else None,
     }
 
@@ -220,16 +209,10 @@ class SuiteResult:
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain data."""
+        named = ("suite", "exit_code", "counts", "planned", "not_run", "stopped", "clusters", "seed")
         return {
             "kind": "summary",
-            "suite": self.suite,
-            "exit_code": self.exit_code,
-            "counts": dict(self.counts),
-            "planned": self.planned,
-            "not_run": self.not_run,
-            "stopped": self.stopped,
-            "clusters": self.clusters,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in named},
             "duration_s": round(self.duration_s, 6),
             "rates": [rate.to_json() for rate in rates(self.outcomes)] if self.repeated else [],
         }
@@ -256,10 +239,6 @@ class Kind:
     """Of all of them."""
     record: str | None
     """Of the first."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return {**vars(self), "seeds": list(self.seeds)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,9 +269,8 @@ class Rate:
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
-        low, high = self.bounds
-        numbers = {"name": self.name, "ran": self.ran, "failed": self.failed, "part": self.part}
-        return {**numbers, "between": [low, high], "kinds": [kind.to_json() for kind in self.kinds]}
+        kinds = [{**vars(kind), "seeds": list(kind.seeds)} for kind in self.kinds]
+        return {**vars(self), "part": self.part, "between": list(self.bounds), "kinds": kinds}
 
 
 def rates(outcomes: Iterable[Outcome]) -> list[Rate]:
@@ -312,16 +290,11 @@ def _kinds(ran: Sequence[Outcome]) -> tuple[Kind, ...]:
     for one in sorted(ran, key=lambda outcome: outcome.case.repetition):
         if not one.good:
             alike.setdefault((one.status, what_stays(one.telling.result.reason)), []).append(one)
-    kinds = [
-        Kind(
-            status=status,
-            reason=found[0].telling.result.reason,
-            count=len(found),
-            seeds=tuple(one.case.seed for one in found if one.case.seed is not None),
-            record=str(found[0].telling.result.path) if found[0].telling.result.path else None,
-        )
-        for (status, _), found in alike.items()
-    ]
+    kinds = []
+    for (status, _), group in alike.items():
+        first, seeds = group[0].telling.result, tuple(one.case.seed for one in group if one.case.seed is not None)
+        record = str(first.path) if first.path else None
+        kinds.append(Kind(status=status, reason=first.reason, count=len(group), seeds=seeds, record=record))
     return tuple(sorted(kinds, key=lambda kind: -kind.count))
 
 
