@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.packages import install_program
@@ -20,6 +21,9 @@ from lab.features.packages.install_program import BELOW
 from lab.features.packages.pip import Package, Target, fits, run_pip
 from lab.spec.reading import shown
 from lab.words import format_bytes
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 _BEFORE_ALL_OTHERS = "999999999"
 """A build number: of wheels that fit as well and have the same version, pip takes the one with the highest."""
@@ -40,7 +44,7 @@ def fetch_wheels(
     there, wheels, fixed = folder / "there", folder / "wheels", folder / "there.txt"
     there.mkdir()
     wheels.mkdir()
-    known = {name: package for name, package in target.has.items() if _is_version(package.version)}
+    known = {name: package for name, package in target.has.items() if _version(package.version)}
     for name, package in known.items():
         _write_stand_in(there, target, name, package)
     fixed.write_text("".join(f"{name}==={package.version}\n" for name, package in known.items()))
@@ -85,14 +89,13 @@ def _write_stand_in(folder: Path, target: Target, name: str, package: Package) -
         wheel.writestr(f"{about}/RECORD", "")
 
 
-def _is_version(text: str) -> bool:
+def _version(text: str) -> Version | None:
     from packaging.version import InvalidVersion, Version
 
     try:
-        Version(text)
+        return Version(text)
     except InvalidVersion:
-        return False
-    return True
+        return None
 
 
 MAX_FILES = 200_000
@@ -146,7 +149,9 @@ def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, taken: Co
         raise _refused(wheel, f"it unpacks {packed} to {format_bytes(size)}, more than {_MAX_RATIO} times as much")
     about = _name_of_metadata(wheel, entries)
     for entry in entries:
-        _refuse_bad_entry(wheel, entry)
+        _refuse_bad_name(wheel, entry.filename.removesuffix("/"), folders=True)
+        if (entry.external_attr >> 16) & _FORMAT == _LINK:
+            raise _refused(wheel, f"{shown(entry.filename, 200)} in it is a symbolic link")
         scheme, inner = _destination(entry.filename, about, target)
         _refuse_overlap(target, wheel, entry.filename, scheme, inner, taken)
     for program in _entry_points(archive, about):
@@ -156,33 +161,18 @@ def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, taken: Co
 
 def _name_of_metadata(wheel: str, entries: Sequence[zipfile.ZipInfo]) -> str:
     """`tqdm-4.67.1`, of which the wheel has the folders `.dist-info` and `.data`."""
-    from packaging.utils import parse_wheel_filename
+    from packaging.utils import canonicalize_name, parse_wheel_filename
 
     name, version, _, _ = parse_wheel_filename(wheel)
-    found = {entry.filename.partition("/")[0] for entry in entries}
-    metadata = sorted(one for one in found if one.endswith((".dist-info", ".egg-info")))
-    if len(metadata) != 1 or not _is_metadata_of(metadata[0], name, version):
+    folders = {entry.filename.partition("/")[0] for entry in entries}
+    metadata = sorted(one for one in folders if one.endswith((".dist-info", ".egg-info")))
+    stem, _, suffix = metadata[0].rpartition(".") if metadata else ("", "", "")
+    its_name, _, its_version = stem.rpartition("-")
+    is_its = suffix == "dist-info" and canonicalize_name(its_name) == name and _version(its_version) == version
+    if len(metadata) != 1 or not is_its:
         what = shown(", ".join(metadata), 200) if metadata else "none"
         raise _refused(wheel, f"it has to hold one folder {name}-{version}.dist-info, and holds {what}")
-    return metadata[0].removesuffix(".dist-info")
-
-
-def _is_metadata_of(folder: str, name: str, version: object) -> bool:
-    from packaging.utils import canonicalize_name
-    from packaging.version import InvalidVersion, Version
-
-    stem, suffix = folder.rpartition(".")[::2]
-    its_name, _, its_version = stem.rpartition("-")
-    try:
-        return suffix == "dist-info" and canonicalize_name(its_name) == name and Version(its_version) == version
-    except InvalidVersion:
-        return False
-
-
-def _refuse_bad_entry(wheel: str, entry: zipfile.ZipInfo) -> None:
-    _refuse_bad_name(wheel, entry.filename.removesuffix("/"), folders=True)
-    if (entry.external_attr >> 16) & _FORMAT == _LINK:
-        raise _refused(wheel, f"{shown(entry.filename, 200)} in it is a symbolic link")
+    return stem
 
 
 def _refuse_bad_name(wheel: str, name: str, *, folders: bool = False) -> None:
