@@ -158,14 +158,11 @@ def score(records: Iterable[Record]) -> Score:
 
 def _row(kind: str, marks: Sequence[Mark]) -> Row:
     times = [mark.detected_s for mark in marks if mark.detected_s is not None and mark.culprit != "unharmed"]
-    count = [mark.culprit for mark in marks].count
+    culprits = [mark.culprit for mark in marks]
     return Row(
         kind=kind,
         faults=len(marks),
-        right=count("right"),
-        nobody=count("nobody"),
-        wrong=count("wrong"),
-        unharmed=count("unharmed"),
+        **{name: culprits.count(name) for name in ("right", "nobody", "wrong", "unharmed")},
         right_kind=sum(mark.right_kind for mark in marks),
         detected=len(times),
         median_s=median(times) if times else None,
@@ -186,7 +183,10 @@ def score_text(found: Score, style: Style) -> str:
     accused = found.rows[-1].accused
     lines.append(f"{plural(found.runs, 'run')}; innocent accused: {accused or 'none'}")
     for mark in found.misses:
-        lines += [f"{style.paint('✘', 'red')} {mark.run}: {_miss(mark)}", f"    {clip(mark.reason, _LONGEST_REASON)}"]
+        named = f"named {mark.accused}" if mark.accused else "named nobody"
+        what = "the right one was named, for something else" if mark.culprit == "right" else named
+        lines.append(f"{style.paint('✘', 'red')} {mark.run}: {mark.fault}: {what}")
+        lines.append(f"    {clip(mark.reason, _LONGEST_REASON)}")
     return "\n".join(lines)
 
 
@@ -199,9 +199,3 @@ def _cells(row: Row) -> list[str]:
     numbers = (row.nobody, row.wrong, row.unharmed)
     return [row.kind or "all", str(row.faults), f"{row.right} of {asked}", *(str(number or "-") for number in numbers),
             f"{row.right_kind} of {asked}", noticed, worst]  # fmt: skip
-
-
-def _miss(mark: Mark) -> str:
-    if mark.culprit == "right":
-        return f"{mark.fault}: the right one was named, for something else"
-    return f"{mark.fault}: " + (f"named {mark.accused}" if mark.accused else "named nobody")
