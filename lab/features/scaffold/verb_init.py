@@ -10,7 +10,7 @@ from lab.carried import carried
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import UsageError
-from lab.features.scaffold.first_files import TEST, new_scenario, with_schema
+from lab.features.scaffold.verb_new import TEST, new_scenario, with_schema
 from lab.report.style import Style
 from lab.spec.lessons import OWN_FOLDER
 

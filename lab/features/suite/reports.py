@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from lab.errors import LabError
 from lab.features.compare.baseline import Baseline
 from lab.features.compare.compare import baseline_title, change_lines
-from lab.features.suite.outcome import Attempt, Kind, Outcome, SuiteResult, rates
+from lab.features.suite.cases import Attempt, Kind, Outcome, SuiteResult, rates
 from lab.features.suite.view import rate_text, suite_rows
 from lab.record.record_files import open_log
 from lab.record.result import Result

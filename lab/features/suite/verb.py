@@ -14,8 +14,7 @@ from lab.cli import arguments as shared
 from lab.cli import arguments as types
 from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
 from lab.features.compare.verb import add_baseline, comparison
-from lab.features.suite.cases import Matrix
-from lab.features.suite.outcome import Case, Outcome
+from lab.features.suite.cases import Case, Matrix, Outcome
 from lab.features.suite.reports import write_files
 from lab.features.suite.run import Asked, cases_of, start
 from lab.features.suite.view import SuiteDisplay, suite_text

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ImageError
-from lab.features.image import context as module
-from lab.features.image.context import find_dockerfile, plan_build
+from lab.features.image import make as module
+from lab.features.image.make import find_dockerfile, plan_build
 from lab.node.recorder import build
 
 LONG = f"markupsafe-3.0.4-cp311-cp311-{'.'.join(['manylinux2014_x86_64'] * 5)}.whl"
