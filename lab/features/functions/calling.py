@@ -1,4 +1,4 @@
-"""Calls functions on the ranks of a cluster: `Cluster.call`, the ranks that take calls, and the bytes to and from each."""
+"""Calls functions on the ranks of a cluster: `Cluster.call`, the ranks that take calls, and the bytes between them."""
 
 from __future__ import annotations
 
