@@ -16,7 +16,8 @@ from lab.errors import UsageError
 from lab.features.faults.fault import named_faults
 from lab.features.faults.fault_journal import Standing
 from lab.features.faults.injection import fault_of
-from lab.features.faults.kind import FaultKind, fault_kinds
+from lab.features.faults.kind import FaultKind
+from lab.features.faults.kinds import fault_kinds
 from lab.report.cluster_view import cluster_json
 from lab.report.style import Style
 from lab.report.table import table_text
