@@ -296,12 +296,7 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         help="a host folder for every node",
     )
     parser.add_argument(
-        "--env",
-        type=variable,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="environment of every worker",
+        "--env", type=variable, action="append", default=[], metavar="NAME=VALUE", help="environment of every worker"
     )
     parser.add_argument(
         "--hosts",

@@ -127,13 +127,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
     chosen = groups.backend_variables(backend, instead=options.backend is not None)
-    shared = {
-        **_threads(world_size, cluster.shape.env),
-        "LAB_SHARED": cluster.shared,
-        **data,
-        **chosen,
-        **scenario.env,
-    }
+    shared = {**_threads(world_size, cluster.shape.env), "LAB_SHARED": cluster.shared, **data, **chosen, **scenario.env}
     layout = Layout(
         run=run,
         addresses=_addresses(cluster, nnodes),

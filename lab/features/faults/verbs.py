@@ -216,9 +216,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         help="break that on purpose, beside what the scenario breaks: 'kill: node2, when: {at: 2s}', or a YAML file",
     )
     parser.add_argument(
-        "--keep-faults",
-        action="store_true",
-        help="leave what `lab fault` has broken so, before and after the run",
+        "--keep-faults", action="store_true", help="leave what `lab fault` has broken so, before and after the run"
     )
 
 
