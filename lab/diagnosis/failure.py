@@ -28,7 +28,7 @@ from lab.diagnosis.messages import left_by
 from lab.diagnosis.rendezvous import explain_rendezvous
 from lab.diagnosis.replicas import find_unlike_replicas, find_weights_apart
 from lab.diagnosis.values import find_odd_values
-from lab.plan.present import HOST
+from lab.plan.plan import HOST
 from lab.record.events import NodeLost
 from lab.record.result import Culprit
 from lab.trace.model import Call

@@ -11,8 +11,8 @@ import pytest
 
 from lab.errors import ClusterError
 from lab.features.faults import target as engine_library
-from lab.features.faults.target import library
 from lab.features.faults.on_node import agent_deeds as node_library
+from lab.features.faults.target import library
 
 ROOT = Path(__file__).parents[2]
 LENT = """

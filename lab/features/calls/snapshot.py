@@ -20,7 +20,7 @@ from lab.plan.plan import Plan
 from lab.record.read import Record
 from lab.record.result import Expectation, Result
 from lab.spec.expressions import RankVariables
-from lab.spec.lessons import is_installed
+from lab.spec.load import is_installed
 from lab.spec.scenario import Scenario
 from lab.trace.model import Buffer, Call, Group, RankTrace
 from lab.trace.read import read_trace

@@ -17,7 +17,7 @@ from lab.features.traffic.traffic import operations
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
-from lab.spec.environment import LAB_VARIABLES
+from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step, match
 

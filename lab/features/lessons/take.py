@@ -20,8 +20,7 @@ from lab.features.lessons.question import Prediction, Question, Size, question_o
 from lab.record.result import Result
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.spec.lessons import find_lesson
-from lab.spec.load import open_scenario
+from lab.spec.load import find_lesson, open_scenario
 from lab.spec.scenario import Scenario
 
 

@@ -26,8 +26,7 @@ from lab.plan.fit import has_wishes
 from lab.record.result import Result
 from lab.report.harmless import harmless
 from lab.run.options import RunOptions
-from lab.spec.lessons import SIGN
-from lab.spec.load import open_scenario
+from lab.spec.load import SIGN, open_scenario
 from lab.spec.scenario import Scenario
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab.spec.lessons import looks_like_one
+from lab.spec.load import looks_like_one
 
 if TYPE_CHECKING:
     from lab.features.pytest.pool import Pool
