@@ -13,7 +13,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # not from typing, which takes long to import
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
     from typing import Any, NoReturn
 
@@ -26,8 +26,10 @@ IN_TREE = (
     "html",
     "export",
     "calls",
-    "replicas",
     "training",
+    "values",
+    "links",
+    "stragglers",
     "compare",
     "projection",
     "score",
@@ -61,7 +63,7 @@ KEYS = {
     "requirements": "packages",
     "predict": "lessons",
     "expect.calls": "calls",
-    "expect.replicas": "replicas",
+    "expect.replicas": "training",
     "grade": "grade",
     "network": "faults",
     "faults": "faults",
@@ -72,6 +74,8 @@ KEYS = {
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
+FINDINGS = ("training", "values", "links", "stragglers")
+"""The features of the lab that add findings; what asks for those loads no others, which takes long."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
 
@@ -99,6 +103,10 @@ class Feature:
     """What starts workers, by name: a class; see `lab.spec.launching.Launcher`."""
     keys: Mapping[str, str] = {}
     """The dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`."""
+    findings: Mapping[str, str] = {}
+    """What it adds to diagnoses: `kinds`, an enumeration (`lab.diagnosis.finding.Kind`) in the module that has the
+    facts of these findings too; `words`, what renders them (`lab.diagnosis.wording.WordTable`); and rules, by when they
+    are asked, see `lab.diagnosis.rules`."""
     hooks: Mapping[str, str] = {}
     """Functions that the kernel, or another feature, calls where they are there, by name."""
     parts: tuple[str, ...] = ()
@@ -183,6 +191,13 @@ def scenario_keys() -> dict[str, Any]:
     """The dataclasses that declare the keys which features add to scenarios, by key, in the order of `KEYS`."""
     entries = {name: entry for feature in features() for name, entry in feature.keys.items()}
     return {name: load(entries[name]) for name in dict.fromkeys([*KEYS, *entries]) if name in entries}
+
+
+def feature_findings(name: str) -> Iterable[Any]:
+    """What features have under a name in `findings`; those of the lab first."""
+    for feature in (*map(_in_tree, filter(is_there, FINDINGS)), *_installed()):
+        if name in feature.findings:
+            yield load(feature.findings[name])
 
 
 def owners(keys: Collection[str]) -> list[Feature]:

@@ -169,7 +169,7 @@ def _files_for(name: str, trace: Trace, steps: list[Step]) -> Iterable[tuple[str
             left_out = plural(traces.left_out, "step")
             sys.stderr.write(f"left out: {left_out} that did not end well on all ranks, as no simulator can do them\n")
         return traces.named()
-    from lab.features.export.hta import hta_traces
+    from lab.features.export.tracks import hta_traces
 
     return hta_traces(trace)
 

@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         print()
         say(suite_text(found, style_for(sys.stdout), brief=arguments.quiet))
         if compared is not None:
-            from lab.features.compare.view import baseline_text
+            from lab.features.compare.compare import baseline_text
 
             say(baseline_text(compared, style_for(sys.stdout)))
     write_files(found, began, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
