@@ -51,6 +51,7 @@ IN_TREE = (
     "launchers",
     "mpi",
     "gpu",
+    "zygote",
     "swarm",
     "slurm",
 )
