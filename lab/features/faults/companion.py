@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.diagnosis.expectations import equal
-from lab.diagnosis.patterns import TooLong, found_in
+from lab.diagnosis.expectations import TooLong, equal, found_in
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
