@@ -55,6 +55,7 @@ IN_TREE = (
     "launchers",
     "mpi",
     "gpu",
+    "zygote",
     "swarm",
     "slurm",
 )
