@@ -53,6 +53,7 @@ IN_TREE = (
     "launchers",
     "mpi",
     "gpu",
+    "zygote",
     "swarm",
     "slurm",
 )
