@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-<<<<<<< HEAD
-from lab.spec.load import looks_like_one
-=======
 from lab.engine.select import CHOICES
->>>>>>> main
 
 POOL: pytest.StashKey[Any] = pytest.StashKey()
 """The warm clusters of this process; there as soon as a test asks for one."""
