@@ -53,6 +53,9 @@ IN_TREE = (
     "gpu",
     "swarm",
     "slurm",
+    "shared_torch",
+    "strict",
+    "gpu",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {

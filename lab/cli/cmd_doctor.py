@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from lab.cli import argument_types as types
 from lab.cli import arguments as shared
@@ -24,20 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_engine(parser, "engine to look at (default: what a run would use)")
     parser.add_argument("--image", help="image to look at (default: the lab's own)")
     parser.add_argument("--gpus", type=types.positive, default=0, help="GPUs that each node will want")
-    parser.add_argument(
-        "--gpu",
-        dest="gpu_test",
-        action="store_true",
-        help="try the GPUs that are there, step by step, to an all_reduce over nccl",
-    )
     shared.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, and say; 1 if something failed, 3 if no engine answers."""
     wanted = Wanted(**shared.fields_said(Wanted, arguments))
-    if wanted.gpu_test:
-        wanted = replace(wanted, gpus=wanted.gpus or 1)
     checks, exit_code = examine_machine(wanted), 0
     try:
         engine, why = select_engine(arguments.engine)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from lab import DISTRIBUTION
 from lab.errors import MachineLacks
-from lab.node import gpu_test
 from lab.words import format_bytes, plural
 
 AGENT_BYTES = 150 * 1024**2
@@ -54,8 +51,8 @@ def examine_machine(wanted: Wanted) -> list[Check]:
     return [
         python,
         *namesakes(),
-        memory_check(free_memory_bytes(), wanted),
-        cores_check(os.cpu_count() or 1, wanted),
+        memorychecked(free_memory_bytes(), wanted),
+        coreschecked(os.cpu_count() or 1, wanted),
         _disk(),
     ]
 
@@ -77,7 +74,7 @@ def namesakes() -> list[Check]:
     return found
 
 
-def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
+def memorychecked(available_bytes: int | None, wanted: Wanted) -> Check:
     """Whether memory suffices for the nodes and workers that are wanted."""
     needed = wanted.nodes * (AGENT_BYTES + wanted.nproc_per_node * WORKER_BYTES)
     if available_bytes is None:
@@ -88,7 +85,7 @@ def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
     return Check("ok", "memory", found)
 
 
-def cores_check(cores: int, wanted: Wanted) -> Check:
+def coreschecked(cores: int, wanted: Wanted) -> Check:
     """Whether there are cores enough for the workers to make sense."""
     workers = wanted.nodes * wanted.nproc_per_node
     found = f"{cores} for {workers} workers"
@@ -183,61 +180,25 @@ def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
     found = []
     if facts.driver is not None:
         mend = "install the NVIDIA driver of this machine's system, then look at nvidia-smi"
-        found.append(_check("gpu driver", bool(facts.driver), facts.driver or "no NVIDIA driver is loaded", mend))
+        found.append(checked("gpu driver", bool(facts.driver), facts.driver or "no NVIDIA driver is loaded", mend))
     if facts.devices is not None:
         what = f"{plural(facts.devices, 'GPU')}, {wanted} for each of {plural(nodes, 'node')}"
         if wanted <= facts.devices < wanted * nodes:
             found.append(Check("warning", "gpus", f"{what}: there is none for some of them", "fewer nodes"))
         else:
-            found.append(_check("gpus", facts.devices >= wanted, what, "ask for fewer with --gpus, or add some"))
+            found.append(checked("gpus", facts.devices >= wanted, what, "ask for fewer with --gpus, or add some"))
     if facts.runtime is not None:
         if facts.toolkit is not None:
             missing = "the NVIDIA container toolkit is not installed"
-            found.append(_check("gpu toolkit", facts.toolkit, "installed" if facts.toolkit else missing, _TOOLKIT_PAGE))
+            found.append(
+                checked("gpu toolkit", facts.toolkit, "installed" if facts.toolkit else missing, _TOOLKIT_PAGE)
+            )
         missing = "the engine does not know the NVIDIA runtime"
         mend = "sudo nvidia-ctk runtime configure --runtime=docker, then restart the engine"
-        found.append(_check("gpu runtime", facts.runtime, "known to the engine" if facts.runtime else missing, mend))
+        found.append(checked("gpu runtime", facts.runtime, "known to the engine" if facts.runtime else missing, mend))
     return found
 
 
-def _check(what: str, there: bool, found: str, fix: str) -> Check:
+def checked(what: str, there: bool, found: str, fix: str) -> Check:
+    """Return what is fine, or is to be mended."""
     return Check("ok", what, found) if there else Check("failed", what, found, fix)
-
-
-def self_test_command() -> tuple[list[str], dict[str, str]]:
-    """The words after the interpreter, and the variables, of the self-test."""
-    return ["-c", gpu_test.START], {gpu_test.TEXT: Path(gpu_test.__file__).read_text(encoding="utf-8")}
-
-
-def self_test_here(more: Mapping[str, str] | None = None) -> list[Check]:
-    """The self-test with this interpreter, which is that of local nodes."""
-    words, variables = self_test_command()
-    environment = {**os.environ, **variables, **(more or {})}
-    try:
-        done = subprocess.run(
-            [sys.executable, *words],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=3 * gpu_test.DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return [Check("failed", "gpu test", f"no end after {3 * gpu_test.DEADLINE_S} s", "see nvidia-smi and dmesg")]
-    return told_steps(done.stdout, done.returncode, done.stderr)
-
-
-def told_steps(output: str, code: int, errors: str = "") -> list[Check]:
-    """What the self-test told, a line a step; one that ended without a word is told by its last words."""
-    found = []
-    for line in output.splitlines():
-        try:
-            step = json.loads(line)
-            found.append(_check(step["what"], bool(step["worked"]), step["found"], step["mend"]))
-        except (ValueError, KeyError, TypeError):  # what torch or nccl print
-            continue
-    if code and not any(check.level == "failed" for check in found):
-        last = next(iter(errors.strip().splitlines()[-1:]), f"exit code {code}")
-        found.append(Check("failed", "gpu test", f"it ended early: {last}", "see nvidia-smi and dmesg"))
-    return found

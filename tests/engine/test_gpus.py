@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from lab.engine import doctor as gpus
-from lab.engine.doctor import GpuFacts, gpu_checks, look, refusal, refuse_missing, self_test_here, told_steps
+from lab.engine.doctor import GpuFacts, gpu_checks, look, refusal, refuse_missing
 from lab.errors import MachineLacks
-from lab.node import gpu_test
 
 ALL = GpuFacts(driver="NVRM version 550", devices=4, toolkit=True, runtime=True)
 
@@ -64,29 +62,3 @@ def test_what_this_machine_lacks_is_refused_in_words_that_begin_with_what_it_nee
     refuse_missing(2)
     with pytest.raises(MachineLacks, match=r"^needs GPU: 3 GPUs a node, and this machine has 2\n"):
         refuse_missing(3)
-
-
-def test_steps_of_the_self_test_are_checks_and_what_else_is_printed_is_none() -> None:
-    steps = [
-        {"what": "torch", "worked": True, "found": "2.13", "mend": ""},
-        {"what": "driver", "worked": False, "found": "none", "mend": "install it"},
-    ]
-    output = "NCCL version 2\n" + "\n".join(map(json.dumps, steps)) + "\n3\n[1]\n"
-
-    assert [(check.level, check.what, check.fix) for check in told_steps(output, 1)] == [
-        ("ok", "torch", ""),
-        ("failed", "driver", "install it"),
-    ]
-
-
-def test_a_self_test_that_ended_without_a_word_is_told_by_its_last_words() -> None:
-    checks = told_steps("", -11, "something\nSegmentation fault\n")
-
-    assert [(check.level, check.found) for check in checks] == [("failed", "it ended early: Segmentation fault")]
-
-
-@pytest.mark.long
-def test_the_procedure_of_the_self_test_comes_to_its_end_where_gloo_stands_in_for_nccl() -> None:
-    checks = self_test_here({gpu_test.ON: "cpu"})
-
-    assert [(check.level, check.what) for check in checks] == [("ok", "torch"), ("ok", "all_reduce over gloo")]

@@ -48,7 +48,7 @@ def main() -> None:
     sys.path[0] = config["import_root"]  # not the working folder, where a volume could have the name of a module
     sys.path.append(config["import_root"])
     if ZYGOTE in config:
-        from labnode.node.zygotes.container import main as become_zygote  # type: ignore[import-not-found]
+        from labnode.features.shared_torch.on_node.zygote import main as become_zygote  # type: ignore[import-not-found]
 
         become_zygote(sent)
     from labnode.node.agent import main as become_agent  # type: ignore[import-not-found]

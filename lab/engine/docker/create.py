@@ -5,9 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import select
-import threading
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,16 +14,16 @@ from typing import Any
 from lab.engine import ownership as label
 from lab.engine.docker import boot, first
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
-from lab.engine.docker.request import NAME, plain_start
+from lab.engine.docker.request import plain_start
 from lab.engine.docker.state import STOPPED_SUFFIX, filters, find, node_state
 from lab.engine.payload import part, sent_first
 from lab.engine.protocol import Announce, Channel, Request, Throttle
 from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError
+from lab.feature import hook
 from lab.node.messages import wire
-from lab.node.messages.agent import Do
-from lab.node.messages.zygote import Enter, Entered, Lines, encode
-from lab.plan.cluster import RUNNING, ClusterInfo, Node
+from lab.node.messages.agent import Neighbours
+from lab.plan.cluster import ClusterInfo, Node
 from lab.plan.limits import Machine
 from lab.words import plural
 
@@ -147,7 +145,7 @@ def introduce(connection: Connection, cluster: str, channels: Sequence[Channel])
         own = known.get(channel.node.handle)
         if own is not None:
             others = {address: mac for address, mac in hardware.items() if address != own[0]}
-            channel.send(wire.encode(Do("neighbours", "neighbours", {"address": own[0], "hardware": others})) + HELLO)
+            channel.send(wire.encode(Neighbours(own[0], others)) + HELLO)
     wait_ready(channels, _DEADLINE_S, lambda _: None)
 
 
@@ -179,7 +177,7 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
     )
     zygote = None
     for body in containers[len(nodes) :]:
-        zygote = make_zygote(connection, body, f"{network['Name']}-{NAME}", announce)
+        zygote = hook("zygote").make_zygote(connection, body, network["Name"], announce)
     announce(f"starting {plural(len(nodes), 'node')} of image {image}")
     starter = Starter(connection, zygote, first=len(containers) > len(nodes))
     channels = connection.together(
@@ -245,7 +243,7 @@ class Starter:
         first: whether the first process of a node is `first.py`.
     """
 
-    def __init__(self, connection: Connection, zygote: Zygote | None, *, first: bool) -> None:
+    def __init__(self, connection: Connection, zygote: Any, *, first: bool) -> None:
         self._connection = connection
         self._zygote = zygote
         self._first = first
@@ -284,7 +282,7 @@ class Starter:
         self._connection.start(channel.node.handle)
         self._send_agent(channel, None)
 
-    def _send_agent(self, channel: DockerChannel, zygote: Zygote | None) -> None:
+    def _send_agent(self, channel: DockerChannel, zygote: Any) -> None:
         with suppress(OSError):  # it has ended already: whoever waits for it finds out why
             if not self._first:
                 channel.send(sent_first() + HELLO)
@@ -312,81 +310,6 @@ def _waits(channel: DockerChannel) -> bool:
     return False
 
 
-class Zygote:
-    """The zygote of a cluster as this process asks it.
-
-    Args:
-        connection: to the engine.
-        container: the engine's id of its container.
-    """
-
-    def __init__(self, connection: Connection, container: str) -> None:
-        self._channel = DockerChannel(
-            Node(name=NAME, node_rank=-1, handle=container, address=""), connection.attach(container)
-        )
-        self._connection = connection
-        self._lines = Lines()
-        self._asked: dict[str, Node] = {}
-        self._sending = threading.Lock()
-
-    def begin(self) -> None:
-        """Have it import torch; it was just started."""
-        with suppress(OSError):  # it has ended already, and answers nothing
-            self._channel.send(sent_first())
-
-    def ask(self, node: Node) -> None:
-        """Ask for the agent of a node, whose first process waits for it."""
-        pid = self._connection.inspect(node.handle)["State"]["Pid"]
-        with self._sending:
-            asked = Enter(uuid.uuid4().hex, pid, node.handle)
-            self._asked[asked.asked] = node
-            self._channel.send(encode(asked))
-
-    def answers(self, deadline_s: float) -> list[tuple[Node, str]]:
-        """Wait until all is answered that was asked: the nodes that have no agent, and why."""
-        refused: list[tuple[Node, str]] = []
-        end = time.monotonic() + deadline_s
-        while self._asked:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self._channel], [], [], left)[0]:
-                break
-            chunk = self._channel.receive()
-            if chunk == b"":
-                break
-            for answer in self._lines.feed(chunk or b"", Entered):
-                node = self._asked.pop(answer.asked, None)
-                if node is not None and answer.problem:
-                    refused.append((node, answer.problem))
-        lost = [(node, "its zygote does not answer") for node in self._asked.values()]
-        self._asked.clear()
-        return refused + lost
-
-    def close(self) -> None:
-        """Let go of it; it lives on."""
-        self._channel.close()
-
-
-def make_zygote(connection: Connection, body: Mapping[str, Any], name: str, announce: Announce) -> Zygote | None:
-    """Make and start a zygote, which imports torch meanwhile; None where the engine makes none."""
-    try:
-        created = connection.call(lambda: connection.api.create_container_from_config(body, name))  # type: ignore[no-untyped-call]
-        zygote = Zygote(connection, created["Id"])
-        connection.start(created["Id"])
-    except Refused as refused:  # such as one whose root is not that of its machine
-        announce(f"every node imports torch itself: {refused.explanation}")
-        return None
-    zygote.begin()
-    return zygote
-
-
-def find_zygote(connection: Connection, cluster: str) -> Zygote | None:
-    """The zygote of a cluster; None where none runs."""
-    for container in connection.containers([*filters(cluster), label.ZYGOTE]):
-        if container["State"] == RUNNING:
-            return Zygote(connection, container["Id"])
-    return None
-
-
 _NOT_RUNNING = 409
 
 
@@ -412,7 +335,8 @@ def start(connection: Connection, cluster: ClusterInfo, nodes: Sequence[Node], a
         _name(connection, node, marked=False)
     made, channels = connection.inspect(nodes[0].handle), list[DockerChannel]()
     forked = made["HostConfig"]["Init"] is False
-    starter = Starter(connection, find_zygote(connection, cluster.name) if forked else None, first=forked)
+    zygotes = hook("zygote") if forked else None
+    starter = Starter(connection, zygotes and zygotes.find_zygote(connection, cluster.name), first=forked)
     try:
         for node in nodes:
             channels.append(starter.start(node))

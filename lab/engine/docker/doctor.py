@@ -9,7 +9,7 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.docker.state import nodeless
-from lab.engine.doctor import Check, Wanted, gpu_checks, look, self_test_command, told_steps
+from lab.engine.doctor import Check, Wanted, gpu_checks, look
 from lab.engine.payload import node_files, tar
 from lab.errors import LabError
 from lab.feature import hook
@@ -77,7 +77,8 @@ def _gpu_test(connection: Connection, image: str) -> list[Check]:
         return [Check("failed", "gpu test", f"{image} is not there yet", "lab up")]
     from docker.types import DeviceRequest
 
-    words, variables = self_test_command()
+    test = hook("gpu_test")
+    words, variables = test.self_test_command()
     config = connection.api.create_host_config(
         device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])], shm_size=1 << 30
     )
@@ -101,7 +102,7 @@ def _gpu_test(connection: Connection, image: str) -> list[Check]:
         return [Check("failed", "a container with GPUs", error.message, mend)]
     finally:
         connection.call(lambda: connection.api.remove_container(probe, force=True, v=True))
-    steps = told_steps(said.decode("utf-8", "replace"), code, errors.decode("utf-8", "replace"))
+    steps = test.told_steps(said.decode("utf-8", "replace"), code, errors.decode("utf-8", "replace"))
     return [Check("ok", "a container with GPUs", image), *steps]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from lab.engine.local.room import room_here
 from lab.engine.packages import ENVIRONMENT
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
-from lab.node.zygotes.first_process import GROUPS
+from lab.feature import hook
 from lab.plan.cluster import Shape
 from lab.plan.limits import Limits, Machine, limits_for
 from lab.plan.room import NodeCost, Room
@@ -91,7 +91,8 @@ def requests_for(
         **({label.RUN: run} if run else {}),
     }
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
-    forked = zygote and uses_zygote(shape)
+    zygotes = zygotes_for(shape) if zygote else None
+    forked = zygotes is not None
     nodes = [_container(rank, network, shape, limits, labels, image) for rank in range(shape.nodes)]
     if forked:
         nodes = [_forked(node) for node in nodes]
@@ -112,7 +113,7 @@ def requests_for(
             body={"Name": volume, "Labels": labels, "DriverOpts": _shared_in_memory(limits) if shape.strict else {}},
         ),
         *(Request(what=f"container {network}-{node['Hostname']}", body=node) for node in nodes),
-        *(Request(what=f"container {network}-{NAME}", body=body) for body in [_zygote(shape, labels)] if forked),
+        *([_zygote(zygotes, network, shape, labels)] if forked else ()),
     ]
 
 
@@ -122,14 +123,16 @@ def _forked(node: dict[str, Any]) -> dict[str, Any]:
     return {**node, "Entrypoint": start, "HostConfig": {**node["HostConfig"], "Init": False}}
 
 
-def _zygote(shape: Shape, labels: Mapping[str, str]) -> dict[str, Any]:
-    return zygote_body(
-        DEFAULT_IMAGE,
-        plain_start(json.dumps({boot.ZYGOTE: True, "import_root": boot.IMPORT_ROOT})),
-        _environment(shape),
-        labels,
-        _CAPABILITIES,
-    )
+def zygotes_for(shape: Shape) -> Any:
+    """The module of a feature that has one container import torch for all nodes of such a cluster; None: each does."""
+    zygotes = hook("zygote")
+    return zygotes if zygotes is not None and zygotes.uses_zygote(shape) else None
+
+
+def _zygote(zygotes: Any, network: str, shape: Shape, labels: Mapping[str, str]) -> Request:
+    start = plain_start(json.dumps({boot.ZYGOTE: True, "import_root": boot.IMPORT_ROOT}))
+    body = zygotes.zygote_body(DEFAULT_IMAGE, start, _environment(shape), labels, _CAPABILITIES)
+    return Request(what=f"container {network}-{zygotes.NAME}", body=body)
 
 
 def plain_start(config: str) -> list[str]:
@@ -234,7 +237,7 @@ _NOT_FOR_NODES = 3
 
 def cost_of(shape: Shape) -> NodeCost:
     """What a node of such a cluster takes."""
-    return _FORKED if uses_zygote(shape) else _ALONE
+    return _FORKED if zygotes_for(shape) is not None else _ALONE
 
 
 def is_here(facts: Mapping[str, Any]) -> bool:
@@ -357,67 +360,3 @@ def _has(connection: Connection, container: str, path: str) -> bool:
             return False
         raise
     return True
-
-
-# -- the zygote of a cluster: a container that imports torch once, and forks the agents of all nodes into theirs
-#
-# It has what rights of the machine's root entering containers takes, so it is there only where it imports nothing but
-# the lab's own image, and where it pays: each node that imports torch itself takes a second and 150 MiB.
-
-FROM_NODES = 9
-"""Fewer import torch themselves: that takes no longer, and nothing on the machine has more rights than a node."""
-SWITCH = "LAB_DOCKER_ZYGOTE"
-"""The variable that says `never`, or `always`, where the number of nodes is not to decide."""
-NAME = "zygote"
-_MEMORY_BYTES = 2 << 30
-_PROCESSES = 1024
-_RIGHTS = ("SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE")
-"""Beside those of a node, which it hands on: to enter namespaces and to read what a node's first process may do."""
-
-
-def uses_zygote(shape: Shape) -> bool:
-    """Whether the agents of such a cluster are forked by a zygote."""
-    said = os.environ.get(SWITCH, "")
-    fits = not (shape.strict or shape.image or shape.requirements or shape.gpus)
-    return fits and said != "never" and (said == "always" or shape.nodes >= FROM_NODES)
-
-
-def zygote_body(
-    image: str, start: Sequence[str], env: Sequence[str], labels: Mapping[str, str], rights: Sequence[str]
-) -> dict[str, Any]:
-    """What Docker's API is asked for to make a zygote.
-
-    Args:
-        image: that of the nodes.
-        start: what starts it.
-        env: that of the nodes.
-        labels: those of all that belongs to the cluster.
-        rights: the capabilities of a node.
-    """
-    return {
-        "Image": image,
-        "Entrypoint": [*start],
-        "Hostname": NAME,
-        "User": "0:0",
-        "WorkingDir": "/",
-        "OpenStdin": True,
-        "StdinOnce": False,
-        "Env": [*env],
-        "Labels": {**labels, label.ZYGOTE: "yes"},
-        "HostConfig": {
-            "Binds": [f"/sys/fs/cgroup:{GROUPS}"],
-            "CapDrop": ["ALL"],
-            "CapAdd": [*rights, *_RIGHTS],
-            "CgroupnsMode": "host",
-            "IpcMode": "private",
-            "LogConfig": {"Type": "none"},
-            "Memory": _MEMORY_BYTES,
-            "MemorySwap": _MEMORY_BYTES,
-            "NetworkMode": "none",
-            "PidMode": "host",
-            "PidsLimit": _PROCESSES,
-            "ReadonlyRootfs": True,  # its files are behind /proc/PID/exe of all that it has forked
-            "SecurityOpt": ["no-new-privileges", "seccomp=unconfined"],
-            "Tmpfs": dict.fromkeys((boot.IMPORT_ROOT, "/tmp"), "rw,nosuid,nodev,size=64m"),
-        },
-    }

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from lab import DISTRIBUTION
-from lab.engine.doctor import Check, Wanted, gpu_checks, look, self_test_here
+from lab.engine.doctor import Check, Wanted, gpu_checks, look
+from lab.feature import hook
 from lab.node.recorder import build
 
 _FILES_PER_WORKER = 16
@@ -20,7 +21,7 @@ def examine(home: Path, wanted: Wanted) -> list[Check]:
     found = [*_torch(), _home(home), _files(wanted)]
     if wanted.gpus:
         found += gpu_checks(look(None), wanted.gpus, wanted.nodes)
-    return [*found, *(self_test_here() if wanted.gpu_test else ())]
+    return [*found, *(hook("gpu_test").self_test_here() if wanted.gpu_test else ())]
 
 
 def _torch() -> list[Check]:
@@ -39,7 +40,7 @@ def _recorder(torch: str) -> Check:
 
 
 def _home(home: Path) -> Check:
-    longest = len(os.fsencode(home)) + len("/") + 40 + len("/node9999/run/notes")
+    longest = len(os.fsencode(home)) + len("/") + 40 + len("/node9999/run/n4194304")
     if longest > 107:
         return Check("failed", "folder", f"{home} is too long for Unix sockets", "set LAB_LOCAL_HOME to a short path")
     return Check("ok", "folder", str(home))

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from lab.engine.protocol import Channel, Engine
 from lab.errors import ClusterError
-from lab.node.deeds.apart import DEADLINE_S, Asked
+from lab.features.faults.on_node.deeds import DEADLINE_S, Asked
 from lab.node.messages import wire
 from lab.node.messages.agent import Done
 from lab.plan.cluster import ClusterInfo, Node

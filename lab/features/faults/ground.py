@@ -11,8 +11,8 @@ from lab.errors import ClusterError
 from lab.features.faults.deed_line import ask_apart
 from lab.features.faults.fault_journal import HEALING, FaultJournal
 from lab.features.faults.library import library
+from lab.features.faults.on_node.deeds import Asked
 from lab.features.faults.on_node.library import LACKING
-from lab.node.deeds.apart import Asked
 from lab.node.messages.agent import Do, Done, LookAt, Undo
 from lab.plan.cluster import ClusterInfo, Node
 

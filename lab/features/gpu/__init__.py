@@ -1,1 +1,1 @@
-"""GPU: when calls end that streams of GPUs carry out."""
+"""GPU: a self-test of what GPUs need, up to an all_reduce over nccl."""

@@ -1,5 +1,7 @@
-"""GPU: when calls end that streams of GPUs carry out."""
+"""GPU: a self-test of what GPUs need, up to an all_reduce over nccl."""
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="gpu", on_node="lab.features.gpu.on_node")
+FEATURE = Feature(
+    name="gpu", options={"doctor": "lab.features.gpu.doctor_option"}, hooks={"gpu_test": "lab.features.gpu.doctor"}
+)

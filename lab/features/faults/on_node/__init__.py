@@ -14,6 +14,7 @@ DEEDS: dict[str, str] = {
     "signal": "signalling",
 }
 HOOKS = {
+    "agent": "deeds:extend",
     "worker": "holds:arm",
     "recording": "holds:hold_compiled_calls",
     "group_class": "holds:hold_python_calls",

@@ -8,7 +8,7 @@ import socket
 import struct
 from typing import Any
 
-from ....node.deeds import Context
+from .deeds import Context
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCADDRT = 0x8913, 0x8914, 0x890B
 _UP = 1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from . import write_filter
 
 if TYPE_CHECKING:
-    from ....node.deeds import Context
     from ....node.noderun import NodeRun
+    from .deeds import Context
 
 
 def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ....node import processes
 
 if TYPE_CHECKING:
-    from ....node.deeds import Context
+    from .deeds import Context
 
 _UNLIMITED_BYTES = 1 << 60
 _BITE_BYTES = 32 << 20

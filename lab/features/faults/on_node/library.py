@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ....node.deeds import Context
+    from .deeds import Context
 
 NAME = "pyroute2"
 LACKING = f"it has no {NAME} yet"

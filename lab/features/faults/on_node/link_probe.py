@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ....node.deeds.devices import device
+from ....node.netlink import device
 from . import links, shaping
 
 if TYPE_CHECKING:
-    from ....node.deeds import Context
+    from .deeds import Context
 
 _CLOSED_PORT = 1
 _DISCARD_PORT = 9

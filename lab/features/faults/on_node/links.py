@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ....node.deeds.devices import device
+from ....node.netlink import device
 from . import filtering, shaping
 from .conditions import ALL, LATE, NO_NETEM, SHAPED, merged
 from .connections_reset import reset
 
 if TYPE_CHECKING:
-    from ....node.deeds import Context
+    from .deeds import Context
 
 _parts: dict[str, Mapping[str, Any]] = {}
 """What is in force, by name."""

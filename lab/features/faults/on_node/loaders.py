@@ -13,7 +13,7 @@ from ....node import processes
 from .signalling import worker_of
 
 if TYPE_CHECKING:
-    from ....node.deeds import Context
+    from .deeds import Context
 
 _NAME = "pt_data_worker"
 """What torch calls them."""

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from ....node.deeds import Context
+from .deeds import Context
 
 
 def apply(context: Context, said: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ....node.deeds import Context
     from ....node.rank_process import Worker
+    from .deeds import Context
 
 
 def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
