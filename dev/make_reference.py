@@ -15,10 +15,9 @@ from typing import Any
 
 from lab.engine.select import engine_names
 from lab.feature import scenario_keys
-from lab.features.faults.fault import Fault
+from lab.features.faults.fault import Fault, When
 from lab.features.faults.kind import fault_kinds
-from lab.features.faults.view import engine_cell
-from lab.features.faults.when import When
+from lab.features.faults.verbs import engine_cell
 from lab.features.launchers.torchrun import Torchrun
 from lab.record.layout import FILES
 from lab.spec.backends import NEEDS

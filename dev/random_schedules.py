@@ -23,7 +23,7 @@ from lab.errors import LabError
 from lab.features.chaos.draw import Pool, Schedule, kinds_drawn, moments_of
 from lab.features.chaos.search import Trial, anybody_failed
 from lab.features.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
-from lab.features.faults.truth import pairs_of
+from lab.features.faults.detection import pairs_of
 from lab.record.result import Result
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario

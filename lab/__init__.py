@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
     from lab.cluster import Cluster
     from lab.errors import LabError
-    from lab.features.functions.distributed import distributed
-    from lab.features.lessons.take import learn
-    from lab.features.suite.run import run_suite
     from lab.node.rank.note import note
-    from lab.node.rank.read_output import OutputError, read_output
     from lab.record.result import Result
     from lab.spec.scenario import Scenario
 
@@ -32,11 +28,9 @@ __all__ = [
 _HOMES = {
     "Cluster": "lab.cluster",
     "LabError": "lab.errors",
-    "OutputError": "lab.node.rank.read_output",
     "Result": "lab.record.result",
     "Scenario": "lab.spec.scenario",
     "note": "lab.node.rank.note",
-    "read_output": "lab.node.rank.read_output",
 }
 
 

@@ -35,18 +35,10 @@ if TYPE_CHECKING:
     from lab.run.pool import Several
     from lab.spec.volumes import Volume
 
-if TYPE_CHECKING:
-    from lab.features.faults.by_hand import Breakable
-    from lab.features.functions.calling import Calls
-
-    class Featured(Breakable, Calls):
-        """What features add; see `Feature.cluster`."""
-else:
-    Featured = object
 DEFAULT_NODES = 3
 
 
-class Cluster(Featured):
+class Cluster:
     """N nodes on one network.
 
     Used as a context manager it is made on entry (or taken over, if one of the same name and shape is there) and
@@ -128,15 +120,14 @@ class Cluster(Featured):
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
         self.place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
 
-    if not TYPE_CHECKING:
+    def __getattr__(self, name: str) -> Any:
+        """A method or property of a feature; see `Feature.cluster`."""
+        from lab.feature import cluster_member
 
-        def __getattr__(self, name: str) -> Any:
-            from lab.feature import cluster_member
-
-            member = None if name.startswith("_") else cluster_member(name)
-            if member is None:
-                raise AttributeError(f"a Cluster has no {name!r}", name=name, obj=self)
-            return member.__get__(self, type(self))
+        member = None if name.startswith("_") else cluster_member(name)
+        if member is None:
+            raise AttributeError(f"a Cluster has no {name!r}", name=name, obj=self)
+        return member.__get__(self, type(self))
 
     def __enter__(self) -> Cluster:
         self.up()

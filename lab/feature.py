@@ -24,8 +24,10 @@ IN_TREE = (
     "html",
     "export",
     "calls",
-    "replicas",
     "training",
+    "values",
+    "links",
+    "stragglers",
     "compare",
     "projection",
     "score",
@@ -62,7 +64,7 @@ KEYS = {
     "requirements": "packages",
     "predict": "lessons",
     "expect.calls": "calls",
-    "expect.replicas": "replicas",
+    "expect.replicas": "training",
     "grade": "grade",
     "network": "faults",
     "faults": "faults",
@@ -73,6 +75,8 @@ KEYS = {
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
+FINDINGS = ("training", "values", "links", "stragglers")
+"""The features of the lab that add findings; what asks for those loads no others, which takes long."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
 
@@ -91,6 +95,9 @@ class Feature:
         engines: what provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`.
         launchers: what starts workers, by name: a class; see `lab.spec.launching.Launcher`.
         keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`.
+        findings: what it adds to diagnoses: `kinds`, an enumeration (`lab.diagnosis.finding.Kind`) in the module that
+            has the facts of these findings too; `words`, what renders them (`lab.diagnosis.wording.WordTable`); and
+            rules, by when they are asked, see `lab.diagnosis.rules`.
         hooks: functions that the kernel, or another feature, calls where they are there, by name.
         parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
         on_node: a package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as
@@ -110,6 +117,7 @@ class Feature:
         engines: Mapping[str, str] | None = None,
         keys: Mapping[str, str] | None = None,
         launchers: Mapping[str, str] | None = None,
+        findings: Mapping[str, str] | None = None,
         hooks: Mapping[str, str] | None = None,
         parts: tuple[str, ...] = (),
         on_node: str = "",
@@ -125,6 +133,7 @@ class Feature:
             engines=engines or {},
             keys=keys or {},
             launchers=launchers or {},
+            findings=findings or {},
             hooks=hooks or {},
             parts=parts,
             on_node=on_node,
@@ -141,6 +150,7 @@ class Feature:
         engines: Mapping[str, str]
         keys: Mapping[str, str]
         launchers: Mapping[str, str]
+        findings: Mapping[str, str]
         hooks: Mapping[str, str]
         parts: tuple[str, ...]
         on_node: str
@@ -237,6 +247,13 @@ def launchers() -> list[str]:
 def hook(name: str) -> Any:
     """A function that some feature offers to others; None where none does."""
     return _first("hooks", name, KEYS)
+
+
+def feature_findings(name: str) -> Iterable[Any]:
+    """What features have under a name in `findings`; those of the lab first."""
+    for feature in (*map(_one, filter(is_there, FINDINGS)), *_installed()):
+        if name in feature.findings:
+            yield load(feature.findings[name])
 
 
 def owners(keys: Collection[str]) -> list[Feature]:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Cluster, RunOptions
-from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.judgement import Judgement
+from lab.diagnosis.evidence import Evidence, Judgement
 from lab.errors import ClusterBusy, ClusterError, ClusterUnfit, EngineUnavailable, LabError, RecordError, UsageError
 from lab.node.messages.agent import Refused
 from lab.plan.cluster import ClusterInfo, Shape

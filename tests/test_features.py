@@ -15,24 +15,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.feature import IN_TREE, KEYS, LAUNCHERS, Feature, features
+from lab.feature import FINDINGS, IN_TREE, KEYS, LAUNCHERS, Feature, features
 
 ROOT = Path(__file__).resolve().parent.parent
 FEATURES = ROOT / "lab" / "features"
 BY_NAME = {feature.name: feature for feature in features()}
 
 
-class WithoutTypes(ast.NodeTransformer):
-    """Drops what only a type checker reads."""
-
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        return node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
-
-
-def imported(path: Path, *, at_run_time: bool = False) -> Iterator[str]:
-    """What a file imports, in functions too; `at_run_time`: without what only a type checker reads."""
-    tree: ast.AST = ast.parse(path.read_text())
-    for node in ast.walk(WithoutTypes().visit(tree) if at_run_time else tree):
+def imported(path: Path) -> Iterator[str]:
+    """What a file imports, in functions too, and for the type checker."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{name.name}" for name in node.names)
         elif isinstance(node, ast.Import):
@@ -51,13 +43,12 @@ def test_every_folder_is_a_feature_of_its_name() -> None:
 
 
 def test_the_kernel_imports_no_feature() -> None:
-    typed = {"lab/__init__.py", "lab/cluster.py", "lab/testing/cases.py"}  # whose callers a type checker has to help
     found = {
         (name, module)
         for path in (ROOT / "lab").rglob("*.py")
         if FEATURES not in path.parents
         for name in [str(path.relative_to(ROOT))]
-        for module in imported(path, at_run_time=name in typed)
+        for module in imported(path)
         if feature_of(module)
     }
     assert found == set()
@@ -74,15 +65,16 @@ def test_what_a_feature_names_is_there(name: str) -> None:
     from lab.feature import load
 
     feature = BY_NAME[name]
-    named = (feature.options, feature.exports, feature.views, feature.keys, feature.engines)
+    named = (feature.options, feature.exports, feature.views, feature.keys, feature.engines, feature.findings)
     entries = [entry for entries in named for entry in entries.values()]
     for entry in [*entries, *(module for module, _ in feature.verbs.values())]:
         assert load(entry)
 
 
-def test_the_tables_of_keys_and_launchers_are_those_of_the_features() -> None:
+def test_the_tables_of_keys_launchers_and_findings_are_those_of_the_features() -> None:
     assert {key: name for name, feature in BY_NAME.items() for key in feature.keys} == KEYS
     assert {one: name for name, feature in BY_NAME.items() for one in feature.launchers} == LAUNCHERS
+    assert {name for name, feature in BY_NAME.items() if feature.findings} == {*FINDINGS}
 
 
 def test_a_feature_is_not_changed() -> None:

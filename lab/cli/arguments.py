@@ -1,20 +1,159 @@
-"""Arguments that several verbs share, and how their words become values."""
+"""What verbs share: arguments and their values, the records and scenarios that they name, answers, progress."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from lab.cli import argument_types as types
 from lab.engine.select import AUTO, CHOICES
+from lab.errors import LabError
 from lab.record.layout import RUNS
+from lab.report.harmless import harmless
+from lab.report.style import Style, style_for
+from lab.spec.scenario import MAX_TRACE_VALUES, Scenario
+from lab.spec.units import parse_age, parse_duration, parse_size
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
     from lab.cli.call import Parser
+    from lab.record.read import Record
+    from lab.spec.volumes import Volume
 
 T = TypeVar("T")
+
+
+class OncePerName(argparse.Action):
+    """Collects pairs of a name and a value; each name may be given once."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        """Add one."""
+        name, value = values
+        known = getattr(namespace, self.dest)
+        if name in known:
+            raise argparse.ArgumentError(self, f"{name} is given twice: {known[name]} and {value}")
+        setattr(namespace, self.dest, {**known, name: value})
+
+
+def _converter(convert: Callable[[str], T]) -> Callable[[str], T]:
+    """The conversion as argparse wants it: an error is a sentence."""
+
+    def converted(word: str) -> T:
+        try:
+            return convert(word)
+        except (LabError, ValueError) as error:
+            raise argparse.ArgumentTypeError(getattr(error, "message", str(error))) from None
+
+    return converted
+
+
+def _whole_number(allowed: str, low: int, high: int = 10**9 - 1) -> Callable[[str], int]:
+    def convert(word: str) -> int:
+        if not (word.isdecimal() and word.isascii()) or len(word) > 9 or not low <= int(word) <= high:
+            raise ValueError(f"found {word!r}; allowed: a whole number{allowed}")
+        return int(word)
+
+    return _converter(convert)
+
+
+@_converter
+def positive_float(word: str) -> float:
+    """A number above 0."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise ValueError(f"found {word!r}; allowed: a number above 0")
+    return number
+
+
+@_converter
+def volume(word: str) -> Volume:
+    """A host folder and its place in nodes: `HOST:NODE[:ro]`."""
+    from lab.spec.volumes import Volume, own_folder, plain_target  # few commands mount any
+
+    source, colon, rest = word.partition(":")
+    target, _, mode = rest.partition(":")
+    path = Path(source).expanduser().resolve()
+    if not colon or not target.startswith("/") or mode not in ("", "ro", "rw"):
+        raise ValueError(f"found {word!r}; allowed: HOST:NODE or HOST:NODE:ro, NODE an absolute path")
+    if not path.exists():
+        raise ValueError(f"there is no {path}")
+    target = plain_target(target)
+    problem = own_folder(target)
+    if problem and target != str(path):
+        raise ValueError(f"found {word!r}, but {problem}; mount it in /data, /mnt or a folder that nodes do not have")
+    return Volume(source=path, target=target, read_only=mode == "ro")
+
+
+@_converter
+def variable(word: str) -> tuple[str, str]:
+    """A variable of the environment: `NAME=VALUE`."""
+    from lab.spec.environment import name_problem
+
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise ValueError(f"found {word!r}; allowed: NAME=VALUE")
+    if wrong := name_problem(name):
+        raise ValueError(wrong)
+    return name, value
+
+
+@_converter
+def hosts(word: str) -> tuple[str, ...]:
+    """Names of hosts with commas between them."""
+    names = tuple(name.strip() for name in word.split(","))
+    if "" in names or len({*names}) < len(names):
+        raise ValueError(f"found {word!r}; allowed: names of hosts with commas between them, each once")
+    return names
+
+
+@_converter
+def scheduled(word: str) -> tuple[str, str]:
+    """An option of a scheduler: `partition=gpu`."""
+    name, equals, value = word.removeprefix("--").partition("=")
+    if not equals or not name.replace("-", "").isalnum():
+        raise ValueError(f"found {word!r}; allowed: NAME=VALUE, NAME the long name of an option of the scheduler")
+    return name, value
+
+
+@_converter
+def data(word: str) -> tuple[str, Path]:
+    """A folder of this machine, by name: `NAME=FOLDER`."""
+    from lab.spec.data import folder_problem, name_problem
+
+    name, equals, folder = word.partition("=")
+    if not equals or not folder:
+        raise ValueError(f"found {word!r}; allowed: NAME=FOLDER")
+    path = Path(os.path.abspath(os.path.expanduser(folder)))
+    if wrong := name_problem(name) or folder_problem(path):
+        raise ValueError(wrong)
+    return name, path
+
+
+@_converter
+def requirements(word: str) -> tuple[str, ...]:
+    """The packages that a file names."""
+    from lab.spec.packages import requirements_in
+
+    return requirements_in(Path(word))
+
+
+positive = _whole_number(", 1 or more", 1)
+whole = _whole_number(", 0 or more", 0)
+trace_values = _whole_number(f" from 0 to {MAX_TRACE_VALUES}", 0, MAX_TRACE_VALUES)
+duration = _converter(parse_duration)
+age = _converter(parse_age)
+size = _converter(parse_size)
 
 
 def add_svg(parser: Parser) -> None:
@@ -61,12 +200,17 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """`--quiet`."""
+    parser.add_argument("--quiet", "-q", action="store_true", help="print nothing but errors")
+
+
 def add_wait(parser: argparse.ArgumentParser) -> None:
     """`--wait`."""
     parser.add_argument(
         "--wait",
         dest="wait_s",
-        type=types.duration,
+        type=duration,
         default=0.0,
         metavar="TIME",
         help="wait this long for a cluster that is busy, e.g. 60s",
@@ -75,8 +219,8 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
 
 def add_size(parser: argparse.ArgumentParser) -> None:
     """`--nodes` and `--nproc-per-node` of a run."""
-    parser.add_argument("--nodes", type=types.positive, help="nodes that take part")
-    parser.add_argument("--nproc-per-node", type=types.positive, help="workers on each node")
+    parser.add_argument("--nodes", type=positive, help="nodes that take part")
+    parser.add_argument("--nproc-per-node", type=positive, help="workers on each node")
 
 
 def add_conduct(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +229,7 @@ def add_conduct(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         dest="timeout_s",
-        type=types.duration,
+        type=duration,
         metavar="TIME",
         help="call the run hung after this long, e.g. 90s; not counted while ranks are held, nor until a launcher "
         "has started one, a minute at most",
@@ -96,7 +240,7 @@ def add_trace_values(container: argparse._ActionsContainer) -> None:
     """`--trace-values`."""
     container.add_argument(
         "--trace-values",
-        type=types.trace_values,
+        type=trace_values,
         metavar="N",
         help="record up to N elements on each side of a call, of larger ones a summary; 0: neither (default: 256)",
     )
@@ -108,35 +252,35 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     add_requirements(parser)
     parser.add_argument(
         "--data",
-        type=types.data,
-        action=types.OncePerName,
+        type=data,
+        action=OncePerName,
         default={},
         metavar="NAME=FOLDER",
         help="a folder of this machine that ranks read as $LAB_DATA/NAME",
     )
-    parser.add_argument("--cpus", type=types.positive_float, help="CPU cores a node may use")
+    parser.add_argument("--cpus", type=positive_float, help="CPU cores a node may use")
     parser.add_argument(
         "--memory",
         dest="memory_bytes",
-        type=types.size,
+        type=size,
         metavar="SIZE",
         help="memory a node may use, e.g. 1GiB (default on Docker: its part of 80%% of the machine's)",
     )
     parser.add_argument(
         "--max-processes",
         dest="processes",
-        type=types.positive,
+        type=positive,
         metavar="N",
         help="processes and threads a node may have (default on Docker: 512, and 256 for each core of the machine)",
     )
     parser.add_argument(
         "--disk",
         dest="disk_bytes",
-        type=types.size,
+        type=size,
         metavar="SIZE",
         help="what a run may write on a node (default on Docker: its part of half of what is free; 256MiB if strict)",
     )
-    parser.add_argument("--gpus", type=types.positive, help="GPUs of each node")
+    parser.add_argument("--gpus", type=positive, help="GPUs of each node")
     parser.add_argument(
         "--strict",
         action="store_true",
@@ -145,7 +289,7 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--volume",
         dest="volumes",
-        type=types.volume,
+        type=volume,
         action="append",
         default=[],
         metavar="HOST:NODE[:ro]",
@@ -153,7 +297,7 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--env",
-        type=types.variable,
+        type=variable,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -161,15 +305,15 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hosts",
-        type=types.hosts,
+        type=hosts,
         default=(),
         metavar="A,B",
         help="hosts that nodes are spread over (swarm, slurm; default: all that there are)",
     )
     parser.add_argument(
         "--allocation",
-        type=types.scheduled,
-        action=types.OncePerName,
+        type=scheduled,
+        action=OncePerName,
         default={},
         metavar="NAME=VALUE",
         help="an option of the scheduler by its long name, e.g. partition=gpu, time=30:00, account=me (slurm)",
@@ -180,7 +324,7 @@ def add_requirements(parser: argparse.ArgumentParser) -> None:
     """`--requirements`."""
     parser.add_argument(
         "--requirements",
-        type=types.requirements,
+        type=requirements,
         default=(),
         metavar="FILE",
         help="packages for the nodes, as in pip's requirements.txt, besides those that they have",
@@ -197,3 +341,142 @@ def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 def fields_said(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """What the arguments say of the fields of a dataclass, as its constructor takes it."""
     return {field.name: getattr(arguments, field.name) for field in fields(kind) if hasattr(arguments, field.name)}
+
+
+def add_record(parser: argparse.ArgumentParser) -> None:
+    """The name of a run, `--attempt`, `--runs` and `--json`: what every verb takes that shows what is on record."""
+    run = parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
+    completes(run, "runs")
+    add_attempt(parser)
+    add_runs(parser)
+    add_json(parser)
+
+
+def add_attempt(parser: argparse.ArgumentParser) -> None:
+    """`--attempt`."""
+    parser.add_argument(
+        "--attempt",
+        type=whole,
+        metavar="N",
+        help="of a run whose launcher began the workers anew: this attempt, the first is 0 (default: the last)",
+    )
+
+
+def open_record(arguments: argparse.Namespace) -> Record:
+    """The record that was named.
+
+    Raises:
+        RecordError: there is none, or it has no such attempt.
+    """
+    from lab.record.read import find_record
+
+    return find_record(arguments.run, arguments.runs).attempt(arguments.attempt)
+
+
+def add_scenarios(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Add the scenarios that a verb runs, and what follows -- for their scripts."""
+    parser.usage = f"lab {verb} SCENARIO.yaml | SCRIPT.py | FOLDER | @LESSON ... [options] [-- SCRIPT ARGUMENTS]"
+    named = parser.add_argument(
+        "scenarios",
+        type=Path,
+        nargs="+",
+        help="scenarios (YAML), scripts, folders of scenarios, or lessons as @NAME, such as @scatter",
+    )
+    completes(named, "scenarios")
+    parser.set_defaults(rest=[])
+
+
+def named_scenarios(paths: Sequence[Path], args: Sequence[str], env: Mapping[str, str]) -> list[Scenario]:
+    """Every scenario of these files, folders and lessons; `args` and `env` come after its own.
+
+    Raises:
+        ScenarioError: one is not valid.
+    """
+    from lab.spec.load import find_scenarios, open_scenario
+
+    scenarios = map(open_scenario, find_scenarios(paths))
+    return [replace(one, args=(*one.args, *args), env={**one.env, **env}) for one in scenarios]
+
+
+def answer(arguments: argparse.Namespace, data: Callable[[], Any], text: Callable[[Style], str]) -> int:
+    """Print the one that was asked for; returns the exit code 0."""
+    if arguments.json:
+        print(json.dumps(data()))
+    else:
+        say(text(style_for(sys.stdout)))
+    return 0
+
+
+def say(text: str) -> None:
+    """Print text, parts of which may come from scripts."""
+    print(harmless(text), flush=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that was asked for.
+
+    Raises:
+        LabError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"{path} cannot be written: {error.strerror}") from error
+
+
+_LASTING = ("warning", "using", "removed")
+"""Announcements that begin like this stay on the screen."""
+
+
+class ProgressDisplay:
+    """Shows the latest announcement, on a terminal with a spinner and the time that has passed."""
+
+    def __init__(self, stream: IO[str], *, quiet: bool = False) -> None:
+        self._stream = stream
+        self._style = style_for(stream)
+        self._quiet = quiet
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._last = ""
+
+    def __enter__(self) -> ProgressDisplay:
+        if self._stream.isatty() and not self._quiet:
+            from rich.console import Console
+            from rich.progress import Progress as Bar
+            from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+            self._bar = Bar(*columns, console=Console(file=self._stream), transient=True)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def announce(self, text: str) -> None:
+        """Show a line."""
+        if self._quiet or text == self._last:
+            return
+        self._last = text
+        lasting = text.startswith(_LASTING)
+        if self._bar is None:
+            print(self._style.paint(harmless(text), "yellow" if lasting else "dim"), file=self._stream, flush=True)
+        elif lasting:
+            self._bar.console.print(harmless(text), style="yellow", markup=False, highlight=False)
+        elif self._task is None:
+            self._task = self._bar.add_task(harmless(text), total=None)
+        else:
+            self._bar.update(self._task, description=harmless(text))
+
+    def line(self, text: str) -> None:
+        """Show a line that stays, in its own colours."""
+        if self._bar is None:
+            if not self._quiet:
+                print(harmless(text), file=self._stream, flush=True)
+        else:
+            from rich.text import Text
+
+            self._bar.console.print(Text.from_ansi(harmless(text)), soft_wrap=True)

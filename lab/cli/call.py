@@ -1,18 +1,99 @@
-"""Calls a verb: imports only what it needs, turns errors into a sentence and an exit code."""
+"""Calls a verb: imports only what it needs, guards its output, turns errors into a sentence and an exit code.
+
+A verb that does something goes on to its end when its output cannot be written: a cluster is removed and a run is
+judged all the same. What only shows something ends then.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
-from typing import NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
-from lab.cli.output import OutputLost, guarded_output
 from lab.cli.overview import VERBS, every_verb
 from lab.feature import load, options_of, verbs
+
+ENDS_WITH_READER = ("logs", "watch")
+"""Verbs that may print for ever."""
+
+
+class OutputLost(OSError):
+    """Standard output cannot be written, for another reason than that nobody reads it."""
+
+
+class Output:
+    """A stream, text or binary, whose first error is kept.
+
+    Args:
+        stream: where the text goes.
+        lose: called with an error; it may raise another one.
+    """
+
+    def __init__(self, stream: Any, lose: Callable[[OSError], object]) -> None:
+        self._stream = stream
+        self._lose = lose
+
+    def write(self, data: Any) -> int:
+        """Write, or drop it where that cannot be done."""
+        try:
+            return int(self._stream.write(data))
+        except OSError as error:
+            self._lose(error)
+            return len(data)
+
+    def flush(self) -> None:
+        """The same for what was held back."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._lose(error)
+
+    @property
+    def buffer(self) -> Output:
+        """The binary stream below."""
+        return Output(self._stream.buffer, self._lose)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def guarded_output(verb: str) -> Iterator[list[OSError]]:
+    """Guard the standard streams while a verb runs; gives the errors of standard output that are to be reported."""
+    lost: list[OSError] = []
+    out, err = sys.stdout, sys.stderr
+
+    def lose_output(error: OSError) -> None:
+        _drop_rest(out)
+        if verb in ENDS_WITH_READER:
+            raise error if isinstance(error, BrokenPipeError) else OutputLost(error.errno, error.strerror)
+        if not isinstance(error, BrokenPipeError):  # whoever reads no more has seen enough
+            lost.append(error)
+
+    guarded: Any = Output(out, lose_output), Output(err, lambda _: _drop_rest(err))
+    sys.stdout, sys.stderr = guarded
+    try:
+        yield lost
+        guarded[0].flush()
+    finally:
+        if sys.stdout is guarded[0]:
+            sys.stdout = out
+        if sys.stderr is guarded[1]:
+            sys.stderr = err
+
+
+def _drop_rest(stream: Any) -> None:
+    """Have what a stream holds back, and all that follows, go nowhere."""
+    with suppress(OSError, ValueError):  # it is no file
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 class Verb(Protocol):
@@ -35,6 +116,13 @@ class Options(Protocol):
         """Call the verb, or do something else where an option asks for it; returns the exit code."""
 
 
+class Command(NamedTuple):
+    """A verb, or options of one, where a module has several."""
+
+    add_arguments: Callable[[Parser], None]
+    run: Callable[..., int]
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence with a near match."""
 
@@ -48,12 +136,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and end with 2."""
-        from difflib import get_close_matches
-
         known = [option for action in self._actions for option in action.option_strings]
         wrong = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
-        close = get_close_matches(wrong[0].split("=")[0], known, n=1) if wrong else []
-        hint = f"did you mean {close[0]}?" if close else f"see `{self.prog} --help`"
+        close = _near(wrong[0].split("=")[0], known) if wrong else None
+        hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)
 
@@ -137,39 +223,34 @@ def load_verb(verb: str) -> Verb | None:
 def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
     """Run a verb; whatever a person can cause becomes a sentence, never a traceback."""
     from lab.errors import LabError, unforeseen
+    from lab.report.harmless import plain
 
     try:
         return run(arguments)
-    except LabError as error:
-        _say(error, getattr(arguments, "json", False))
-        return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return 130
     except (BrokenPipeError, OutputLost):  # for whoever called
         raise
     except Exception as error:
-        if os.environ.get("LAB_DEBUG"):
+        if os.environ.get("LAB_DEBUG") and not isinstance(error, LabError):
             raise
-        _say(unforeseen(error), getattr(arguments, "json", False))
-        return 1
-
-
-def _say(error: BaseException, as_json: bool) -> None:
-    if as_json:
-        import json
-
-        data = {"error": getattr(error, "message", str(error)), "hint": getattr(error, "hint", "")}
-        print(json.dumps({**data, "exit_code": getattr(error, "exit_code", 1)}))
-    from lab.report.harmless import plain
-
-    sys.stderr.write(f"lab: {plain(str(error))}\n")
+        failure = error if isinstance(error, LabError) else unforeseen(error)
+        if getattr(arguments, "json", False):
+            told = {"error": failure.message, "hint": failure.hint, "exit_code": failure.exit_code}
+            print(json.dumps(told))
+        sys.stderr.write(f"lab: {plain(str(failure))}\n")
+        return failure.exit_code
 
 
 def _unknown_verb(verb: str) -> int:
-    from difflib import get_close_matches
-
-    close = get_close_matches(verb, every_verb(), n=1)
-    hint = f"did you mean `lab {close[0]}`?" if close else "see `lab --help`"
+    close = _near(verb, every_verb())
+    hint = f"did you mean `lab {close}`?" if close else "see `lab --help`"
     sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")
     return 2
+
+
+def _near(word: str, choices: Iterable[str]) -> str | None:
+    from lab.spec.reading import near
+
+    return near(word, choices)

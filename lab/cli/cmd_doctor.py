@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.engine.doctor import Check, Wanted, examine_machine
 from lab.engine.protocol import Engine, Examiner
 from lab.engine.select import select_engine
@@ -19,17 +18,25 @@ _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nodes", type=types.positive, default=3, help="judge memory and cores for this many nodes")
-    parser.add_argument("--nproc-per-node", type=types.positive, default=1, help="and this many workers on each")
+    parser.add_argument("--nodes", type=shared.positive, default=3, help="judge memory and cores for this many nodes")
+    parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="and this many workers on each")
     shared.add_engine(parser, "engine to look at (default: what a run would use)")
     parser.add_argument("--image", help="image to look at (default: the lab's own)")
-    parser.add_argument("--gpus", type=types.positive, default=0, help="GPUs that each node will want")
+    parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node will want")
+    parser.add_argument(
+        "--gpu",
+        dest="gpu_test",
+        action="store_true",
+        help="try the GPUs that are there, step by step, to an all_reduce over nccl",
+    )
     shared.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, and say; 1 if something failed, 3 if no engine answers."""
     wanted = Wanted(**shared.fields_said(Wanted, arguments))
+    if wanted.gpu_test:
+        wanted = replace(wanted, gpus=wanted.gpus or 1)
     checks, exit_code = examine_machine(wanted), 0
     try:
         engine, why = select_engine(arguments.engine)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.cluster import Cluster
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine, Removed

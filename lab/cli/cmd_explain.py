@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from lab.cli.answer import answer
-from lab.cli.on_record import add_record, open_record
+from lab.cli.arguments import add_record, answer, open_record
 from lab.feature import view
 
 

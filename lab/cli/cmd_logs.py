@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import BinaryIO
 
 from lab.cli import arguments as shared
-from lab.cli.on_record import add_attempt, open_record
+from lab.cli.arguments import add_attempt, open_record
 from lab.errors import UsageError
 from lab.record.output import IndexReader, Piece, read_output
 from lab.record.read import Record

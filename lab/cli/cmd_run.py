@@ -10,10 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import say
-from lab.cli.named_scenarios import add_scenarios, named_scenarios
+from lab.cli.arguments import add_scenarios, named_scenarios, say
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, UsageError
 from lab.feature import hook
@@ -48,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-output",
         dest="output_bytes",
-        type=types.size,
+        type=shared.size,
         metavar="SIZE",
         help="keep so much of what a rank prints and drop the rest (default: 256MiB; 16MiB on a strict cluster)",
     )
@@ -66,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reading = parser.add_mutually_exclusive_group()
     reading.add_argument(
         "--interactive",
-        type=types.whole,
+        type=shared.whole,
         metavar="RANK",
         help="give this rank the terminal, as for a debugger or a prompt; time-outs stop, Ctrl-] ends the run",
     )

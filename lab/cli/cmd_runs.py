@@ -6,9 +6,8 @@ import argparse
 import time
 from typing import Any
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.errors import UsageError
 from lab.record.prune import Pruned, list_links, prune
 from lab.record.read import Record, list_records
@@ -28,13 +27,13 @@ With both, a run goes that is older and not among the latest. A run that goes on
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    parser.add_argument("--last", type=types.positive, metavar="N", help="only the latest N")
+    parser.add_argument("--last", type=shared.positive, metavar="N", help="only the latest N")
     parser.add_argument("--prune", action="store_true", help="remove the records that --keep and --older-than leave")
-    parser.add_argument("--keep", type=types.whole, metavar="N", help="with --prune: the latest N stay")
+    parser.add_argument("--keep", type=shared.whole, metavar="N", help="with --prune: the latest N stay")
     parser.add_argument(
         "--older-than",
         dest="age_s",
-        type=types.age,
+        type=shared.age,
         metavar="AGE",
         help="with --prune: only what is older goes, e.g. 12h, 7d or 4w",
     )

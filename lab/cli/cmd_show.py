@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from lab.cli.answer import answer
+from lab.cli.arguments import add_record, answer, open_record
 from lab.cli.call import Parser
-from lab.cli.on_record import add_record, open_record
 from lab.errors import RecordError
 from lab.record.layout import TRACE
 from lab.record.read import Record
@@ -34,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _further(record: Record, style: Style) -> str:
     """What else there is to see."""
-    from lab.diagnosis.backend import find_named_backends
+    from lab.diagnosis.ends import find_named_backends
     from lab.diagnosis.facts import read_facts
 
     more = [finding.sentence for finding in find_named_backends(read_facts(record).named)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.engine.protocol import Engine, MemoryMeter
 from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError

@@ -7,9 +7,8 @@ import json
 import sys
 import time
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.progress import ProgressDisplay
+from lab.cli.arguments import ProgressDisplay
 from lab.cluster import Cluster
 from lab.node.config import NOTES_BYTES, OUTPUT_BYTES, STRICT_NOTES_BYTES
 from lab.node.trace_file import LIMIT_BYTES
@@ -18,9 +17,9 @@ from lab.words import format_duration, format_limit, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nodes", type=types.positive, help="how many nodes (default: 3)")
+    parser.add_argument("--nodes", type=shared.positive, help="how many nodes (default: 3)")
     parser.add_argument(
-        "--nproc-per-node", type=types.positive, help="workers a node gets where a scenario does not say (default: 1)"
+        "--nproc-per-node", type=shared.positive, help="workers a node gets where a scenario does not say (default: 1)"
     )
     shared.add_cluster(parser)
     shared.add_shape(parser)

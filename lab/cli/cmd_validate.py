@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.errors import UsageError
 from lab.report.style import Style
 from lab.run.options import RunOptions, plan_all

@@ -1,17 +1,18 @@
-"""What `lab doctor` asks and says, and what it says of the machine itself: Python, memory, cores, disk, GPUs."""
+"""What `lab doctor` asks and says, and what it says of the machine itself: Python, memory, cores, disk."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from lab import DISTRIBUTION
 from lab.errors import MachineLacks
+from lab.feature import hook
 from lab.words import format_bytes, plural
 
 AGENT_BYTES = 150 * 1024**2
@@ -51,8 +52,8 @@ def examine_machine(wanted: Wanted) -> list[Check]:
     return [
         python,
         *namesakes(),
-        memorychecked(free_memory_bytes(), wanted),
-        coreschecked(os.cpu_count() or 1, wanted),
+        memory_check(free_memory_bytes(), wanted),
+        cores_check(os.cpu_count() or 1, wanted),
         _disk(),
     ]
 
@@ -74,7 +75,7 @@ def namesakes() -> list[Check]:
     return found
 
 
-def memorychecked(available_bytes: int | None, wanted: Wanted) -> Check:
+def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
     """Whether memory suffices for the nodes and workers that are wanted."""
     needed = wanted.nodes * (AGENT_BYTES + wanted.nproc_per_node * WORKER_BYTES)
     if available_bytes is None:
@@ -85,7 +86,7 @@ def memorychecked(available_bytes: int | None, wanted: Wanted) -> Check:
     return Check("ok", "memory", found)
 
 
-def coreschecked(cores: int, wanted: Wanted) -> Check:
+def cores_check(cores: int, wanted: Wanted) -> Check:
     """Whether there are cores enough for the workers to make sense."""
     workers = wanted.nodes * wanted.nproc_per_node
     found = f"{cores} for {workers} workers"
@@ -118,22 +119,6 @@ def _disk() -> Check:
 
 
 _DEVICES = Path("/dev")
-_DRIVER = Path("/proc/driver/nvidia/version")
-_TOOLS = ("nvidia-ctk", "nvidia-container-cli", "nvidia-container-runtime")
-_TOOLKIT_PAGE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuFacts:
-    """What there is of what GPUs need. None: that is another machine's, which cannot be looked at."""
-
-    driver: str | None = ""
-    """Its version; empty: there is none."""
-    devices: int | None = 0
-    toolkit: bool | None = False
-    """Whether the NVIDIA container toolkit is installed."""
-    runtime: bool | None = None
-    """Whether the engine knows the NVIDIA runtime; None where nodes are no containers."""
 
 
 def devices_here() -> int | None:
@@ -162,43 +147,14 @@ def refuse_missing(wanted: int) -> None:
         raise MachineLacks(why, f"`lab doctor --gpus {wanted}` says what is missing")
 
 
-def look(runtimes: Iterable[str] | None) -> GpuFacts:
-    """What there is; `runtimes` are those that the engine knows, None where it has none."""
-    runtime = None if runtimes is None else "nvidia" in runtimes
-    devices = devices_here()
-    if devices is None:
-        return GpuFacts(driver=None, devices=None, toolkit=None, runtime=runtime)
-    try:
-        driver = next(iter(_DRIVER.read_text().splitlines()), "")
-    except OSError:
-        driver = ""
-    return GpuFacts(driver=driver, devices=devices, toolkit=any(map(shutil.which, _TOOLS)), runtime=runtime)
+def gpu_checks(wanted: Wanted, runtimes: Iterable[str] | None, run_test: Callable[..., list[Check]]) -> list[Check]:
+    """What a feature says of GPUs, where that is asked for.
 
-
-def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
-    """A line for each thing that GPUs need, in the order in which they are to be mended."""
-    found = []
-    if facts.driver is not None:
-        mend = "install the NVIDIA driver of this machine's system, then look at nvidia-smi"
-        found.append(checked("gpu driver", bool(facts.driver), facts.driver or "no NVIDIA driver is loaded", mend))
-    if facts.devices is not None:
-        what = f"{plural(facts.devices, 'GPU')}, {wanted} for each of {plural(nodes, 'node')}"
-        if wanted <= facts.devices < wanted * nodes:
-            found.append(Check("warning", "gpus", f"{what}: there is none for some of them", "fewer nodes"))
-        else:
-            found.append(checked("gpus", facts.devices >= wanted, what, "ask for fewer with --gpus, or add some"))
-    if facts.runtime is not None:
-        if facts.toolkit is not None:
-            missing = "the NVIDIA container toolkit is not installed"
-            found.append(
-                checked("gpu toolkit", facts.toolkit, "installed" if facts.toolkit else missing, _TOOLKIT_PAGE)
-            )
-        missing = "the engine does not know the NVIDIA runtime"
-        mend = "sudo nvidia-ctk runtime configure --runtime=docker, then restart the engine"
-        found.append(checked("gpu runtime", facts.runtime, "known to the engine" if facts.runtime else missing, mend))
-    return found
-
-
-def checked(what: str, there: bool, found: str, fix: str) -> Check:
-    """Return what is fine, or is to be mended."""
-    return Check("ok", what, found) if there else Check("failed", what, found, fix)
+    Args:
+        wanted: what is asked for.
+        runtimes: those that the engine knows; None: nodes are no containers.
+        run_test: runs the self-test on nodes: takes the words after the interpreter, and variables.
+    """
+    gpu = hook("gpu_checks") if wanted.gpus or wanted.gpu_test else None
+    checks: list[Check] = gpu(wanted, runtimes, run_test) if gpu else []
+    return checks

@@ -34,7 +34,7 @@ from .config import Config
 from .messages import agent as messages
 from .messages import wire
 from .messages.agent import MOST_LEFT_OUT, STARTER, Staged, WorkerStart
-from .rank import check, joining, note, read_output
+from .rank import check, joining, note
 from .rank_process import Worker
 from .statement import Letter
 from .watch import Watch
@@ -131,8 +131,8 @@ class NodeRun:
         env = {
             **asked.env,
             check.RESULTS_VARIABLE: self.place.keep("results.json", json.dumps(asked.results)),
-            read_output.FOLDER_VARIABLE: self.place.staged,
-            read_output.LEFT_OUT_VARIABLE: self.place.keep("left_out.json", json.dumps(left_out)),
+            check.FOLDER_VARIABLE: self.place.staged,
+            check.LEFT_OUT_VARIABLE: self.place.keep("left_out.json", json.dumps(left_out)),
         }
         self._start(WorkerStart(-1, -1, env, argv, check.__file__), folder).open_gate()
 

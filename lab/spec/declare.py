@@ -157,6 +157,18 @@ def read_keys(value: Value, declared: type) -> dict[str, Any]:
     return data
 
 
+def read_all_keys(value: Value, declared: type) -> dict[str, Any] | None:
+    """What a mapping says, as `read_keys`; None where one of its keys is a problem."""
+    data = read_keys(value, declared)
+    return data if len(data) == len(value.pairs("")) else None
+
+
+def mapping_schema(declared: type, **more: Any) -> dict[str, Any]:
+    """What JSON Schema says of a mapping with the keys of a dataclass and no others."""
+    properties = {name: dict(one.kind.schema) for name, one in keys_of(declared).items()}
+    return {"type": "object", "additionalProperties": False, "properties": properties, **more}
+
+
 def dump_keys(data: Any) -> dict[str, Any]:
     """The data of a dataclass as a file would say it, without what is at its default."""
     values = [(key, getattr(data, key.attribute)) for key in keys_of(data.__class__).values()]

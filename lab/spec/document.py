@@ -19,7 +19,8 @@ from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, No
 from yaml.nodes import Node, ScalarNode
 from yaml.reader import ReaderError
 
-from lab.spec.reading import InvalidError, Position, holding, missing_file, names_in, odd_space, shown
+from lab.spec.kinds import Kind
+from lab.spec.reading import InvalidError, Position, Reading, Value, holding, missing_file, names_in, odd_space, shown
 
 MAX_BYTES = 1024 * 1024
 MAX_NODES = 20_000
@@ -63,6 +64,25 @@ def node_of(text: str) -> Node:
     if root is None or (isinstance(root, ScalarNode) and not root.value and not root.style):
         raise InvalidError(_START, "the file is empty; allowed: a mapping with at least the key 'script'")
     return root
+
+
+def read_value(kind: Kind, text: str, source: str, field: str) -> Any:
+    """What a YAML text that stands in no file says of one field.
+
+    Args:
+        kind: what the field may be.
+        text: as a file would say it.
+        source: what errors call the place of the text.
+        field: its name in errors.
+
+    Raises:
+        ScenarioError: it is not allowed; a line a problem.
+    """
+    reading, data = Reading(Path(source)), None
+    with reading.attempt():
+        data = kind.read(Value(node_of(text), field, reading))
+    reading.raise_if_any()
+    return data
 
 
 def _parse(text: str, loader: Any) -> Node | None:

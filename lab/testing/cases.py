@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab.feature import export
-
-if TYPE_CHECKING:
-    from lab.features.functions.cases import MultiProcessTestCase
-
-__all__ = ["MultiProcessTestCase"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ClusterError
-from lab.features.faults import library as engine_library
-from lab.features.faults.library import library
-from lab.features.faults.on_node import library as node_library
+from lab.features.faults import injection as engine_library
+from lab.features.faults.injection import library
+from lab.features.faults.on_node import agent_deeds as node_library
 
 ROOT = Path(__file__).parents[2]
 LENT = """
 import json, sys
 sys.path = [path for path in sys.path if "site-packages" not in path]
-from lab.features.faults.on_node import library
-assert not library.there()
-library.apply(None, {"files": json.load(sys.stdin)})
-assert library.there()
-from lab.features.faults.on_node import link_probe, links
-names = [name for name in sys.modules if name.partition(".")[0] == library.NAME]
+from lab.features.faults.on_node import agent_deeds as library
+assert not library.lenders
+library.apply_library(None, {"files": json.load(sys.stdin)})
+assert library.lenders
+from lab.features.faults.on_node import links
+names = [name for name in sys.modules if name.partition(".")[0] == library.LIBRARY]
 print(json.dumps(sorted({sys.modules[name].__spec__.origin or "" for name in names})))
 """
 
@@ -35,24 +35,24 @@ def test_what_is_lent_is_enough_for_links_and_nothing_else_is_asked_for() -> Non
     assert done.returncode == 0, done.stderr
     origins = [origin for origin in json.loads(done.stdout) if origin]
     assert origins
-    assert all(origin.startswith(f"<lent>/{node_library.NAME}/") for origin in origins)
+    assert all(origin.startswith(f"<lent>/{node_library.LIBRARY}/") for origin in origins)
 
 
 def test_every_part_that_is_lent_exists_and_all_together_are_small() -> None:
     files = library()
-    for part in engine_library.PARTS:
-        pattern = f"{node_library.NAME}/{part}"
+    for part in engine_library.LIBRARY_PARTS:
+        pattern = f"{node_library.LIBRARY}/{part}"
         assert any(Path(path).match(pattern) for path in files), part
-    assert f"{node_library.NAME}/__init__.py" not in files
+    assert f"{node_library.LIBRARY}/__init__.py" not in files
     assert sum(map(len, files.values())) < 500_000
 
 
 def test_reading_it_imports_none_of_it() -> None:
     program = (
-        "import sys, lab.cli.main, lab.features.faults.fault, lab.features.faults.ground\n"
+        "import sys, lab.cli.main, lab.features.faults.fault, lab.features.faults.injection\n"
         "from lab.features.faults.kind import fault_kinds\n"
-        "from lab.features.faults.library import library\nfault_kinds(), library()\n"
-        f"print(sorted(name for name in sys.modules if name.startswith({node_library.NAME!r})))\n"
+        "from lab.features.faults.injection import library\nfault_kinds(), library()\n"
+        f"print(sorted(name for name in sys.modules if name.startswith({node_library.LIBRARY!r})))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "[]\n"

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab import Result
-from lab.features.faults.fault import Fault
-from lab.features.faults.kinds.disk_full import DiskFull
-from lab.features.faults.kinds.disk_slow import DiskSlow
-from lab.features.faults.when import When
+from lab.features.faults.fault import Fault, When
+from lab.features.faults.kinds.nodes import DiskFull, DiskSlow
 from tests.engines.conftest import written
 
 Run = Callable[..., Result]

@@ -13,20 +13,13 @@ from typing import Any
 import pytest
 
 from lab import Result
-from lab.features.faults.fault import Fault
-from lab.features.faults.kinds.flip import Flip
-from lab.features.faults.kinds.hang import Hang
-from lab.features.faults.kinds.loader import Loader
-from lab.features.faults.kinds.nan import Nan
-from lab.features.faults.kinds.pauses import Pauses
-from lab.features.faults.kinds.signal import Signal
-from lab.features.faults.when import When
+from lab.features.faults.fault import Fault, When
+from lab.features.faults.kinds.ranks import Flip, Hang, Loader, Nan, Pauses, Raise, Signal
 from lab.spec.launching import Launching
 from tests.engines.conftest import each_recorder, lines_of, written
 
 Run = Callable[..., Result]
 pytestmark = pytest.mark.trains
-Raise = __import__("lab.features.faults.kinds.raise", fromlist=["KIND"]).KIND
 
 
 def calls(result: Result, rank: int, op: str) -> tuple[int, int]:

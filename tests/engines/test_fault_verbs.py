@@ -12,7 +12,7 @@ from lab import Cluster
 from lab.cli.main import main
 from lab.engine.select import engine_names
 from lab.features.faults.kind import fault_kinds
-from lab.features.faults.view import cannot
+from lab.features.faults.verbs import cannot
 
 Typed = Callable[..., Any]
 

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.features.faults.fault import Fault
+from lab.features.faults.fault import Fault, When
 from lab.features.faults.kind import FaultKind
-from lab.features.faults.kinds.hog import Hog
-from lab.features.faults.kinds.memory import Memory
-from lab.features.faults.when import When
+from lab.features.faults.kinds.nodes import Hog, Memory
 from tests.engines.conftest import written
 
 SCRIPT = """\

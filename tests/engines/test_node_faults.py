@@ -13,10 +13,9 @@ import pytest
 import torch.distributed as dist
 
 from lab import Cluster, Result
-from lab.features.faults.fault import Fault
+from lab.features.faults.fault import Fault, When
 from lab.features.faults.kind import fault_kinds
-from lab.features.faults.kinds.pause import Pause
-from lab.features.faults.when import When
+from lab.features.faults.kinds.nodes import Pause
 from tests.engines.conftest import MakeCluster, written
 
 Run = Callable[..., Result]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.features.calls.text import read_calls
+from lab.features.calls.snapshot import read_calls
 
 MOST_CPU_S = 12
 BASE = "script: s.py\nnodes: 2\n"

@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 
 from lab.errors import ClusterUnfit, LabError, UsageError
-from lab.features.faults.fault import Fault
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.kinds.start import Start
+from lab.features.faults.fault import START, Fault, When
+from lab.features.faults.kinds.nodes import Kill, Start
 from lab.features.faults.planning import FaultsPart
-from lab.features.faults.when import START, When
 from lab.features.launchers.torchrun import Torchrun
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
 from lab.plan.present import present, refuse_absence

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Cluster
-from lab.features.faults.fault import Fault
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.when import When
+from lab.features.faults.fault import Fault, When
+from lab.features.faults.kinds.nodes import Kill
 from lab.spec.scenario import Expect, Resources, Scenario
 from tests.fake_engine import FakeEngine, exits, notes
 

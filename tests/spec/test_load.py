@@ -13,11 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.errors import ScenarioError
-from lab.features.faults.fault import Fault
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.links import Condition, Link
-from lab.features.faults.network import Network
-from lab.features.faults.when import When
+from lab.features.faults.fault import Fault, When
+from lab.features.faults.kinds.nodes import Kill
+from lab.features.faults.network import Condition, Link, Network
 from lab.features.grade.keys import Grading
 from lab.features.launchers.torchrun import Torchrun
 from lab.features.lessons.question import Noted, Question

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.straggler import find_critical_path
+from lab.features.stragglers.findings import find_critical_path
 from lab.trace.timing import critical_path, parts_of
 from tests.traces import TraceMaker
 
@@ -115,4 +115,4 @@ def test_the_sentence_names_the_largest_parts_and_blames_nobody(tmp_path: Path) 
         "The critical path: of 1.1 s, 73% was rank 1's own work before all_reduce at train.py:7, 18% was rank 0's own "
         "work after its last call and 9% was communication in all_reduce at train.py:7."
     )
-    assert (found.kind, found.ranks, found.lines, found.seconds) == ("time", (), ("train.py:7",), 1.1)
+    assert (found.kind, found.ranks, found.lines, found.facts.seconds) == ("time", (), ("train.py:7",), 1.1)

@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.docker import boot, first
+from lab.engine.docker import first
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
 from lab.engine.docker.request import plain_start
 from lab.engine.docker.state import STOPPED_SUFFIX, filters, find, node_state

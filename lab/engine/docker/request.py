@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from lab import __version__
+from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.docker import boot
 from lab.engine.docker.connection import Refused
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.local.room import room_here

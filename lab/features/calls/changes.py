@@ -12,7 +12,6 @@ from typing import NamedTuple
 from lab.errors import ScenarioError
 from lab.features.calls.notation import render_tensors
 from lab.features.calls.pattern import CallPattern, parse_calls
-from lab.features.calls.text import Calls
 from lab.words import format_bytes, listing, name_ranks, plural
 
 _MOST_EDITS = 600
@@ -120,6 +119,8 @@ def _way_back(steps: Sequence[array[int]], i: int, j: int) -> list[tuple[int, in
 
 _FARTHEST = 50
 """Calls that changed places are looked for among so many changes."""
+Calls = Mapping[int, Sequence[str]]
+"""What each rank called, by rank: every call as a line."""
 Places = Callable[[int, int], str]
 """The line of the script that makes a call: rank, and number of the call from 0; empty where that is not known."""
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from lab.cli.answer import answer
+from lab.cli.arguments import answer, open_record
 from lab.cli.call import Parser
 from lab.cli.cmd_show import read_steps
-from lab.cli.on_record import open_record
 
 
 def add_arguments(parser: Parser) -> None:

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TypeVar
 
 from lab.errors import UsageError
-from lab.features.faults.fault import Fault, fault_data
-from lab.features.faults.kind import FaultKind, fault_kinds
-from lab.features.faults.when import PHASES, When
+from lab.features.faults.fault import PHASES, Fault, When, fault_data
+from lab.features.faults.kind import Chance, FaultKind, fault_kinds
 from lab.node.messages.agent import Note
 from lab.operations import OPERATIONS
 from lab.record.read import Record
@@ -60,7 +58,6 @@ def _of_notes(record: Record) -> Iterator[When]:
             yield When(rank=note.rank, note=note.name, equals=note.value)
 
 
-T = TypeVar("T")
 Schedule = tuple[Fault, ...]
 DURATIONS_S = (0.2, 0.5, 1.0)
 """How long what only slows a run is in force: long beside a call, short beside every time-out."""
@@ -68,20 +65,13 @@ _ATTEMPTS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
-    """What schedules are drawn from; it is the `Chance` of every kind."""
+class Pool(Chance):
+    """What schedules are drawn from."""
 
-    random: Random
     kinds: Sequence[type[FaultKind]]
     moments: Sequence[When]
-    nodes: Sequence[str]
-    ranks: Sequence[int]
     most: int = 3
     """Most faults of a schedule."""
-
-    def one_of(self, choices: Sequence[T]) -> T:
-        """One of them, each as likely as any other."""
-        return self.random.choice(choices)
 
     def draw(self, tried: set[str]) -> Schedule | None:
         """A schedule that is not among those `said`; None where none is found any more. Half of all have one fault."""
@@ -120,7 +110,7 @@ def kinds_drawn(
     Raises:
         UsageError: one that is named is not known, is never drawn for such a run, or cannot be done on this engine.
     """
-    trial = Pool(random=Random(0), kinds=(), moments=(), nodes=nodes, ranks=ranks)
+    trial = Chance(random=Random(0), nodes=nodes, ranks=ranks)
     drawable = {name: kind for name, kind in fault_kinds().items() if kind.drawn(trial) is not None}
     possible = {name: kind for name, kind in drawable.items() if not kind.why_not(engine)}
     for name in named:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.cli import argument_types as types
-from lab.cli.answer import say
+from lab.cli import arguments as shared
+from lab.cli.arguments import say
 from lab.cli.cmd_run import read_arguments
 from lab.errors import UsageError
 from lab.record.layout import RUNS
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KINDS",
         help="draw these, e.g. kill,pause (default: all that do not change data)",
     )
-    group.add_argument("--most", type=types.positive, metavar="N", help="most faults at once (default: 3)")
+    group.add_argument("--most", type=shared.positive, metavar="N", help="most faults at once (default: 3)")
     group.add_argument(
         "--out",
         type=Path,
@@ -71,7 +71,7 @@ def _search(
     import shlex
     from random import Random
 
-    from lab.cli.progress import ProgressDisplay
+    from lab.cli.arguments import ProgressDisplay
     from lab.engine.ownership import check_name, default_name
     from lab.engine.select import select_engine
     from lab.features.chaos.draw import Pool, kinds_drawn, moments_of

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from lab.errors import UsageError
 from lab.features.chaos.search import PROOFS, Found
-from lab.features.faults.fault import fault_data, fault_sentence
-from lab.features.faults.keys import broken_in, with_faults
+from lab.features.faults.fault import broken_in, fault_data, fault_sentence, with_faults
 from lab.spec.load import dump_scenario
 from lab.spec.scenario import Scenario
 from lab.words import clip

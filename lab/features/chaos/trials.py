@@ -12,8 +12,7 @@ from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.features.chaos.draw import Schedule
 from lab.features.chaos.search import Trial, anybody_failed, broken_after, broken_by
-from lab.features.faults.fault import Fault
-from lab.features.faults.keys import broken_in, with_faults
+from lab.features.faults.fault import Fault, broken_in, with_faults
 from lab.features.faults.kind import Harm
 from lab.plan.fit import shape_for
 from lab.record.read import Record

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Literal
 
-from lab.features.calls.changes import tell_changes
-from lab.features.calls.text import Calls, settled_calls, texts_of
+from lab.features.calls.changes import Calls, tell_changes
+from lab.features.calls.snapshot import settled_calls, texts_of
 from lab.features.traffic.traffic import operations
 from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.features.compare.compare import Counterparts, compare, counterparts
-from lab.features.compare.view import block_lines, operation_rows, phase_rows, waiting_rows, where_changed
+from lab.features.compare.compare import (
+    Counterparts,
+    block_lines,
+    compare,
+    counterparts,
+    operation_rows,
+    phase_rows,
+    waiting_rows,
+    where_changed,
+)
 from lab.features.html.timelines import origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.timeline.colours import rank_colour

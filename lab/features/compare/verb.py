@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.errors import RecordError, UsageError
-from lab.features.compare.compare import compare
-from lab.features.compare.view import diff_text
 from lab.record.read import Record, find_record
-from lab.trace.read import open_trace
 
 if TYPE_CHECKING:
     from lab.features.compare.baseline import Baseline
@@ -92,6 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _many(arguments)
     if arguments.before is None:
         raise UsageError("lab diff needs the name of a run, or --baseline RUNS", "`lab runs` lists them")
+    from lab.features.compare.compare import compare, diff_text
+    from lab.trace.read import open_trace
+
     before = find_record(arguments.before, arguments.runs)
     after = find_record(arguments.after, arguments.runs)
     found = compare(before, after, (open_trace(before), open_trace(after)))
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _many(arguments: argparse.Namespace) -> int:
     """Compare many runs with earlier ones; the exit code is 1 where anything is worse."""
-    from lab.features.compare.view import baseline_text
+    from lab.features.compare.compare import baseline_text
     from lab.features.records.records import earlier_records, find_suite
 
     if arguments.after is not None:

@@ -6,9 +6,8 @@ import argparse
 import re
 from pathlib import Path, PurePosixPath
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import say
+from lab.cli.arguments import say
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
 from lab.engine.archive import LIMIT_BYTES, pack, unpack
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-size",
         dest="most_bytes",
-        type=types.size,
+        type=shared.size,
         default=LIMIT_BYTES,
         metavar="SIZE",
         help="copy at most so much (default: 1GiB); here never more than the disk has free",

@@ -1,4 +1,4 @@
-"""Flight recorder dumps as typed data: those of a folder, within limits."""
+"""Flight recorder dumps as typed data: the words of PyTorch, and those of a folder, within limits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,82 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.errors import RecordError
-from lab.features.dumps import words
 from lab.features.dumps.pickled import NotPlain, read_plain
+from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
 from lab.words import clip_middle, format_limit, listing, plural
+
+VERSION = "2.10"
+"""Of the format that is written; PyTorch 2.13 has it."""
+COMPLETED, STARTED, SCHEDULED = "completed", "started", "scheduled"
+"""The states of a call."""
+BACKENDS = ("nccl", "ncclx", "xccl", "gloo", "rccl", "rcclx", "mccl", "hccl")
+"""Before the colon of a call's name; `torchfrtrace` refuses others."""
+UNDESCRIBED, DEFAULT_GROUP = "undefined", "default_pg"
+"""Descriptions of groups that nobody described, and of the one that init_process_group makes."""
+
+_DTYPES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+    "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble", "complex32": "ComplexHalf",
+    "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
+}  # fmt: skip
+_WIDTHS = {
+    "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16, "float32": 4, "int32": 4, "uint32": 4,
+    "complex32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2,
+}  # fmt: skip
+_FROM_DUMPS = {dumped: name for name, dumped in _DTYPES.items()}
+_OTHER_NAMES = {
+    "_broadcast_oop": "broadcast",
+    "_reduce_oop": "reduce",
+    "all_gather_single": "all_gather_into_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "all_reduce_barrier": "barrier",
+    "REDUCE_SCATTER_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all": "all_to_all",
+    "barrier": "barrier",
+}
+"""Names in dumps of operations that are written otherwise, or in several ways."""
+_OPERATIONS = {(row.dumped or row.name): row.name for row in OPERATIONS.values()} | _OTHER_NAMES
+_PEERS = re.compile(r"(\d{1,7})(->|<-)(\d{1,7})")
+
+
+def dumped_operation(op: str) -> str:
+    """How dumps spell an operation."""
+    row = OPERATIONS.get(op)
+    return row.dumped or op if row is not None else op
+
+
+def operation_of(dumped: str) -> str:
+    """The operation that a dump names; one that is not known is called as there."""
+    return _OPERATIONS.get(dumped, dumped)
+
+
+def dumped_dtype(dtype: str) -> str:
+    """How dumps spell a dtype: `Float`."""
+    return _DTYPES.get(dtype, dtype[:1].upper() + dtype[1:])
+
+
+def dtype_of(dumped: str) -> str:
+    """The dtype that a dump names, as PyTorch's Python has it: `float32`."""
+    return _FROM_DUMPS.get(dumped, dumped[:1].lower() + dumped[1:])
+
+
+def width_of(dtype: str) -> int:
+    """Bytes of an element: those of dtypes that are not listed are one byte wide."""
+    return _WIDTHS.get(dtype, 1)
+
+
+def message_name(op: str, here: int, there: int) -> str:
+    """How dumps spell a message between two ranks of a group: `send 0->1`, `recv 1<-0`."""
+    return f"{op} {here}{'->' if op == 'send' else '<-'}{there}"
+
+
+def peer_of(words: str) -> int | None:
+    """The group rank at the other end of a message that is spelt like that, of `0->1` that of 1; None: not told."""
+    told = _PEERS.fullmatch(words)
+    return int(told[3]) if told is not None else None
+
 
 _LARGER = 16
 
@@ -277,17 +349,17 @@ class _Reader:
             description=_text(description),
             pg_id=_whole(data.get("pg_id", 0)),
             backend=backend,
-            op=words.operation_of(op),
+            op=operation_of(op),
             seq=_whole(data["collective_seq_id"]),
             p2p_seq=_whole(data.get("p2p_seq_id", 0)),
             op_number=_whole(data.get("op_id", 0)),
             message=message,
-            peer=words.peer_of(ends),
+            peer=peer_of(ends),
             inputs=self._tensors(data["input_sizes"], data.get("input_dtypes")),
             outputs=self._tensors(data["output_sizes"], data.get("output_dtypes")),
             over=_is_over(state, backend, retired=bool(data.get("retired"))),
             begun_ns=_whole(data["time_created_ns"]),
-            ended_ns=_whole(ended) if state == words.COMPLETED and ended else None,
+            ended_ns=_whole(ended) if state == COMPLETED and ended else None,
             file=file,
             line=line,
             function=function,
@@ -306,7 +378,7 @@ class _Reader:
         found = []
         for dtype, of in zip(told, sizes, strict=True):
             self._spend(len(of), _MOST_DIMENSIONS)
-            found.append(Tensor(words.dtype_of(_text(dtype)), tuple(map(_whole, of))))
+            found.append(Tensor(dtype_of(_text(dtype)), tuple(map(_whole, of))))
             if found[-1].count >= _LARGEST:
                 raise ValueError(of)
         return tuple(found)
@@ -335,9 +407,9 @@ def _is_over(state: Any, backend: str, *, retired: bool) -> bool:
     Only NCCL and its like are watched by events; of others the state stays `scheduled`, and what is over is retired.
     A call of NCCL that was retired and has not completed is one that the watchdog gave up on.
     """
-    if state not in (words.COMPLETED, words.STARTED, words.SCHEDULED):
+    if state not in (COMPLETED, STARTED, SCHEDULED):
         raise ValueError(state)
-    return state == words.COMPLETED or (retired and state == words.SCHEDULED and backend == "gloo")
+    return state == COMPLETED or (retired and state == SCHEDULED and backend == "gloo")
 
 
 def _whole(value: Any) -> int:

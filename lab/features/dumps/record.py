@@ -16,7 +16,7 @@ from typing import Any
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.judge import judge
 from lab.errors import RecordError
-from lab.features.dumps import words
+from lab.features.dumps import dump as words
 from lab.features.dumps.dump import HINT, Dump, Dumps, Entry, Limits
 from lab.operations import OPERATIONS, Cut, Who, operation
 from lab.record.events import Clock, Dumped
@@ -226,7 +226,7 @@ def _members(
                 groups[name][rank] = ranks
         for entry in calls[rank]:
             callers[entry.group].add(rank)
-            if entry.description == words.DEFAULT or (entry.group == "0" and not entry.description):
+            if entry.description == words.DEFAULT_GROUP or (entry.group == "0" and not entry.description):
                 default.add(entry.group)
     for name, lists in told.items():
         if len(lists) > _MOST_VARIANTS and name != _GLOOS:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lab.features.dumps import words
+from lab.features.dumps import dump as words
 from lab.operations import Cut, Operation, Who
 from lab.trace.model import Buffer, Call, Group, RankTrace, Trace
 from lab.trace.steps import Step
@@ -152,7 +152,7 @@ def _backend(group: Group) -> str:
 
 
 def _description(group: Group) -> str:
-    return words.DEFAULT if group.plain_label == "default" else group.description or words.UNDESCRIBED
+    return words.DEFAULT_GROUP if group.plain_label == "default" else group.description or words.UNDESCRIBED
 
 
 def _unix_ns(seconds: float, trace: Trace) -> int:

@@ -1,7 +1,8 @@
-"""A trace as tracks of slices and arrows, in the formats of Chrome and Perfetto."""
+"""A trace as tracks of slices and arrows, in the formats of Chrome, Perfetto and Holistic Trace Analysis."""
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from lab.node.messages.agent import Note
 from lab.record.read import Record
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
+from lab.trace.timing import Span, blocked_spans, ready_at
 from lab.words import clip
 
 
@@ -436,3 +438,49 @@ def _value(value: Any) -> dict[str, Any]:
     if isinstance(value, int):
         return {"int_value": value}
     return {"double_value": value} if isinstance(value, float) else {"string_value": str(value)}
+
+
+_WORK_STREAM, _CALL_STREAM = 7, 20
+
+
+def hta_traces(trace: Trace) -> Iterator[tuple[str, bytes]]:
+    """The file of each rank that has a trace, with its name."""
+    for rank in trace.ranks.values():
+        if rank.recorded:
+            about = {"backend": "nccl", "rank": rank.rank, "world_size": trace.world_size}
+            data = {"schemaVersion": 1, "distributedInfo": about, "traceEvents": [*_events(rank)]}
+            yield f"rank{rank.rank}.json", json.dumps(data, separators=(",", ":")).encode()
+
+
+def _events(rank: RankTrace) -> Iterator[dict[str, Any]]:
+    pieces = [("own work", span, _WORK_STREAM) for span in own_work(rank)]
+    pieces += [
+        (_kernel(call), (call.begin, rank.last if call.end is None else call.end), _CALL_STREAM) for call in rank.calls
+    ]
+    for number, (name, (begin, end), stream) in enumerate(pieces, start=1):
+        start = round(begin * 1e6)
+        yield {
+            "ph": "X",
+            "cat": "kernel",
+            "name": name,
+            "pid": rank.rank,
+            "tid": stream,
+            "ts": start,
+            "dur": max(0, round(end * 1e6) - start),
+            "args": {"device": rank.rank, "stream": stream, "correlation": number},
+        }
+
+
+def own_work(rank: RankTrace) -> list[Span]:
+    """When no call held a rank up, from the end of init_process_group to its last line, for a microsecond or more."""
+    free, spans = ready_at(rank), list[Span]()
+    for begin, end in sorted(blocked_spans(rank).values()):
+        if round((begin - free) * 1e6) > 0:
+            spans.append((free, begin))
+        free = max(free, end)
+    return [*spans, (free, rank.last)] if round((rank.last - free) * 1e6) > 0 else spans
+
+
+def _kernel(call: Call) -> str:
+    """`ncclDevKernel_AllReduce`: what NCCL would have called it."""
+    return f"ncclDevKernel_{''.join(word.capitalize() for word in call.op.split('_'))}"

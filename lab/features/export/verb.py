@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.cli.answer import say
-from lab.cli.on_record import add_record, open_record
+from lab.cli.arguments import add_record, open_record, say
 from lab.errors import RecordError, UsageError
 from lab.features.traffic.traffic import OpRow, matrix, operations
 from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
@@ -170,7 +169,7 @@ def _files_for(name: str, trace: Trace, steps: list[Step]) -> Iterable[tuple[str
             left_out = plural(traces.left_out, "step")
             sys.stderr.write(f"left out: {left_out} that did not end well on all ranks, as no simulator can do them\n")
         return traces.named()
-    from lab.features.export.hta import hta_traces
+    from lab.features.export.tracks import hta_traces
 
     return hta_traces(trace)
 

@@ -12,16 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.diagnosis.expectations import equal
-from lab.diagnosis.patterns import TooLong, found_in
+from lab.diagnosis.expectations import TooLong, equal, found_in
 from lab.errors import LabError
-from lab.features.faults.breaking import Breaker
-from lab.features.faults.deed_line import DeedLine
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
-from lab.features.faults.fault import Fault, fault_data, fault_sentence
-from lab.features.faults.ground import ClusterGround
-from lab.features.faults.keys import detected_within
-from lab.features.faults.when import START, When
+from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
+from lab.features.faults.injection import AgentLine, Breaker, ClusterTarget
 from lab.node.messages.agent import Done, Output, Reached, Release, Started
 from lab.record import events
 from lab.record.result import Expectation
@@ -243,10 +238,10 @@ class Faults(Companion):
     ) -> None:
         self.triggers = triggers(part.faults)
         self._removed = removed
-        self._ground = ClusterGround(engine, cluster)
-        self._ground.addresses = {node.name: node.address for node in cluster.nodes[: plan.nnodes]}
-        self._ground.ranks = {worker.rank: worker.node for worker in plan.workers}
-        self._breaker = Breaker(self._ground, plan.run)
+        self._target = ClusterTarget(engine, cluster)
+        self._target.addresses = {node.name: node.address for node in cluster.nodes[: plan.nnodes]}
+        self._target.ranks = {worker.rank: worker.node for worker in plan.workers}
+        self._breaker = Breaker(self._target, plan.run)
         self._armed = [Armed(index, fault) for index, fault in enumerate(part.faults)]
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
         """One after the other, beside the run: starting a node takes seconds."""
@@ -258,7 +253,7 @@ class Faults(Companion):
         self._held = HeldRanks()
         self._printed = Printed()
         self._agents: Conversation | None = None
-        self._line: DeedLine | None = None
+        self._line: AgentLine | None = None
         self._resting = False
         """Whether nothing sets anything off any more."""
         self._record: Recorder = lambda _: None
@@ -275,7 +270,7 @@ class Faults(Companion):
             LabError: one cannot be done.
         """
         for one in self._armed:
-            one.fault.what.check(self._ground)
+            one.fault.what.check(self._target)
         for one in self._armed:
             if one.fault.when == START:
                 one.state, one.begun = APPLYING, time.time()
@@ -285,7 +280,7 @@ class Faults(Companion):
     def attend(self, agents: Conversation, record: Recorder, done: Callable[[], object]) -> None:
         """Take part in a conversation, as the workers are let go; `done` is called when something is in force."""
         self._agents, self._record, self._done, self._began = agents, record, done, time.time()
-        self._line = self._ground.line = DeedLine(agents, self._wake)
+        self._line = self._target.line = AgentLine(agents, self._wake)
         look_often = agents.look_often
         agents.look_often = lambda: min(look_often(), self._fire())
         agents.hear(self._wake_r, self._look)
@@ -300,11 +295,11 @@ class Faults(Companion):
     def hear(self, message: Any) -> None:
         """See whether what an agent says of its ranks sets something off."""
         if isinstance(message, Done) and self._line is not None:
-            self._line.hear(message)
+            self._line.receive(message)
         elif isinstance(message, Reached):
             self._hear_reached(message)
         elif isinstance(message, Started):
-            self._ground.ranks = {**self._ground.ranks, message.rank: message.node}
+            self._target.ranks = {**self._target.ranks, message.rank: message.node}
         elif isinstance(message, Output) and message.rank >= 0:
             self._hear_lines(message)
 
@@ -378,7 +373,7 @@ class Faults(Companion):
     def _undo(self, one: Armed) -> None:
         if one.journal:
             with suppress(LabError):  # it is undone all the same
-                one.found = {**one.found, **one.fault.what.met(self._ground)}
+                one.found = {**one.found, **one.fault.what.met(self._target)}
             self._breaker.undo(one.journal, one.fault.what)
             one.healed = time.time()
 
@@ -469,7 +464,7 @@ class Faults(Companion):
                 self._heal(one, "the run ended")
         self._agents.listen_for(lambda: not self._running, _HEAL_S)
         self._agents.look()
-        self._line = self._ground.line = None
+        self._line = self._target.line = None
 
     def end(self) -> None:
         """The run is over: what has not come never does."""
@@ -479,7 +474,7 @@ class Faults(Companion):
 
     def close(self) -> None:
         """Let go of what it listened with; what still is in force is in the journal."""
-        self._line = self._ground.line = None
+        self._line = self._target.line = None
         self._thread.shutdown(wait=True)
         os.close(self._wake_r)
         os.close(self._wake_w)

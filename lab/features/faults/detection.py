@@ -1,4 +1,4 @@
-"""When each fault of a run was noticed first, by whom, and how long after it was in force. Pure."""
+"""What was broken in a run: when each fault was noticed, by whom, and how long after it was in force. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.node.messages.agent import STARTER, Connections, Exited, Halted, Limited
+from lab.node.messages.agent import STARTER, Connections, Exited, Halted, Limited, Started
 from lab.record import events
 from lab.record.read import Record
 from lab.record.result import Expectation
-from lab.words import format_duration
+from lab.words import capital, format_bit_rate, format_duration, listing, plural
 
-_MOST_SEEN = 16
+_MOST_KEPT = 16
 _CLOCK_S = 0.005
 """A fact may be as much earlier than the fault that it tells of: both are written once they are known."""
 
@@ -98,7 +98,7 @@ def _detection(fault: events.Fault, shown: Sequence[Fact], known: Sequence[event
     return Detection(
         fault=fault.fault,
         time=fault.time,
-        seen=tuple(seen.values())[:_MOST_SEEN],
+        seen=tuple(seen.values())[:_MOST_KEPT],
         why=fault.why,
         healed=next((time for time in ends if time >= fault.time), None),
     )
@@ -165,3 +165,110 @@ def check_detected(within_s: float, found: Sequence[Detection]) -> Expectation:
     got = "; ".join(one.sentence() for one in late or found) or "(nothing was broken)"
     met = bool(found) and not late
     return Expectation(what="detected_within", expected=format_duration(within_s), got=got, met=met)
+
+
+# -- in words
+
+_COUNTS = {
+    "dropped_packets": ("packet", "dropped"),
+    "lost_packets": ("packet", "lost"),
+    "reset_connections": ("connection", "reset"),
+    "reset_packets": ("packet", "answered by a reset"),
+    "doubled_packets": ("packet", "sent twice"),
+    "unanswered_packets": ("packet", "with questions for names refused"),
+}
+
+
+def found_words(found: Mapping[str, Any]) -> str:
+    """`asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty where nothing was measured."""
+    measured = []
+    rate, got = _number(found, "asked_rate_bits_per_s"), _number(found, "bits_per_s")
+    if rate is not None:
+        told = f"got {format_bit_rate(got)}" if got is not None else "which is too fast to be measured here"
+        measured.append(f"asked {format_bit_rate(rate)}, {told}")
+    delay, round_trip = _number(found, "asked_delay_s"), _number(found, "round_trip_s")
+    if delay is not None:
+        told = f"{format_duration(round_trip)} there and back" if round_trip is not None else "no answer"
+        measured.append(f"asked {format_duration(delay)} one way, got {told}")
+    way = f" ({found['measured']})" if measured and isinstance(found.get("measured"), str) else ""
+    met = [
+        f"{plural(int(count), what)} {words}"
+        for name, (what, words) in _COUNTS.items()
+        if (count := _number(found, name)) is not None
+    ]
+    return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(met))))
+
+
+def describe_faults(faults: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The faults of a result as sentences, and the network that the whole run had: `network wan-40ms; asked 20 ms`."""
+    sentences = []
+    for fault in faults:
+        name, measured = str(fault.get("fault")), _measured(fault)
+        whole_run = name.startswith("network ") and not fault.get("why") and not fault.get("failed")
+        network = f"{name}; {measured}" if measured else name
+        sentences.append(network if whole_run else f"broken on purpose: {describe_fault(fault)}")
+    return sentences
+
+
+def describe_fault(fault: Mapping[str, Any]) -> str:
+    """What was broken on purpose, and when: `stop node2 after 1.20 s, when rank 0 noted step = 3`."""
+    at, why, failed = fault.get("at_s"), fault.get("why"), fault.get("failed")
+    when = f"after {format_duration(at)}" if isinstance(at, float) else "before the run"
+    told = f"{fault.get('fault') or 'a fault'} {when}{f', when {why}' if why else ''}"
+    if failed:
+        return f"{told}; it could not be done: {failed}"
+    measured = _measured(fault)
+    told = f"{told}; {measured}" if measured else told
+    noticed, by = fault.get("detected_s"), fault.get("by")
+    return f"{told}; noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else told
+
+
+def _measured(fault: Mapping[str, Any]) -> str:
+    found = fault.get("found")
+    return found_words(found) if isinstance(found, Mapping) and found else ""
+
+
+def _number(found: Mapping[str, Any], name: str) -> float | None:
+    value = found.get(name)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+_MOST_SEEN = 6
+
+
+def broken_in(record: Record) -> list[dict[str, Any]]:
+    """Each fault of a run with its times and a sentence or two."""
+    return tell_broken(facts_of(record))
+
+
+def tell_broken(facts: Sequence[events.Event]) -> list[dict[str, Any]]:
+    """Each fault with its times and a sentence or two, from the facts of a run."""
+    began = min((fact.time for fact in facts if isinstance(fact, Started)), default=0.0)
+    return [
+        {
+            "fault": one.fault,
+            "why": one.why,
+            "at_s": _since(began, one.time),
+            "healed_s": None if one.healed is None else _since(began, one.healed),
+            **one.told(),
+            "seen": [{"after_s": _since(one.time, fact.time), "by": fact.by, "what": fact.what} for fact in one.seen],
+            "sentence": _sentence(one, began),
+        }
+        for one in find_detections(facts)
+    ]
+
+
+def _since(begin: float, time: float) -> float:
+    return round(max(0.0, time - begin), 6)
+
+
+def _sentence(one: Detection, began: float) -> str:
+    when = f"after {format_duration(_since(began, one.time))}, when {one.why}" if one.why else "before the run began"
+    told = f"Broken on purpose: {one.fault}, {when}"
+    if one.healed is not None:
+        told += f"; healed {format_duration(_since(one.time, one.healed))} later"
+    if not one.seen:
+        return f"{told}. Nobody noticed."
+    seen = [f"{fact.by} {fact.what} (after {format_duration(_since(one.time, fact.time))})" for fact in one.seen]
+    more = f"; {len(one.seen) - _MOST_SEEN} more" if len(one.seen) > _MOST_SEEN else ""
+    return f"{told}. {capital('; then '.join(seen[:_MOST_SEEN]))}{more}."

@@ -6,20 +6,20 @@ import json
 from collections.abc import Mapping
 
 from lab.engine.doctor import Check
-from lab.features.faults.library import library
+from lab.features.faults.injection import library
 
 _LENT = "lent.json"
 PROGRAM = f"""
-from labnode.features.faults.on_node import library
+from labnode.features.faults.on_node import agent_deeds
 with open(folder + "/{_LENT}") as lent:
-    library.apply(None, {{"files": json.load(lent)}})
+    agent_deeds.apply_library(None, {{"files": json.load(lent)}})
 try:
-    from labnode.features.faults.on_node import filtering, shaping
-    with shaping.route() as route:
-        can |= {{kind: shaping.Shaping(1, route).knows(kind) for kind in ("htb", "netem")}}
-    with filtering.filters() as filters:
+    from labnode.features.faults.on_node import netlink
+    with netlink.route() as route:
+        can |= {{kind: netlink.Shaping(1, route).knows(kind) for kind in ("htb", "netem")}}
+    with netlink.filters() as filters:
         asked = {{"loss": 0.5, "reset": 1}}
-        filtering.replace(filters, filtering.set_rules({{"192.0.2.1": asked}}, {{"192.0.2.1": 0.5}}, names=False))
+        netlink.replace(filters, netlink.set_rules({{"192.0.2.1": asked}}, {{"192.0.2.1": 0.5}}, names=False))
         can["filters"] = True
 except OSError:
     pass

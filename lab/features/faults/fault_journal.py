@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import ClusterError, LabError
+from lab.features.faults.fault import kind_data, kind_of
 from lab.features.faults.kind import FaultKind
-from lab.features.faults.text import kind_data, kind_of
 from lab.run.lock import faults_file
 
 BEGUN, IN_FORCE, HEALING, UNDONE = "begun", "in force", "healing", "undone"
@@ -91,7 +91,7 @@ class FaultJournal:
         self._mine[identity] = what
         return identity
 
-    def tell(self, identity: str, state: str) -> None:
+    def write_state(self, identity: str, state: str) -> None:
         """Write what became of it; where nothing stands any more, the file is removed.
 
         Raises:

@@ -2,46 +2,36 @@
 
 from lab.feature import Feature
 
+_HOME = "lab.features.faults"
 FEATURE = Feature(
     name="faults",
     verbs={
         "fault": (
-            "lab.features.faults.verb_fault",
+            f"{_HOME}.verbs:FAULT",
             "break something on purpose, also while a run goes on; list and heal what is broken",
         ),
-        "stop": (
-            "lab.features.faults.verb_stop",
-            "stop nodes of a cluster as a power cut would, also while a run goes on",
-        ),
-        "start": ("lab.features.faults.verb_start", "start nodes that were stopped"),
+        "stop": (f"{_HOME}.verbs:STOP", "stop nodes of a cluster as a power cut would, also while a run goes on"),
+        "start": (f"{_HOME}.verbs:START", "start nodes that were stopped"),
     },
     keys={
-        "network": "lab.features.faults.keys:FaultKeys",
-        "faults": "lab.features.faults.keys:FaultKeys",
-        "rerun": "lab.features.faults.keys:FaultKeys",
-        "expect.detected_within": "lab.features.faults.keys:DetectionKeys",
+        **dict.fromkeys(("network", "faults", "rerun"), f"{_HOME}.fault:FaultKeys"),
+        "expect.detected_within": f"{_HOME}.fault:DetectionKeys",
     },
-    options={"run": "lab.features.faults.run_option"},
-    cluster={
-        "fault": "lab.features.faults.by_hand:Breakable.fault",
-        "faults": "lab.features.faults.by_hand:Breakable.faults",
-        "heal": "lab.features.faults.by_hand:Breakable.heal",
-        "stop": "lab.features.faults.by_hand:Breakable.stop",
-        "start": "lab.features.faults.by_hand:Breakable.start",
-    },
+    options={"run": f"{_HOME}.verbs:RUN_OPTIONS"},
+    cluster={name: f"{_HOME}.injection:{name}" for name in ("fault", "faults", "heal", "stop", "start")},
     views={
-        "broken": "lab.features.faults.view:broken_in",
-        "detections": "lab.features.faults.detection:find_detections",
-        "measured": "lab.features.faults.view:found_words",
+        "broken": f"{_HOME}.detection:broken_in",
+        "detections": f"{_HOME}.detection:find_detections",
+        "faults_of_result": f"{_HOME}.detection:describe_faults",
     },
     hooks={
-        "as_broken": "lab.features.faults.healing:as_broken",
-        "beyond": "lab.features.faults.planning:beyond_engine",
-        "fault_names": "lab.features.faults.verb_fault:names",
-        "doctor_probe": "lab.features.faults.doctor",
-        "heal": "lab.features.faults.healing:heal_all",
-        "once_more": "lab.features.faults.planning:once_more",
+        "as_broken": f"{_HOME}.injection:as_broken",
+        "beyond": f"{_HOME}.planning:beyond_engine",
+        "fault_names": f"{_HOME}.verbs:names",
+        "doctor_probe": f"{_HOME}.doctor",
+        "heal": f"{_HOME}.injection:heal_all",
+        "once_more": f"{_HOME}.planning:once_more",
     },
-    on_node="lab.features.faults.on_node",
-    parts=("lab.features.faults.planning:plan_faults",),
+    on_node=f"{_HOME}.on_node",
+    parts=(f"{_HOME}.planning:plan_faults",),
 )

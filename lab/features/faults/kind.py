@@ -1,100 +1,50 @@
-"""What a kind of fault is, and what faults are done to."""
+"""What a kind of fault is, and what the value of its key may be."""
 
 from __future__ import annotations
 
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from lab.engine.protocol import Need
 from lab.engine.select import traits_of
+from lab.errors import UsageError
 from lab.features.faults import kinds
+from lab.spec.declare import dump_keys, keys_of, mapping_schema, read_all_keys
 from lab.spec.kinds import Kind
+from lab.spec.reading import Value
+
+if TYPE_CHECKING:
+    from lab.features.faults.injection import ClusterTarget
 
 T = TypeVar("T")
 Harm = Literal["slows", "loses", "spoils"]
 """What a run may suffer: it takes longer and comes out the same; it loses somebody and may fail; data is changed."""
 
 
-class Chance(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Chance:
     """What decides where a fault is drawn for a run."""
 
-    @property
-    def nodes(self) -> Sequence[str]:
-        """Of the run."""
-
-    @property
-    def ranks(self) -> Sequence[int]:
-        """Of the run."""
+    random: Random
+    nodes: Sequence[str]
+    """Of the run."""
+    ranks: Sequence[int]
+    """Of the run."""
 
     def one_of(self, choices: Sequence[T]) -> T:
-        """One of them."""
-
-
-class Ground(Protocol):
-    """What faults are done to: the nodes of a cluster, by what its engine and its agents can do.
-
-    Whoever uses it is alone: nobody else does or undoes a fault of the cluster meanwhile.
-    """
-
-    engine: str
-    """The engine's name."""
-    addresses: Mapping[str, str]
-    """Of every node of the cluster."""
-    ranks: Mapping[int, str]
-    """The node of each rank of the run that goes on; empty where none does."""
-
-    def running(self, node: str) -> bool:
-        """Whether a node runs now, as its engine sees it."""
-
-    def kill(self, node: str) -> None:
-        """Cut a node's power; it is not marked as stopped by hand."""
-
-    def start(self, node: str) -> None:
-        """Start a node and wait until its agent can fork workers."""
-
-    def pause(self, node: str) -> None:
-        """Have every process of a node stand still, where it runs."""
-
-    def resume(self, node: str) -> None:
-        """Have them go on, where they stand still."""
-
-    def paused(self, node: str) -> bool:
-        """Whether they stand still."""
-
-    def limit(self, node: str, *, cpus: float | None = None, memory_bytes: int | None = None) -> None:
-        """Let a node use no more than this from now on; what is None stays as it is."""
-
-    def unlimit(self, node: str, *, cpus: bool = False, memory: bool = False) -> None:
-        """Let a node use as much again as it was made with."""
-
-    def throttle(self, node: str) -> Mapping[str, float]:
-        """What a node may use now: `cpus` and `memory_bytes`."""
-
-    def in_force(self) -> Sequence[FaultKind]:
-        """All faults that are in force, or just being done, in their order; not one that is just being taken back."""
-
-    def ask(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the agent of a node do a deed (see `lab.node.deeds`) and wait until it is done; what it found.
-
-        Raises:
-            LabError: it cannot be done, or the agent does not answer in time.
-        """
-
-    def take_back(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `ask`, for having it undone, whether it was done or not."""
-
-    def look_at(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `ask`, for how it is; nothing is changed."""
+        """One of them, each as likely as any other."""
+        return self.random.choice(choices)
 
 
 @dataclass(frozen=True)
 class ReadBack:
-    """A fault as it was found to be where it was done."""
+    """The state of a fault, measured where it was injected."""
 
     in_force: bool
     found: Mapping[str, Any] = field(default_factory=dict)
@@ -103,20 +53,20 @@ class ReadBack:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultKind(ABC):
-    """One kind of fault: its data, and what is done for it. What is done may take seconds."""
+    """One kind of fault: its data, and how it is injected, which may take seconds."""
 
     does: ClassVar[str]
     """What it breaks, a line for the reference."""
     example: ClassVar[str]
-    """Its key and value, as a file writes them: `kill: node2`."""
+    """Its key and value, as a file writes them: `kill: node2`. A class with an example is a kind of its own."""
     shown_as: ClassVar[tuple[str, ...]]
     """Causes of a culprit, or kinds of findings, that are right for it; empty: it breaks nothing."""
     by_worker: ClassVar[bool] = False
     """Whether the worker itself does it, as `deed` says: only where its call, phase or note holds it."""
     of_writes: ClassVar[bool] = False
-    """Whether it is done to what ranks write to files: that has to be seen from their start."""
+    """Whether it acts on what ranks write to files: that has to be seen from their start."""
     of_call: ClassVar[bool] = False
-    """Whether it is done to the tensors that a call brings: only before one that takes some."""
+    """Whether it acts on the tensors that a call brings: only before one that takes some."""
     leaves_running: ClassVar[bool | None] = None
     """Whether its nodes run afterwards; None: as before."""
     harm: ClassVar[Harm] = "loses"
@@ -126,7 +76,7 @@ class FaultKind(ABC):
     needs: ClassVar[Need] = ""
     """What it needs of the engine, beside that its nodes run."""
     strict_cannot: ClassVar[str] = ""
-    """Why a strict cluster cannot have it, as such an end; empty: it can."""
+    """Why a strict cluster cannot have it, as the end of a sentence; empty: it can."""
 
     @classmethod
     @abstractmethod
@@ -166,16 +116,16 @@ class FaultKind(ABC):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that it is done to."""
+        """The nodes that it acts on."""
         return ()
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that it is done to, where it is done to ranks."""
+        """The ranks that it acts on, where it acts on ranks."""
         return ()
 
-    def check(self, _: Ground) -> None:
-        """See, before a run begins, whether it can be done, as far as that can be seen.
+    def check(self, _: ClusterTarget) -> None:
+        """See, before a run begins, whether it can be injected, as far as that can be seen.
 
         Raises:
             LabError: it cannot.
@@ -186,23 +136,23 @@ class FaultKind(ABC):
         """Why it cannot be done to a call that brings these tensors (see `Reached`); empty: it can."""
         return ""
 
-    def apply(self, ground: Ground) -> None:
-        """Do it; it is in force when this returns.
+    def apply(self, target: ClusterTarget) -> None:
+        """Inject it; it is in force when this returns.
 
         Raises:
-            LabError: it cannot be done.
+            LabError: it cannot be injected.
         """
         raise NotImplementedError
 
-    def renew(self, _ground: Ground, _node: str) -> None:
-        """Do it once more to a node that has come back, and knows nothing of it."""
+    def renew(self, _target: ClusterTarget, _node: str) -> None:
+        """Inject it once more into a node that has come back, and knows nothing of it."""
         return
 
-    def met(self, _: Ground) -> Mapping[str, Any]:
+    def met(self, _: ClusterTarget) -> Mapping[str, Any]:
         """What it has done by now, by what that is: `{"dropped_packets": 12}`; asked just before it is undone."""
         return {}
 
-    def undo(self, ground: Ground) -> None:
+    def undo(self, target: ClusterTarget) -> None:
         """Take it back, also where it is not in force, and by somebody who only knows its data.
 
         Raises:
@@ -210,8 +160,8 @@ class FaultKind(ABC):
         """
         raise NotImplementedError
 
-    def read_back(self, ground: Ground) -> ReadBack:
-        """How it is, read where it was done.
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Read its state where it was injected.
 
         Raises:
             LabError: that cannot be read.
@@ -219,13 +169,65 @@ class FaultKind(ABC):
         raise NotImplementedError
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeyedFault(FaultKind):
+    """A kind with keys, of which the first says what it acts on: `cpu: {node: node1, cores: 0.2}`."""
+
+    @classmethod
+    def value(cls) -> Kind:
+        """The value of the first key, where no other is required, or a mapping with all keys."""
+        keys = keys_of(cls)
+        name, main = next((name, one.kind) for name, one in keys.items())
+        required = [key for key, one in keys.items() if one.default is MISSING]
+        alone, mapping_of = required == [name], ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
+        allowed = ", or ".join([main.allowed] * alone + [f"a mapping with the keys {mapping_of}"] * (len(keys) > 1))
+
+        def read(value: Value) -> Any:
+            if len(keys) == 1 or (alone and value.kind != "mapping"):
+                return cls(**{name: main.read(value)})
+            named = {key.raw for key, _ in value.pairs(allowed)}
+            for key in required:
+                if key not in named:
+                    raise value.refused(allowed, f" without {key}")
+            data = read_all_keys(value, cls)
+            return None if data is None else make_or_refuse(value, lambda: cls(**data))
+
+        def dump(data: Any) -> Any:
+            told = dump_keys(data)
+            return told if len(told) > 1 else told[name]
+
+        schemas = [main.schema] * alone + [mapping_schema(cls, required=required)] * (len(keys) > 1)
+        return Kind(allowed, read, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, dump)
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> str:
+        """Two words are the values of the first two keys: `node1 0.2`."""
+        keys = [*keys_of(cls)]
+        if len(words) == 2 and len(keys) > 1:
+            return f"{{{keys[0]}: {words[0]}, {keys[1]}: {words[1]}}}"
+        return super().parse(words)
+
+
+def make_or_refuse(value: Value, make: Callable[[], T], allowed: str = "") -> T:
+    """What `make` returns; a `UsageError` of it is a problem of the value.
+
+    Raises:
+        InvalidError: it is one.
+    """
+    try:
+        return make()
+    except UsageError as error:
+        raise value.problem(f"{error.message}; allowed: {allowed}" if allowed else error.message) from None
+
+
 @cache
 def fault_kinds() -> dict[str, type[FaultKind]]:
-    """Every kind, by its key."""
-    names = sorted(module.name for module in pkgutil.iter_modules(kinds.__path__))
-    return {name: import_module(f"{kinds.__name__}.{name}").KIND for name in names}
+    """Every kind, by its key: the classes in the modules of `kinds` that have an example of their own."""
+    modules = [import_module(f"{kinds.__name__}.{found.name}") for found in pkgutil.iter_modules(kinds.__path__)]
+    classes = [one for module in modules for one in vars(module).values() if "example" in getattr(one, "__dict__", ())]
+    return {key_of(one): one for one in sorted(classes, key=key_of)}
 
 
 def key_of(kind: type[FaultKind]) -> str:
-    """Its key in a file: the name of its module."""
-    return kind.__module__.rpartition(".")[2]
+    """The key of a kind in a file."""
+    return kind.example.partition(":")[0]

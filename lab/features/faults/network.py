@@ -1,33 +1,254 @@
-"""What the network of a run is like: of the whole cluster, of single links, or a profile by name. Pure.
+"""What the network of a run is like: its links, their conditions, partitions, and profiles by name. Pure.
 
-Where several say something of the same way, the more exact one is meant: one way before a pair, a pair before a node, a
-node before all. Two nodes of one way each add what is theirs.
+What a packet meets is done by the node that sends it or by the one that takes it (`on_node.links`): rates, delays and
+what is sent twice by the sender; what is dropped, lost or reset by the receiver. Where several conditions apply to the
+same way, the more exact one is meant: one way before a pair, a pair before a node, a node before all. Two nodes of one
+way each add what is theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from itertools import combinations, permutations
+from typing import Any, NamedTuple
 
-from lab.features.faults.links import (
-    ALL,
-    LINK_ALLOWED,
-    Condition,
-    Link,
-    Way,
-    asked,
-    link,
-    tables,
-)
-from lab.features.faults.on_node.conditions import together
-from lab.spec.declare import dump_keys, key, keys_of, read_keys
-from lab.spec.kinds import Kind, choice, list_of, node, read_text
-from lab.spec.reading import Reading, Value
+from lab.errors import UsageError
+from lab.features.faults.on_node import combine_conditions
+from lab.spec import kinds
+from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_keys
+from lab.spec.kinds import NODE, Kind, World, choice, list_of, read_text
+from lab.spec.reading import Value
+
+SLOWEST, FASTEST = 10e3, 100e9
+LONGEST_DELAY_S = 60
+ALL = "all"
+LINK_ALLOWED = "a node (node2: all that it sends and gets), one way (node2 -> node0), both ways (node2 - node0), or all"
+_LINK = rf"(?P<one>{ALL}|{NODE})(?: *(?P<how>->|-) *(?P<other>{NODE}))?"
+_BY_SENDER = ("rate_bits_per_s", "delay_s", "jitter_s", "duplicate", "corrupt", "reorder")
+_BY_RECEIVER = ("loss", "drop", "reset")
+_DELAY = kinds.duration(LONGEST_DELAY_S)
+Way = tuple[str, str]
+"""The sender and the receiver of packets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """What packets on a way meet; None: nothing of that sort."""
+
+    rate_bits_per_s: float | None = key(
+        None, kinds.rate(SLOWEST, FASTEST), "network: {rate: 100mbit}", "no limit", name="rate"
+    )
+    """How fast a node sends to all others together, or, of a pair, one of them to the other."""
+    delay_s: float | None = key(None, _DELAY, "network: {delay: 20ms}", "none", name="delay")
+    """How much longer a packet takes, one way: there and back, twice that. Needs netem in the kernel."""
+    jitter_s: float | None = key(None, _DELAY, "network: {delay: 20ms, jitter: 2ms}", "none", name="jitter")
+    """By how much that differs at most, from packet to packet; packets may overtake each other. Needs netem."""
+    loss: float | None = key(None, kinds.share(), "network: {loss: 1%}", "none")
+    """The share of packets that is lost, by chance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(Condition):
+    """A condition that no cable is in by itself."""
+
+    duplicate: float | None = None
+    """The share of packets that arrives twice."""
+    corrupt: float | None = None
+    """The share of packets with a bit flipped."""
+    reorder: float | None = None
+    """The share of packets that is not delayed, and so overtakes others."""
+    drop: float | None = None
+    """1: nothing arrives."""
+    reset: float | None = None
+    """1: each packet of a TCP connection is answered by its reset."""
+
+
+def asked(condition: Condition) -> dict[str, float]:
+    """What a condition says, by name."""
+    values = {one.name: getattr(condition, one.name, None) for one in fields(Broken)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
-class Profile:
+class Link:
+    """Some ways between nodes, as people say them."""
+
+    one: str
+    """A node, or `all`."""
+    how: str = ""
+    """`->`: one way; `-`: both; empty: to and from all others."""
+    other: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.one} {self.how} {self.other}" if self.how else self.one
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Those that it names."""
+        return tuple(name for name in (self.one, self.other) if name and name != ALL)
+
+    @property
+    def exactness(self) -> int:
+        """The more exact of two that speak of the same way is meant."""
+        return 0 if self.one == ALL else {"": 1, "-": 2, "->": 3}[self.how]
+
+    def ways(self, nodes: Sequence[str]) -> list[Way]:
+        """All that it means, of these nodes."""
+        if not self.how:
+            return [way for way in permutations(nodes, 2) if self.one == ALL or self.one in way]
+        ways = [(self.one, self.other), (self.other, self.one)][: 1 if self.how == "->" else 2]
+        return [way for way in ways if {*way} <= {*nodes}]
+
+    def cables(self, nodes: Iterable[str]) -> list[str]:
+        """The nodes whose whole sending it means."""
+        return [] if self.how else [name for name in nodes if self.one in (ALL, name)]
+
+
+def parse_link(text: str) -> Link:
+    """The link that a text means.
+
+    Raises:
+        UsageError: it means none.
+    """
+    match = re.fullmatch(_LINK, text.strip())
+    if match is None or (match["how"] and match["one"] in (ALL, match["other"])):
+        raise UsageError(f"found {text[:60]!r}; allowed: {LINK_ALLOWED}")
+    return Link(match["one"], match["how"] or "", match["other"] or "")
+
+
+def link_at_start(text: str) -> tuple[str, str]:
+    """The link that a text begins with, and the rest of it."""
+    match = re.match(rf"{_LINK}(?![\w-])", text.strip())
+    return (text.strip()[: match.end()], text.strip()[match.end() :].strip()) if match else ("", text)
+
+
+def link() -> kinds.Kind:
+    """Some links of a run."""
+
+    def read(value: Value) -> Link:
+        text, nodes = kinds.read_text(value, LINK_ALLOWED), World.of(value.reading).nodes
+        try:
+            found = parse_link(text)
+        except UsageError:
+            raise value.refused(LINK_ALLOWED) from None
+        if nodes and any(int(name.removeprefix("node")) >= nodes for name in found.nodes):
+            raise value.refused(f"nodes from node0 to node{nodes - 1}")
+        return found
+
+    return kinds.Kind(
+        LINK_ALLOWED, read, {"type": "string", "pattern": f"^ *{re.sub(r'[?]P<[a-z]+>', '', _LINK)} *$"}, str
+    )
+
+
+def tables(
+    conditions: Mapping[Way, Mapping[str, float]],
+    addresses: Mapping[str, str],
+    cables: Mapping[str, float] | None = None,
+    nameless: Sequence[str] = (),
+) -> dict[str, dict[str, Any]]:
+    """What each node is told, as the deed `links` takes it; only nodes that have to do something.
+
+    Args:
+        conditions: of each way.
+        addresses: of every node.
+        cables: bits a second of all that a node sends to others, by node.
+        nameless: nodes that can ask for no name.
+    """
+    told: dict[str, dict[str, Any]] = {}
+
+    def table(node: str) -> dict[str, Any]:
+        return told.setdefault(node, {"address": addresses[node], "to": {}, "from": {}})
+
+    for way, condition in conditions.items():
+        for node, peer, side, names in ((*way, "to", _BY_SENDER), (*way[::-1], "from", _BY_RECEIVER)):
+            if part := {name: condition[name] for name in names if name in condition}:
+                table(node)[side][addresses[peer]] = part
+    for node, rate in (cables or {}).items():
+        table(node)["rate_bits_per_s"] = rate
+        for other, address in addresses.items():
+            if other != node:
+                table(node)["to"].setdefault(address, {})
+    for node in nameless:
+        table(node)["no_names"] = True
+    return told
+
+
+def on_link(
+    where: Link, condition: Condition, nodes: Sequence[str]
+) -> tuple[dict[Way, dict[str, float]], dict[str, float]]:
+    """One condition on some links: by way, and the cables of nodes."""
+    whole = asked(condition)
+    rate = whole.get("rate_bits_per_s")
+    cables = dict.fromkeys(where.cables(nodes), rate) if rate else {}
+    rest = {name: value for name, value in whole.items() if name != "rate_bits_per_s"}
+    # a cable is shared by all that its node sends
+    return {way: dict(rest if way[0] in cables else whole) for way in where.ways(nodes)}, cables
+
+
+Drops = dict[str, tuple[str, ...]]
+"""A partition, whatever its shape: by node, the nodes whose packets it drops."""
+PARTITION_ALLOWED = (
+    "sets that do not see each other (node0,node1 / node2), halves, isolate node2, one-way node2 -> node0, "
+    "bridge node1, ring, or a mapping: each node, and the list of those whose packets it drops"
+)
+_SHAPES = rf"halves|ring|(?:isolate|bridge) +{NODE}|one-way +{NODE} *-> *{NODE}"
+PARTITION = rf" *(?:{_SHAPES}|{NODE}(?: *, *{NODE})*(?: */ *{NODE}(?: *, *{NODE})*)+) *"
+
+
+def named_nodes(text: str) -> tuple[str, ...]:
+    """The nodes that a text names, in its order."""
+    return tuple(dict.fromkeys(match[0] for match in re.finditer(rf"\b{NODE}\b", text)))
+
+
+def checked_partition(text: str) -> str:
+    """A text that says a partition, with single spaces.
+
+    Raises:
+        UsageError: it says none.
+    """
+    named = re.findall(rf"\b{NODE}\b", text)
+    if not re.fullmatch(PARTITION, text) or len(named) != len(set(named)):
+        raise UsageError(f"found {text[:60]!r}; allowed: {PARTITION_ALLOWED}")
+    return re.sub(r" *, *", ",", re.sub(r" *(->|/) *", r" \1 ", " ".join(text.split())))
+
+
+def find_drops(partition: str | Mapping[str, Sequence[str]], nodes: Sequence[str]) -> Drops:
+    """Whose packets each node drops, of a partition by its shape or as a mapping.
+
+    Raises:
+        UsageError: with these nodes that is no partition.
+    """
+    by_node = _drops_of(partition, nodes) if isinstance(partition, str) else partition
+    if not any(by_node.values()):
+        raise UsageError(f"with {len(nodes)} nodes, a partition {partition} drops nothing")
+    return {node: tuple(names) for node, names in by_node.items() if names}
+
+
+def _drops_of(shape: str, nodes: Sequence[str]) -> Drops:
+    word, named = shape.split(maxsplit=1)[0], named_nodes(shape)
+    if word == "one-way":
+        return {named[1]: (named[0],)}
+    if word == "ring":  # each sees its neighbours
+        count = len(nodes)
+        return {
+            node: tuple(other for place, other in enumerate(nodes) if (place - own) % count not in (0, 1, count - 1))
+            for own, node in enumerate(nodes)
+        }
+    rest = [node for node in nodes if node not in named]
+    middle = (len(rest) + 1) // 2
+    sets: list[Sequence[str]] = [named_nodes(part) for part in shape.split("/")]
+    if word == "isolate":
+        sets = [named, rest]
+    elif word in ("halves", "bridge"):  # a bridge sees both halves, and is seen by both
+        sets = [rest[:middle], rest[middle:]]
+    home = {node: number for number, names in enumerate(sets) for node in names}
+    return {node: tuple(other for other in home if home[other] != home[node]) for node in home}
+
+
+class Profile(NamedTuple):
     """A network that many have."""
 
     what: str
@@ -55,37 +276,29 @@ PROFILES: Mapping[str, Profile] = {
 """By name; where the figures come from is in docs/network.md."""
 
 
-def _one_link() -> Kind:
-    names = ", ".join(keys_of(Condition))
-    allowed = f"a mapping with the keys {names}"
-
-    def read(value: Value) -> Condition:
-        return Condition(**read_keys(value, Condition))
-
-    properties = {name: dict(one.kind.schema) for name, one in keys_of(Condition).items()}
-    return Kind(allowed, read, {"type": "object", "additionalProperties": False, "properties": properties}, dump_keys)
-
-
 def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
     """A mapping from names of one kind to values of another."""
 
     def read(value: Value) -> tuple[tuple[Any, Any], ...]:
         found = []
-        for named, said in value.pairs(allowed):
+        for name_value, item in value.pairs(allowed):
             with value.reading.attempt():
-                found.append((name.read(named), one.read(said)))
+                found.append((name.read(name_value), one.read(item)))
         return tuple(found)
 
     schema = {"type": "object", "additionalProperties": one.schema}
     return Kind(allowed, read, schema, lambda data: {str(left): one.dump(right) for left, right in data})
 
 
-_LINKS = _mapping(f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss", link(), _one_link())
-_RACK = Kind("the name of a rack", lambda value: read_text(value, "the name of a rack"), {"type": "string"})
+_LINKS = _mapping(
+    f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss",
+    link(),
+    Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
+)
 _RACKS = _mapping(
     "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
-    _RACK,
-    list_of(node(), "a list of nodes"),
+    kinds.text("the name of a rack"),
+    list_of(kinds.node(), "a list of nodes"),
 )
 
 
@@ -112,64 +325,54 @@ class Network(Condition):
         """What each node is told."""
         names = list(addresses)
         layers = self._layers(names)
-        ways: dict[Way, dict[str, float]] = {}
-        for sender in names:
-            for receiver in names:
-                if sender != receiver:
-                    ways[sender, receiver] = _met(layers, (sender, receiver), names)
+        ways = {way: _conditions_on(layers, way, names) for way in permutations(names, 2)}
         cables: dict[str, float] = {}
-        for where, said in layers:
-            if said.get("rate_bits_per_s"):
-                cables.update(dict.fromkeys(where.cables(names), said["rate_bits_per_s"]))
+        for where, condition in layers:
+            if condition.get("rate_bits_per_s"):
+                cables.update(dict.fromkeys(where.cables(names), condition["rate_bits_per_s"]))
         return tables({way: met for way, met in ways.items() if met}, addresses, cables)
 
     def _layers(self, names: Sequence[str]) -> list[tuple[Link, dict[str, float]]]:
-        """All that is said, the least exact first."""
-        own = {one.name: getattr(self, one.name) for one in fields(Condition)}
-        layers = [(Link(ALL), {name: value for name, value in own.items() if value is not None})]
+        """All conditions, the least exact first."""
+        layers = [(Link(ALL), asked(self))]
         if self.profile is not None:
             profile = PROFILES[self.profile]
             layers.insert(0, (Link(ALL), asked(profile.every)))
             if profile.between is not None:
                 layers += [(Link(*pair), asked(profile.between)) for pair in self._between(names)]
-        return [
-            *layers,
-            *sorted(((where, asked(said)) for where, said in self.links), key=lambda one: one[0].exactness),
-        ]
+        own = [(where, asked(condition)) for where, condition in self.links]
+        return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
 
     def _between(self, names: Sequence[str]) -> list[tuple[str, str, str]]:
+        """Pairs of nodes of different racks."""
         middle = (len(names) + 1) // 2
         racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
         home = {name: place for place, members in enumerate(racks) for name in members}
-        return [
-            (one, "-", other)
-            for place, one in enumerate(names)
-            for other in names[place + 1 :]
-            if home.get(one) != home.get(other)
-        ]
+        return [(one, "-", other) for one, other in combinations(names, 2) if home.get(one) != home.get(other)]
 
 
-def _met(layers: Sequence[tuple[Link, Mapping[str, float]]], way: Way, names: Sequence[str]) -> dict[str, float]:
+def _conditions_on(
+    layers: Sequence[tuple[Link, Mapping[str, float]]], way: Way, names: Sequence[str]
+) -> dict[str, float]:
     """What packets on a way meet; a rate of a cable is not theirs alone, but holds for what comes to its node."""
     found: dict[str, float] = {}
     level: dict[str, float] = {}
     last = -1
-    for where, said in layers:
+    for where, condition in layers:
         if way not in where.ways(names):
             continue
-        mine = dict(said)
+        mine = dict(condition)
         if way[0] in where.cables(names):
             mine.pop("rate_bits_per_s", None)
         if where.exactness != last or where.one == ALL:
             found, level, last = {**found, **level}, {}, where.exactness
-        level = together(level, mine)
+        level = combine_conditions(level, mine)
     return {**found, **level}
 
 
 def network() -> Kind:
     """A network, or the name of a profile."""
-    names = keys_of(Network)
-    allowed = f"a profile ({', '.join(PROFILES)}), or a mapping with the keys {', '.join(names)}"
+    allowed = f"a profile ({', '.join(PROFILES)}), or a mapping with the keys {', '.join(keys_of(Network))}"
 
     def read(value: Value) -> Network:
         if value.kind != "mapping":
@@ -177,42 +380,32 @@ def network() -> Kind:
             if word not in PROFILES:
                 raise value.refused(allowed)
             return Network(profile=word)
-        said = value.pairs(allowed)
-        data = read_keys(value, Network)
-        if not said:
+        if not value.pairs(allowed):
             raise value.refused(allowed, " that says nothing")
-        found = Network(**data)
+        found = Network(**read_keys(value, Network))
         if found.racks and found.profile != "datacenter":
             raise value.problem("racks belong to the profile datacenter; write `profile: datacenter`")
         if found.jitter_s and not found.delay_s and not found.profile:
             raise value.problem("a jitter is a jitter of a delay; say `delay` too")
         return found
 
-    properties = {name: dict(one.kind.schema) for name, one in names.items()}
-    mapping = {"type": "object", "additionalProperties": False, "properties": properties, "minProperties": 1}
-    return Kind(allowed, read, {"anyOf": [{"enum": [*PROFILES]}, mapping]}, dump_network)
+    schema = {"anyOf": [{"enum": [*PROFILES]}, mapping_schema(Network, minProperties=1)]}
+    return Kind(allowed, read, schema, dump_network)
 
 
-def network_of(said: str | Mapping[str, Any]) -> Network:
+def network_of(data: str | Mapping[str, Any]) -> Network:
     """A network that somebody says elsewhere than in a file, as a file would say it.
 
     Raises:
         ScenarioError: it is none; a line a problem.
     """
-    import json
-    from pathlib import Path
+    from lab.spec.document import read_value  # imports yaml
 
-    import yaml
-
-    reading = Reading(Path("network"))
-    with reading.attempt():
-        root: Any = yaml.compose(json.dumps(said))
-        found: Network = network().read(Value(root, "network", reading))
-    reading.raise_if_any()
+    found: Network = read_value(network(), json.dumps(data), "network", "network")
     return found
 
 
 def dump_network(data: Network) -> Any:
     """As a file would say it."""
-    said = dump_keys(data)
-    return said["profile"] if list(said) == ["profile"] else said
+    keys = dump_keys(data)
+    return keys["profile"] if list(keys) == ["profile"] else keys

@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
-from lab.features.faults.fault import Fault, fault_data, fault_sentence
-from lab.features.faults.keys import broken_in, detected_within, with_faults
-from lab.features.faults.kinds.network import WholeNetwork
+from lab.features.faults.fault import START, Fault, broken_in, detected_within, fault_data, fault_sentence, with_faults
+from lab.features.faults.kinds.links import WholeNetwork
 from lab.features.faults.network import Network, network_of
-from lab.features.faults.when import START
 from lab.words import listing
 
 if TYPE_CHECKING:

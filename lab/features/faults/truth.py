@@ -10,10 +10,9 @@ from typing import Any
 from lab.diagnosis.links import outside_of_most
 from lab.errors import LabError
 from lab.features.faults.detection import Detection, facts_of, find_detections
-from lab.features.faults.fault import Fault
+from lab.features.faults.fault import Fault, kind_of
 from lab.features.faults.kind import FaultKind, key_of
-from lab.features.faults.link_fault import LinkFault
-from lab.features.faults.text import kind_of
+from lab.features.faults.kinds.links import LinkFault
 from lab.record import events
 from lab.record.read import Record
 from lab.spec.declare import keys_of
@@ -60,11 +59,9 @@ def find_injected(record: Record) -> list[Injected]:
 
 
 def _what(data: Mapping[str, Any]) -> FaultKind | None:
-    said = {name: value for name, value in data.items() if name not in keys_of(Fault)}
-    if len(said) != 1:
-        return None
+    named = {name: value for name, value in data.items() if name not in keys_of(Fault)}
     with suppress(LabError, KeyError, ValueError, TypeError):
-        return kind_of(said)
+        return kind_of(named) if len(named) == 1 else None
     return None
 
 

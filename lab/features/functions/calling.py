@@ -20,6 +20,10 @@ from lab.run.options import RunOptions
 from lab.spec.backends import check_backend
 from lab.spec.scenario import Scenario
 
+if TYPE_CHECKING:
+    from lab.cluster import Cluster
+else:
+    Cluster = object
 MAX_TIMEOUT_S = 720 * 3600
 _PROGRAM = Path(on_node.__path__[0], "call_program.py")
 """What stands for the script of a function that has no file of its own."""
@@ -93,15 +97,8 @@ class Calling:
         return Session(run, os.fspath(folder), how.backend)
 
 
-class Calls:
-    """Methods that `Cluster` has besides its own; see `Feature.cluster`. A type checker takes them for its base."""
-
-    if TYPE_CHECKING:
-        before_use: list[Callable[[], object]]
-
-        def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-            """See `Cluster.run_for`."""
-            ...
+class Calls(Cluster):
+    """Methods that `Cluster` has besides its own; see `Feature.cluster`."""
 
     def call(
         self, function: Callable[..., Any], /, *args: Any, timeout_s: float = 60.0, fresh: bool = False, **kwargs: Any
@@ -152,7 +149,7 @@ class Calls:
         return calling.end() if calling is not None else None
 
 
-def calling_of(cluster: Calls, run: Callable[[Scenario, RunOptions, Observer], Result]) -> Calling:
+def calling_of(cluster: Cluster, run: Callable[[Scenario, RunOptions, Observer], Result]) -> Calling:
     """What calls functions on a cluster; made when it is first asked for.
 
     Args:
@@ -165,6 +162,6 @@ def calling_of(cluster: Calls, run: Callable[[Scenario, RunOptions, Observer], R
     return found
 
 
-def run_ranks(cluster: Calls, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+def run_ranks(cluster: Cluster, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
     """Make the run that ranks are while they take calls."""
     return cluster.run_for("calls of functions", scenario, options, observer)

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import Parameter
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
 from lab.features.functions.answers import at_function
-from lab.features.functions.calling import Calls
 from lab.features.functions.pack import ORIGINAL, How
+
+if TYPE_CHECKING:
+    from lab.cluster import Cluster
 
 FILLED = ("rank", "world_size", "group")
 """Parameters that each rank fills in: its number, how many there are, the process group of all of them."""
@@ -76,7 +78,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Provided:
     """What a test runner provides for the test that runs now."""
 
-    cluster: Callable[[Mapping[str, Any]], Calls]
+    cluster: Callable[[Mapping[str, Any]], Cluster]
     """The cluster of a shape, as keywords that were given."""
     test: object
     """The test's own function, whose values nobody wants, or what other decorators made of it."""
@@ -202,7 +204,8 @@ def call_on_ranks(
 
     own = Cluster(**{"nodes": DEFAULT_NODES, **said})
     try:
-        return own.call_as(function, arguments, named, how)
+        answers: list[Any] = own.call_as(function, arguments, named, how)
+        return answers
     finally:
         own.end_calls()
 

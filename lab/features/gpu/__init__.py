@@ -1,1 +1,1 @@
-"""GPU: a self-test of what GPUs need, up to an all_reduce over nccl."""
+"""GPU: when calls end that streams of GPUs carry out, and what `lab doctor` says of GPUs."""

@@ -1,7 +1,9 @@
-"""GPU: a self-test of what GPUs need, up to an all_reduce over nccl."""
+"""GPU: when calls end that streams of GPUs carry out, and what `lab doctor` says of GPUs."""
 
 from lab.feature import Feature
 
 FEATURE = Feature(
-    name="gpu", options={"doctor": "lab.features.gpu.doctor_option"}, hooks={"gpu_test": "lab.features.gpu.doctor"}
+    name="gpu",
+    hooks={"gpu_checks": "lab.features.gpu.checks:check_gpus"},
+    on_node="lab.features.gpu.on_node",
 )

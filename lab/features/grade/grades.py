@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.limits import limits_told
+from lab.diagnosis.reasons import render_limits
 from lab.features.grade.keys import Grading, grading_of
 from lab.node.messages.agent import CHECK
 from lab.record.result import Expectation, Result
@@ -188,7 +188,7 @@ def forfeited(facts: RunFacts) -> str:
     limits = [limit for one in attempts for limit in one.limits]
     reached = [limit for limit in limits if limit.rank != CHECK]
     if reached:
-        return "; ".join(limits_told(reached))
+        return "; ".join(render_limits(reached))
     lost_nodes = [lost for one in attempts for lost in one.lost_nodes]
     if lost_nodes:
         return "; ".join(f"{lost.node} {lost.how}" for lost in lost_nodes)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lab.diagnosis.facts import RunFacts, read_facts
-from lab.diagnosis.limits import left_out_told
+from lab.diagnosis.reasons import render_left_out
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine
 from lab.engine.select import AUTO, OPENERS, select_engine
@@ -206,7 +206,7 @@ class Grader:
             if self._waiting:  # who comes next does not wait for what this one did
                 with suppress(LabError):  # it is tried again then
                     bench.make_ready()
-        left_out = left_out_told(facts.staged)
+        left_out = render_left_out(facts.staged)
         told = (*told, f"{left_out}: it reads regular files within limits") if left_out else told
         return grade_of(submission.name, result, facts, assignment, told)
 

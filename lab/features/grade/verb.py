@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import say
+from lab.cli import arguments as types
+from lab.cli.arguments import say
 
 if TYPE_CHECKING:
-    from lab.cli.progress import ProgressDisplay
+    from lab.cli.arguments import ProgressDisplay
     from lab.features.grade.grades import Grade, Grades
     from lab.report.style import Style
 
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
-    from lab.cli.progress import ProgressDisplay
+    from lab.cli.arguments import ProgressDisplay
     from lab.features.grade.grades import Grades
     from lab.features.grade.run import find_assignment, grade, open_desk, opened, submissions_to
     from lab.report.style import style_for

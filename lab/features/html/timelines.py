@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from lab.feature import view
 from lab.features.calls.notation import render_call
@@ -19,7 +21,7 @@ from lab.node.messages.agent import Exited, Note, Started
 from lab.operations import operation
 from lab.record.events import Fault
 from lab.record.read import Record
-from lab.trace.model import Call, Mark, RankTrace, Trace
+from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.steps import Step
 from lab.trace.timing import Piece, blocked_spans, ready_at, unseen_calls
 from lab.words import clip, format_bytes, format_duration, format_moment, format_value, name_ranks
@@ -112,15 +114,6 @@ def step_lines(steps: Iterable[Step], wrong: Collection[int] = ()) -> Iterator[L
         }
 
 
-def mark_lines(trace: Trace) -> Iterator[Line]:
-    """A line for each phase of each rank, outer ones before those inside; one that never ended lasts to the end."""
-    for rank, own in sorted(trace.ranks.items()):
-        for mark in own.marks:
-            end = own.last if mark.end is None else mark.end
-            begin, dur = microseconds(mark.begin), _between(mark.begin, end)
-            yield {"rank": rank, "begin": begin, "dur": dur, "name": mark.name}
-
-
 def _between(begin: float, end: float | None) -> int:
     return -1 if end is None else max(0, microseconds(end) - microseconds(begin))
 
@@ -210,65 +203,78 @@ def run_data(
     """
     names, more = Names(), more or {}
     lives, notes, faults = moments(record, origin)
-    begins = [life.get("begin", 0) for life in lives.values()]
-    ends = [life.get("end", 0) for life in lives.values()]
-    traced = trace.ranks.values()
+    traced = [own for _, own in sorted(trace.ranks.items())]
     on_path = {(piece.rank, piece.call.index) for piece in path if piece.within and piece.call is not None}
+    marks = (  # outer phases before those inside; one that never ended lasts to the end
+        {
+            "rank": own.rank,
+            "begin": microseconds(mark.begin),
+            "dur": _between(mark.begin, own.last if mark.end is None else mark.end),
+            "name": mark.name,
+        }
+        for own in traced
+        for mark in own.marks
+    )
+    ranks: list[Line] = []
+    for rank in sorted(rank for lane in lanes for rank in lane):
+        own, known = trace.ranks.get(rank), {"from": 0, "to": 0}
+        if own is not None and own.recorded:  # from when to when its time is known
+            known = {"from": microseconds(ready_at(own)), "to": microseconds(own.last)}
+        if trace.clocks.several:  # by how much its times may be off
+            known["off"] = microseconds(trace.clocks.errors.get(rank, 0.0))
+        ranks.append({"rank": rank, "life": lives.get(rank, {}), **known})
     return {
-        "span": [min([0, *begins]), max([microseconds(trace.last), *ends, 1])],
-        "ranks": [
-            {"rank": rank, "life": lives.get(rank, {}), **_recorded(trace.ranks.get(rank)), **_off(rank, trace)}
-            for rank in sorted(rank for lane in lanes for rank in lane)
+        "span": [
+            min([0, *(life.get("begin", 0) for life in lives.values())]),
+            max([microseconds(trace.last), *(life.get("end", 0) for life in lives.values()), 1]),
         ],
+        "ranks": ranks,
         "lanes": lanes,
         "calls": {**columns(call_lines(trace, steps, on_path), names), **more.get("calls", {})},
         "steps": {**columns(step_lines(steps, wrong), names), **more.get("steps", {})},
-        "marks": columns(mark_lines(trace), names),
+        "marks": columns(marks, names),
         "logs": columns(logs or iter(()), names),
         "notes": notes,
         "faults": faults,
         "path": [path[0].rank, *map(microseconds, (path[0].begin, path[-1].end))] if path else None,
-        "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for rank in traced for mark in rank.marks},
+        "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for own in traced for mark in own.marks},
         "colours": {
-            op: operation_tones(operation(op)) for op in sorted({call.op for rank in traced for call in rank.calls})
+            op: operation_tones(operation(op)) for op in sorted({call.op for own in traced for call in own.calls})
         },
         "names": list(names),
     }
 
 
-def _recorded(rank: RankTrace | None) -> Line:
-    """From when to when a rank's time is known."""
-    if rank is None or not rank.recorded:
-        return {"from": 0, "to": 0}
-    return {"from": microseconds(ready_at(rank)), "to": microseconds(rank.last)}
+# -- the still picture
 
-
-def _off(rank: int, trace: Trace) -> Line:
-    """By how much its times may be off, where ranks have clocks of their own."""
-    return {"off": microseconds(trace.clocks.errors.get(rank, 0.0))} if trace.clocks.several else {}
-
-
+_WIDTH = 900
+_LEFT, _BAR, _MARK, _GAP, _AXIS = 64.0, 16.0, 11.0, 9.0, 24.0
+_LETTER = 5.6
+_LEAST_ERROR = 1.5
+"""Pixels: where less is uncertain it cannot be seen."""
 _CUT_WIDTH = 18.0
 """Pixels of a pause that was cut."""
 _LONG = 0.08
 """A pause is long if it takes more than this part of the time in which something happens."""
 _ABOUT = 8
 """Ticks on an axis."""
+_NARROW = 2.0
+"""Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
+_SETTING_UP = frozenset({"DDP()"})
+"""Phases whose length says more about imports than about the run: the axis may be cut in them."""
+_HIDDEN_MARKS = frozenset({"init_process_group", "new_group", "destroy_process_group"})
 
 
-@dataclass(frozen=True, slots=True)
-class AxisPiece:
-    """A stretch of time in which something happens, and its place."""
+class AxisPiece(NamedTuple):
+    """A stretch of seconds in which something happens, and its place in pixels."""
 
     begin: float
     end: float
     left: float
-    """Pixels."""
     right: float
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(NamedTuple):
     """From seconds to pixels."""
 
     pieces: tuple[AxisPiece, ...]
@@ -276,22 +282,21 @@ class Axis:
 
     def place(self, time: float) -> float:
         """Pixels at a moment; moments before and after the run are at its ends, moments within a cut in its middle."""
-        before = None
-        for piece in self.pieces:
-            if time < piece.begin:
-                return piece.left if before is None else (before.right + piece.left) / 2
-            if time <= piece.end:
-                span = piece.end - piece.begin
-                return piece.left + ((time - piece.begin) / span if span else 0.0) * (piece.right - piece.left)
-            before = piece
-        return self.pieces[-1].right
+        at = bisect_right(self.pieces, time, key=itemgetter(0)) - 1
+        if at < 0:
+            return self.pieces[0].left
+        begin, end, left, right = self.pieces[at]
+        if time <= end:
+            return left + ((time - begin) / (end - begin) if end > begin else 0.0) * (right - left)
+        return right if at + 1 == len(self.pieces) else (right + self.pieces[at + 1].left) / 2
 
     def ticks(self) -> list[float]:
         """Round moments to write on the axis, in seconds, of which all lie in pieces."""
         total = sum(piece.end - piece.begin for piece in self.pieces)
         if total <= 0:
             return [self.pieces[0].begin]
-        step = _round_up(total / _ABOUT)
+        power = 10.0 ** math.floor(math.log10(total / _ABOUT))
+        step = next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= total / _ABOUT)
         first_and_last = ((math.ceil(piece.begin / step), math.floor(piece.end / step)) for piece in self.pieces)
         return [number * step for first, last in first_and_last for number in range(first, last + 1)]
 
@@ -323,19 +328,6 @@ def _merge(stretches: Iterable[tuple[float, float]], pause: float) -> list[tuple
     return merged
 
 
-def _round_up(number: float) -> float:
-    """The next of 1, 2, 5, 10, 20, 50, ... times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(number))
-    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= number)
-
-
-NARROW = 2.0
-"""Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
-_SETTING_UP = frozenset({"DDP()"})
-"""Phases whose length says more about imports than about the run: the axis may be cut in them."""
-_HIDDEN_MARKS = frozenset({"init_process_group", "new_group", "destroy_process_group"})
-
-
 @dataclass(slots=True)
 class Bar:
     """One call, or several that are too short to be told apart."""
@@ -348,18 +340,6 @@ class Bar:
     right: float
 
 
-def busy_times(ranks: Sequence[RankTrace], last: float) -> list[tuple[float, float]]:
-    """From when to when something happened, in seconds; they may overlap. Calls that never ended last until `last`."""
-    calls = [(call.begin, last if call.end is None else call.end) for rank in ranks for call in rank.calls]
-    marks = [mark for rank in ranks for mark in shown_marks(rank) if mark.name not in _SETTING_UP]
-    return calls + [(mark.begin, mark.end) for mark in marks if mark.end is not None]
-
-
-def shown_marks(rank: RankTrace) -> list[Mark]:
-    """The phases that are drawn."""
-    return [mark for mark in rank.marks if mark.name not in _HIDDEN_MARKS]
-
-
 def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
     """The bars of a rank, row by row; calls that never ended last until `last`, in seconds."""
     numbers = rows_of(rank.calls)
@@ -367,9 +347,9 @@ def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
     for call, number in zip(rank.calls, numbers, strict=True):
         end = max(last if call.end is None else call.end, call.begin)
         left = axis.place(call.begin)
-        bar = Bar([call], end, left, max(axis.place(end), left + NARROW))
+        bar = Bar([call], end, left, max(axis.place(end), left + _NARROW))
         former = rows[number][-1] if rows[number] else None
-        if former and bar.left < former.right + 0.5 and bar.right - former.left <= 2 * NARROW:
+        if former and bar.left < former.right + 0.5 and bar.right - former.left <= 2 * _NARROW:
             former.calls.append(call)
             former.end, former.right = max(former.end, end), max(former.right, bar.right)
             continue
@@ -379,17 +359,10 @@ def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
     return rows
 
 
-_WIDTH = 900
-_LEFT, _BAR, _MARK, _GAP, _AXIS = 64.0, 16.0, 11.0, 9.0, 24.0
-_LETTER = 5.6
-_LEAST_ERROR = 1.5
-"""Pixels: where less is uncertain it cannot be seen."""
-
-
 def timeline_svg(
     trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], *, until: float = 0.0, prefix: str
 ) -> str:
-    """The timeline of a run; empty where no rank called anything.
+    """The timeline of a run as a still picture; empty where no rank called anything.
 
     Args:
         trace: of the run.
@@ -398,19 +371,25 @@ def timeline_svg(
         until: seconds until which ranks are known to have been alive; calls that never ended last as long.
         prefix: begins the names of what the picture defines, which are to be unique in a page.
     """
-    drawn = _Timeline(trace, steps, lanes, max(trace.last, until), prefix)
-    return drawn.draw() if any(rank.calls for rank in drawn.ranks) else ""
+    if not any(trace.ranks[lane[0]].calls for lane in lanes):
+        return ""
+    return _Timeline(trace, steps, lanes, max(trace.last, until), prefix).draw()
 
 
 class _Timeline:
+    """Lanes of ranks, a bar for each call, hatched while it waits for others."""
+
     def __init__(self, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], last: float, prefix: str):
-        self._trace = trace
-        self._lanes = lanes
-        self.ranks = ranks = [trace.ranks[lane[0]] for lane in lanes]
-        """The first of each lane, which is drawn."""
-        self._last = last
-        self._several = trace.clocks.several
-        self._axis = make_axis(busy_times(ranks, last), _LEFT, _WIDTH - 8.0)
+        self._trace, self._lanes, self._last = trace, lanes, last
+        ranks = [trace.ranks[lane[0]] for lane in lanes]
+        self._marks = {
+            rank.rank: [mark for mark in rank.marks if mark.name not in _HIDDEN_MARKS and mark.end is not None]
+            for rank in ranks
+        }
+        busy = [(call.begin, last if call.end is None else call.end) for rank in ranks for call in rank.calls]
+        shown = (mark for marks in self._marks.values() for mark in marks if mark.name not in _SETTING_UP)
+        busy += [(mark.begin, mark.end or 0.0) for mark in shown]
+        self._axis = make_axis(busy, _LEFT, _WIDTH - 8.0)
         self._step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
         first = sorted((call.begin, call.op) for rank in ranks for call in rank.calls)
         self._colours = {op: operation(op).colour for _, op in first}
@@ -420,17 +399,27 @@ class _Timeline:
         self._parts: list[str] = []
 
     def draw(self) -> str:
+        """The whole picture."""
         top = 2.0
-        for rank, of in zip(self.ranks, self._lanes, strict=True):
-            top = self._lane(rank, of[1:], top)
+        for lane in self._lanes:
+            top = self._lane(self._trace.ranks[lane[0]], lane[1:], top)
         self._draw_axis(top)
-        height, ranks = top + _AXIS, sum(map(len, self._lanes))
-        height = self._legend(height + 6)
+        height, count = self._legend(top + _AXIS + 6), sum(map(len, self._lanes))
+        hatched = [
+            *((name, self._colours[op]) for op, name in self._hatchings.items()),
+            (self._waiting, "currentColor"),
+        ]
+        patterns = (
+            f'<pattern id="{name}" width="5" height="5" patternUnits="userSpaceOnUse" '
+            f'patternTransform="rotate(45)"><rect width="5" height="5" fill="{colour}" fill-opacity=".12"/>'
+            f'<line x1="0" x2="0" y1="0" y2="5" stroke="{colour}" stroke-width="2" stroke-opacity=".55"/></pattern>'
+            for name, colour in hatched
+        )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" '
-            f'height="{height:.0f}" role="img" aria-label="Timeline of {ranks} ranks" font-size="10" '
+            f'height="{height:.0f}" role="img" aria-label="Timeline of {count} ranks" font-size="10" '
             f'font-family="system-ui, sans-serif" style="max-width:100%;height:auto">'
-            f"{self._patterns()}{''.join(self._parts)}</svg>"
+            f"{element('defs', ''.join(patterns))}{''.join(self._parts)}</svg>"
         )
 
     def _lane(self, rank: RankTrace, others: Sequence[int], top: float) -> float:
@@ -438,29 +427,26 @@ class _Timeline:
         rows = make_rows(rank, self._axis, self._last)
         end = top + _MARK + _BAR * max(1, len(rows)) + _GAP
         self._text(4, top + _MARK + 12, f"rank {rank.rank}", font_weight=600)
-        error_s = self._trace.clocks.errors.get(rank.rank, 0.0) if self._several else 0.0
+        clocks = self._trace.clocks
+        error_s = clocks.errors.get(rank.rank, 0.0) if clocks.several else 0.0
         if error_s:
             self._text(4, top + _MARK + 22, f"± {format_duration(error_s)}", font_size=8, opacity=".8")
         if others:
-            told = f"and {len(others)} more"
-            self._text(4, top + 8, told, title(f"and so {name_ranks(others)}"), font_size=8, opacity=".8")
+            hint = title(f"and so {name_ranks(others)}")
+            self._text(4, top + 8, f"and {len(others)} more", hint, font_size=8, opacity=".8")
         self._line(0, "100%", end - _GAP / 2, stroke_opacity=".15")
-        for mark in shown_marks(rank):
-            self._mark(mark, top)
+        for mark in self._marks[rank.rank]:
+            left, right = self._axis.place(mark.begin), self._axis.place(mark.end or 0.0)
+            at = f" at {mark.source}" if mark.source else ""
+            hint = title(f"{mark.name}{at}: {format_duration((mark.end or 0.0) - mark.begin)}")
+            where = {"x": left, "y": top, "width": max(right - left, 0.6), "height": _MARK - 2}
+            self._parts.append(element("rect", hint, **where, fill="currentColor", fill_opacity=".13"))
+            if right - left > len(mark.name) * _LETTER:
+                self._text(left + 2, top + 7.5, mark.name, font_size=8, opacity=".8")
         for number, row in enumerate(rows):
             for bar in row:
                 self._bar(bar, top + _MARK + number * _BAR, error_s)
         return end
-
-    def _mark(self, mark: Mark, top: float) -> None:
-        if mark.end is None:
-            return
-        left, right = self._axis.place(mark.begin), self._axis.place(mark.end)
-        told = f"{mark.name}{f' at {mark.source}' if mark.source else ''}: {format_duration(mark.end - mark.begin)}"
-        where = {"x": left, "y": top, "width": max(right - left, 0.6), "height": _MARK - 2}
-        self._parts.append(element("rect", title(told), **where, fill="currentColor", fill_opacity=".13"))
-        if right - left > len(mark.name) * _LETTER:
-            self._text(left + 2, top + 7.5, mark.name, font_size=8, opacity=".8")
 
     def _bar(self, bar: Bar, top: float, error_s: float) -> None:
         call, single = bar.calls[0], len(bar.calls) == 1
@@ -472,7 +458,7 @@ class _Timeline:
         def box(left: float, right: float, **look: object) -> str:
             return element("rect", x=left, width=right - left, y=top, height=_BAR - 3, **look)
 
-        parts = [title(self._told(bar, step))]
+        parts = [title(self._hint(bar, step))]
         if waits_until > bar.left + 0.5:
             parts.append(box(bar.left, waits_until, fill=f"url(#{self._hatchings[call.op]})"))
         else:
@@ -485,20 +471,16 @@ class _Timeline:
             readable = {"fill": "#fff", "stroke": "#000", "stroke_opacity": ".55"}  # on every colour
             where = {"x": bar.left + 3, "y": top + 9.5, "stroke_width": 2, "paint_order": "stroke"}
             parts.append(element("text", escaped(call.op), **where, **readable))
-        moments = (call.begin, bar.calls[-1].end) if error_s else ()
-        parts += [self._may_be(time, error_s, top + (_BAR - 3) / 2) for time in moments if time is not None]
+        middle = top + (_BAR - 3) / 2
+        for time in (call.begin, bar.calls[-1].end) if error_s else ():  # where it may lie by the clocks of other hosts
+            left, right = (self._axis.place((time or 0.0) + sign * error_s) for sign in (-1, 1))
+            if time is not None and right - left >= _LEAST_ERROR:
+                ends = "".join(f"M{x:.1f} {middle - 3:.1f}v6" for x in (left, right))
+                line = f"M{left:.1f} {middle:.1f}H{right:.1f}{ends}"
+                parts.append(element("path", d=line, stroke="currentColor", fill="none", **{"class": "error"}))
         self._parts.append(element("g", "".join(parts)))
 
-    def _may_be(self, time: float, error_s: float, middle: float) -> str:
-        """Where a moment may lie by the clocks of other hosts; nothing where that is not to be seen."""
-        left, right = self._axis.place(time - error_s), self._axis.place(time + error_s)
-        if right - left < _LEAST_ERROR:
-            return ""
-        ends = "".join(f"M{x:.1f} {middle - 3:.1f}v6" for x in (left, right))
-        line = f"M{left:.1f} {middle:.1f}H{right:.1f}{ends}"
-        return element("path", d=line, stroke="currentColor", fill="none", **{"class": "error"})
-
-    def _told(self, bar: Bar, step: Step | None) -> str:
+    def _hint(self, bar: Bar, step: Step | None) -> str:
         call = bar.calls[0]
         if len(bar.calls) > 1:
             return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {format_duration(bar.end - call.begin)}"
@@ -508,9 +490,9 @@ class _Timeline:
         late = step.awaited(call) if step is not None else None
         if step is not None and step.missing:
             lines.append(f"{name_ranks(step.missing)} never came")
-        elif late is not None:
+        elif step is not None and late is not None:
             until = late.begin if call.end is None else min(late.begin, call.end)
-            sure = f" (± {format_duration(step.apart_s)})" if step is not None and step.apart_s else ""
+            sure = f" (± {format_duration(step.apart_s)})" if step.apart_s else ""
             lines.append(f"waited {format_duration(until - call.begin)}{sure} for rank {late.rank}")
         return "\n".join([*lines, call.error] if call.error else lines)
 
@@ -525,12 +507,11 @@ class _Timeline:
         distance = min((later - one for one, later in pairwise(ticks)), default=1.0)
         for tick in ticks:
             place = self._axis.place(tick)
-            if place - last < 48:
-                continue
-            last = place
-            self._line(place, place, top, top + 4)
-            moment = format_moment(tick, distance)
-            self._text(min(place, pieces[-1].right - 10), top + 15, moment, text_anchor="middle", opacity=".8")
+            if place - last >= 48:
+                last = place
+                self._line(place, place, top, top + 4)
+                left, moment = min(place, pieces[-1].right - 10), format_moment(tick, distance)
+                self._text(left, top + 15, moment, text_anchor="middle", opacity=".8")
 
     def _legend(self, top: float) -> float:
         """Draw what the colours mean; returns where it ends."""
@@ -538,19 +519,13 @@ class _Timeline:
         looks = {op: {"fill": colour, "fill_opacity": ".85", "stroke": colour} for op, colour in self._colours.items()}
         looks["waits for others"] = {"fill": f"url(#{self._waiting})", "stroke": "currentColor"}
         for name, look in looks.items():
-            room = 22 + len(name) * _LETTER
-            if left + room > _WIDTH and left > _LEFT:
+            width = 22 + len(name) * _LETTER
+            if left + width > _WIDTH and left > _LEFT:
                 left, top = _LEFT, top + 15
             self._parts.append(element("rect", x=left, y=top, width=10, height=10, **look))
             self._text(left + 14, top + 9, name)
-            left += room
+            left += width
         return top + 16
-
-    def _patterns(self) -> str:
-        """The hatchings of the operations and of the legend."""
-        colours = {self._hatchings[op]: colour for op, colour in self._colours.items()}
-        colours[self._waiting] = "currentColor"
-        return element("defs", "".join(_pattern(name, colour) for name, colour in colours.items()))
 
     def _line(self, left: float, right: float | str, top: float, bottom: float | None = None, **look: object) -> None:
         where = {"x1": left, "x2": right, "y1": top, "y2": top if bottom is None else bottom}
@@ -558,11 +533,3 @@ class _Timeline:
 
     def _text(self, left: float, base: float, words: str, inner: str = "", **look: object) -> None:
         self._parts.append(element("text", escaped(words) + inner, x=left, y=base, fill="currentColor", **look))
-
-
-def _pattern(name: str, colour: str) -> str:
-    return (
-        f'<pattern id="{name}" width="5" height="5" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate(45)"><rect width="5" height="5" fill="{colour}" fill-opacity=".12"/>'
-        f'<line x1="0" x2="0" y1="0" y2="5" stroke="{colour}" stroke-width="2" stroke-opacity=".55"/></pattern>'
-    )

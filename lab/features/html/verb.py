@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab.cli.answer import say
+from lab.cli.arguments import add_record, open_record, say
 from lab.cli.call import Parser
-from lab.cli.on_record import add_record, open_record
 from lab.words import format_bytes, plural
 
 _HOWTO = """example:

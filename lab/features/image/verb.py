@@ -10,8 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
-from lab.cli.progress import ProgressDisplay
+from lab.cli.arguments import ProgressDisplay, answer
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.packages import PackageStore, Prepared, package_store
 from lab.engine.protocol import ImageStore

@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer, say
+from lab.cli.arguments import answer, say
 from lab.cluster import Cluster
 from lab.errors import UsageError
 from lab.features.lessons.progress import FOLDER_VARIABLE, LearningPath, kept_of, kept_of_all, learning_path, person_of
 from lab.features.lessons.question import LETTERS, Question
-from lab.features.lessons.take import Lesson, Taken, learn
-from lab.features.lessons.text import question_text, taken_text
+from lab.features.lessons.take import Lesson, Taken, learn, question_text, taken_text
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.report.style import style_for

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.errors import ScenarioError, UsageError
 from lab.features.lessons.question import question_of
 from lab.report.harmless import in_markdown

@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Callable
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer, write_text
+from lab.cli.arguments import answer, open_record, write_text
 from lab.cli.call import Parser
 from lab.cli.cmd_show import is_traced, read_steps
-from lab.cli.on_record import open_record
 
 
 def add_arguments(parser: Parser) -> None:

@@ -468,7 +468,8 @@ class ImagePackages(_Store):
 
     @property
     def _connection(self) -> Connection:
-        return capable(self._engine, ImageMaker).image_connection()
+        connection: Connection = capable(self._engine, ImageMaker).image_connection()
+        return connection
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """What the image with the packages is called."""

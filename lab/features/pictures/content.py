@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import accumulate, zip_longest
 from typing import Any
 
-from lab.diagnosis.wording import together
+from lab.diagnosis.wording import join_ranks
 from lab.features.pictures.model import (
     ELLIPSIS,
     Block,
@@ -212,7 +212,7 @@ def _failures(picture: Picture) -> list[str]:
         for rank in picture.ranks
         if rank.error
     }
-    return [capital(clause) for clause in together((rank, f"failed: {error}") for rank, error in errors.items())]
+    return [capital(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors.items())]
 
 
 def _wrong_elements(picture: Picture) -> list[str]:

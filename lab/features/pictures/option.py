@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import answer, write_text
+from lab.cli.arguments import answer, open_record, write_text
 from lab.cli.call import Parser
 from lab.cli.cmd_show import read_steps
-from lab.cli.on_record import open_record
 from lab.errors import UsageError
 
 
 def add_arguments(parser: Parser) -> None:
     parser.one_of().add_argument(
-        "--step", type=types.positive, metavar="N", help="draw what step N did with everybody's data"
+        "--step", type=shared.positive, metavar="N", help="draw what step N did with everybody's data"
     )
     shared.add_svg(parser)
 

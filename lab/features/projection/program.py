@@ -1,57 +1,50 @@
-"""The training step of a run as a program: what each rank does in it, in order, and what its own work takes."""
+"""The training step of a run as a program: what each rank does in it, in order, and how a larger world does it."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import NamedTuple
 
+from lab.errors import LabError
+from lab.features.projection.costs import Pattern, pattern_of
 from lab.features.projection.replay import Action, Begin, Clock, Key, Transfer, Wait, Work
 from lab.features.traffic.traffic import size_of
+from lab.operations import operation
 from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
 from lab.trace.timing import Span, blocked_spans, wait_for
+from lab.words import plural
 
 
 def waits_of(rank: RankTrace) -> dict[int, Span]:
     """By index of the call: from when its rank waited for it, and until when; the same moment where it did not have to.
 
-    Calls that nobody was seen to wait for are not there.
+    It is `lab.trace.timing.blocked_spans`, and beyond it the waits for what was over already, which may hold a rank up
+    in another world; and a call of a backward pass that blocks (FSDP's, tensor parallel ones) is one that blocks. Calls
+    that nobody was seen to wait for are not there.
     """
-    blocked = blocked_spans(rank)
-    passes = [mark for mark in rank.marks if mark.name == "backward" and mark.end is not None]
-    begins = [mark.begin for mark in passes]
-    spans: dict[int, Span] = {}
+    spans = {**blocked_spans(rank)}
+    passes = [(mark.begin, mark.end) for mark in rank.marks if mark.name == "backward" and mark.end is not None]
     for call in rank.calls:
         if call.end is None:
             continue
-        at = bisect_right(begins, call.begin) - 1
-        within = passes[at] if at >= 0 and call.begin <= (passes[at].end or 0.0) else None
-        if within is not None:
-            spans[call.index] = _in_backward(rank, call, within, blocked)
-        elif call.index in blocked:
-            spans[call.index] = blocked[call.index]
-        elif call.hands_out:
-            wait = wait_for(call, rank)
-            if wait is not None:
-                spans[call.index] = (wait.begin, wait.begin)
-    return spans
-
-
-def _in_backward(rank: RankTrace, call: Call, within: Mark, blocked: dict[int, Span]) -> Span:
-    beside = call.hands_out or call.bucket is not None
-    if not beside:
-        later = calls_within(rank.calls, call.begin, call.end or call.begin)
-        beside = any(other.begin > call.begin for other in later)
-    if beside:
-        return blocked.get(call.index, (within.end or call.begin, within.end or call.begin))
-    return call.begin, call.end or call.begin
+        at = bisect_right(passes, call.begin, key=itemgetter(0)) - 1
+        if at >= 0 and call.begin <= (pass_end := passes[at][1]):
+            later = calls_within(rank.calls, call.begin, call.end)
+            if call.hands_out or call.bucket is not None or any(other.begin > call.begin for other in later):
+                spans.setdefault(call.index, (pass_end, pass_end))
+            else:
+                spans[call.index] = call.begin, call.end
+        elif call.index not in spans and call.hands_out and (wait := wait_for(call, rank)) is not None:
+            spans[call.index] = wait.begin, wait.begin
+    return {call.index: spans[call.index] for call in rank.calls if call.end is not None and call.index in spans}
 
 
 AT_ONCE = {"gloo": 2}
@@ -127,14 +120,6 @@ class Program:
     ranks: int
 
 
-class Own(NamedTuple):
-    """How own work is told."""
-
-    clock: Clock
-    wanting: float
-    """In what part of it a rank wanted a core."""
-
-
 class _Turn(NamedTuple):
     """A training step of one rank."""
 
@@ -142,11 +127,20 @@ class _Turn(NamedTuple):
     steps: dict[Key, Step]
     seconds: float
 
+    @property
+    def own_s(self) -> float:
+        """What its own work takes on a core of its own."""
+        return sum(action.whole_s for action in self.actions if isinstance(action, Work))
+
 
 def program_of(
     trace: Trace, steps: Sequence[Step], flights: Sequence[Flight], clock: Clock, wanting: float
 ) -> Program | None:
     """The program of a run; None where it has no two training steps that are alike.
+
+    A step lasts from the end of an optimizer step to the end of the next one. Steps in which every rank called the same
+    are alike; those of the most frequent kind in which something is sent are the program, the others (the first ones,
+    evaluation, checkpoints) are left out.
 
     Args:
         trace: of the run.
@@ -156,26 +150,31 @@ def program_of(
         wanting: in what part of its own work a rank wanted a core.
     """
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
-    turns = {number: _turns(rank, step_of, Own(clock, wanting)) for number, rank in trace.ranks.items()}
-    count = min((len(of_rank) for of_rank in turns.values()), default=0)
-    kinds: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for number in range(count):
-        if _closed(number, turns):
-            kinds[tuple(_signature(of_rank[number]) for of_rank in turns.values())].append(number)
-    sends = {kind: any(of_rank[numbers[0]].steps for of_rank in turns.values()) for kind, numbers in kinds.items()}
-    alike = kinds[max(kinds, key=lambda kind: (sends[kind], len(kinds[kind])))] if kinds else []
+    turns = {number: _turns(rank, step_of, clock, wanting) for number, rank in trace.ranks.items()}
+    kinds: dict[tuple[tuple[object, ...], ...], list[int]] = defaultdict(list)
+    for number in range(min(map(len, turns.values()), default=0)):
+        together = {rank: of_rank[number] for rank, of_rank in turns.items()}
+        if _is_closed(together):
+            kinds[tuple(map(_signature, together.values()))].append(number)
+    alike = max(kinds.items(), key=lambda item: (any(item[0]), len(item[1])))[1] if kinds else []
     kept = [number for number in alike if number >= WARMUP] if len(alike) > 2 else alike
     if len(kept) < 2:
         return None
     chosen = {rank: [of_rank[number] for number in kept] for rank, of_rank in turns.items()}
+    by_step = {id(flight.step): flight for flight in flights}
+    took_s: dict[Key, list[dict[int, float]]] = defaultdict(list)
+    rounds = list(zip(*chosen.values(), strict=True))
+    for turns_of_step in rounds:
+        for key, step in {key: step for turn in turns_of_step for key, step in turn.steps.items()}.items():
+            flight = by_step.get(id(step))
+            ends = flight.ends.items() if flight is not None else ()
+            took_s[key].append({rank: clock.between(flight.begin, end) for rank, end in ends} if flight else {})
     return Program(
         turns={rank: [turn.actions for turn in of_rank] for rank, of_rank in chosen.items()},
-        transfers=_transfers(chosen),
-        steps_s=[median(of_rank[place].seconds for of_rank in chosen.values()) for place in range(len(kept))],
-        own_s=[
-            sum(_own(of_rank[place].actions) for of_rank in chosen.values()) / len(chosen) for place in range(len(kept))
-        ],
-        took_s=_taken(chosen, flights, clock),
+        transfers={key: _transfer(step) for of_rank in chosen.values() for key, step in of_rank[0].steps.items()},
+        steps_s=[median(turn.seconds for turn in together) for together in rounds],
+        own_s=[sum(turn.own_s for turn in together) / len(together) for together in rounds],
+        took_s=took_s,
         settled=frozenset(
             step.number for of_rank in chosen.values() for turn in of_rank for step in turn.steps.values()
         ),
@@ -197,139 +196,303 @@ def own_work(trace: Trace) -> list[Span]:
     return spans
 
 
-def _taken(
-    turns: Mapping[int, Sequence[_Turn]], flights: Sequence[Flight], clock: Clock
-) -> dict[Key, list[dict[int, float]]]:
-    by_step = {id(flight.step): flight for flight in flights}
-    found: dict[Key, list[dict[int, float]]] = defaultdict(list)
-    for place in range(min(map(len, turns.values()))):
-        steps = {key: step for of_rank in turns.values() for key, step in of_rank[place].steps.items()}
-        for key, step in steps.items():
-            flight = by_step.get(id(step))
-            ends = (
-                {} if flight is None else {rank: clock.between(flight.begin, end) for rank, end in flight.ends.items()}
-            )
-            found[key].append(ends)
-    return found
+def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Clock, wanting: float) -> list[_Turn]:
+    waits, phases, turns = waits_of(rank), _phases(rank.marks), []
 
+    def own(begin: float, end: float) -> Iterator[Action]:
+        """Own work between two moments, cut where a mark begins or ends."""
+        place = bisect_right(phases, begin, key=itemgetter(0))
+        while begin < end:
+            until = min(end, phases[place][0]) if place < len(phases) else end
+            seconds = clock.between(begin, until)
+            if seconds > 0:
+                phase = phases[place - 1][1] if place else ""
+                yield Work(seconds * wanting, phase, (until - begin) * (1 - wanting))
+            begin, place = until, place + 1
 
-def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], own: Own) -> list[_Turn]:
-    ends = sorted(mark.end for mark in rank.marks if mark.name == OPTIMIZER and mark.end is not None)
-    waits, marks = waits_of(rank), _phases(rank.marks)
-    turns, calls, place = [], rank.calls, 0
-    for begin, end in pairwise(ends):
-        while place < len(calls) and calls[place].begin < begin:
-            place += 1
-        first = place
-        while place < len(calls) and calls[place].begin < end:
-            place += 1
-        turns.append(_turn((begin, end), calls[first:place], step_of, waits, own, marks))
+    for begin, end in pairwise(sorted(m.end for m in rank.marks if m.name == OPTIMIZER and m.end is not None)):
+        first, last = (bisect_left(rank.calls, moment, key=attrgetter("begin")) for moment in (begin, end))
+        points: list[tuple[float, int, Call, float]] = []
+        for call in rank.calls[first:last]:
+            points.append((call.begin, 0, call, call.begin))
+            wait = waits.get(call.index)
+            if wait is not None and wait[0] < end:
+                points.append((max(wait[0], call.begin), 1, call, min(wait[1], end)))
+        actions: list[Action] = []
+        keys: dict[int, Key] = {}
+        steps: dict[Key, Step] = {}
+        lanes: Counter[str] = Counter()
+        at = begin
+        for time, is_wait, call, until in sorted(points, key=lambda point: point[:2]):
+            step = step_of.get((call.rank, call.index))
+            if step is None:
+                continue
+            actions += own(at, time)
+            at = max(at, time, until)
+            if not is_wait:
+                lane = lane_of(step)
+                key = keys[call.index] = Key(lane, lanes[lane])
+                lanes[lane] += 1
+                steps[key] = step
+            actions.append(Wait(keys[call.index]) if is_wait else Begin(keys[call.index]))
+        turns.append(_Turn([*actions, *own(at, end)], steps, end - begin))
     return turns
-
-
-def _turn(
-    span: Span,
-    calls: Sequence[Call],
-    step_of: Mapping[tuple[int, int], Step],
-    waits: Mapping[int, Span],
-    own: Own,
-    phases: Sequence[tuple[float, str]],
-) -> _Turn:
-    begin, end = span
-    points: list[tuple[float, int, Call, float]] = []
-    for call in calls:
-        points.append((call.begin, 0, call, call.begin))
-        wait = waits.get(call.index)
-        if wait is not None and wait[0] < end:
-            points.append((max(wait[0], call.begin), 1, call, min(wait[1], end)))
-    points.sort(key=lambda point: point[:2])
-    actions: list[Action] = []
-    keys: dict[int, Key] = {}
-    found: dict[Key, Step] = {}
-    lanes: Counter[str] = Counter()
-    at = begin
-    for time, kind, call, until in points:
-        step = step_of.get((call.rank, call.index))
-        if step is None:
-            continue
-        actions += _work(at, time, own, phases)
-        at = max(at, time, until)
-        if kind == 0:
-            lane = lane_of(step)
-            key = keys[call.index] = Key(lane, lanes[lane])
-            lanes[lane] += 1
-            found[key] = step
-        actions.append(Begin(keys[call.index]) if kind == 0 else Wait(keys[call.index]))
-    actions += _work(at, end, own, phases)
-    return _Turn(actions, found, end - begin)
-
-
-def _work(begin: float, end: float, own: Own, phases: Sequence[tuple[float, str]]) -> list[Action]:
-    """Own work between two moments, cut where a mark begins or ends."""
-    found: list[Action] = []
-    place = bisect_right(phases, begin, key=itemgetter(0))
-    while begin < end:
-        until = min(end, phases[place][0]) if place < len(phases) else end
-        seconds = own.clock.between(begin, until)
-        if seconds > 0:
-            idle_s = (until - begin) * (1 - own.wanting)
-            found.append(Work(seconds * own.wanting, phases[place - 1][1] if place else "", idle_s))
-        begin, place = until, place + 1
-    return found
 
 
 def _phases(marks: Sequence[Mark]) -> list[tuple[float, str]]:
     """The innermost mark from each moment on at which one begins or ends."""
-    edges = [(mark.begin, 1, mark.name) for mark in marks] + [
-        (mark.end, 0, mark.name) for mark in marks if mark.end is not None
-    ]
+    edges = [(mark.begin, 1, mark.name) for mark in marks]
+    edges += [(mark.end, 0, mark.name) for mark in marks if mark.end is not None]
     inside: list[str] = []
-    found = []
+    phases = []
     for time, begins, name in sorted(edges):
         if begins:
             inside.append(name)
         elif name in inside:
             del inside[len(inside) - 1 - inside[::-1].index(name) :]
-        found.append((time, inside[-1] if inside else ""))
-    return found
+        phases.append((time, inside[-1] if inside else ""))
+    return phases
 
 
-def _closed(number: int, turns: Mapping[int, Sequence[_Turn]]) -> bool:
+def _is_closed(turns: Mapping[int, _Turn]) -> bool:
     """Whether all who take part in what is called in a training step have called it in that step."""
-    places: dict[int, tuple[Key, set[int]]] = {}
-    for rank, of_rank in turns.items():
-        for key, step in of_rank[number].steps.items():
-            known, ranks = places.setdefault(id(step), (key, set()))
+    places: dict[int, tuple[Key, Step, set[int]]] = {}
+    for rank, turn in turns.items():
+        for key, step in turn.steps.items():
+            known, _, ranks = places.setdefault(id(step), (key, step, set()))
             if known != key or step.state != "completed":
                 return False
             ranks.add(rank)
-    steps = {id(step): step for of_rank in turns.values() for step in of_rank[number].steps.values()}
-    return all(ranks >= set(steps[name].expected) for name, (_, ranks) in places.items())
+    return all(ranks >= set(step.expected) for _, step, ranks in places.values())
 
 
 def _signature(turn: _Turn) -> tuple[object, ...]:
+    """What is the same in training steps that are alike: the order of its calls and waits, and what each sends."""
+    called = [(type(action) is Begin, action.key) for action in turn.actions if not isinstance(action, Work)]
     return tuple(
-        (type(action) is Begin, action.key, *_kind(turn.steps[action.key]))
-        for action in turn.actions
-        if not isinstance(action, Work)
+        (begins, key, (step := turn.steps[key]).op, size_of(step), step.source if step.operation.rooted else None)
+        for begins, key in called
     )
 
 
-def _kind(step: Step) -> tuple[object, ...]:
-    return step.op, size_of(step), step.source if step.operation.rooted else None
+def _transfer(step: Step) -> Transfer:
+    ends = (step.source, step.destination)
+    ranks = tuple(rank for rank in ends if rank is not None) if step.message else step.group.ranks
+    phase = min(call.phase for call in step.calls.values())
+    root = (step.source if step.source is not None else step.destination) if step.operation.rooted else None
+    return Transfer(step.op, ranks, size_of(step), step.group.name, phase, root)
 
 
-def _own(actions: Sequence[Action]) -> float:
-    return sum(action.whole_s for action in actions if isinstance(action, Work))
+_MOST_STAGES = 512
+"""Deeper pipelines are not built, and would take long to replay."""
+_SHARDING = {Pattern.ALL_GATHER, Pattern.REDUCE_SCATTER}
+_GROWING = {Pattern.ALL_GATHER, Pattern.PARTS}
+"""What carries more in a larger group, as each rank brings as much as before."""
 
 
-def _transfers(turns: Mapping[int, Sequence[_Turn]]) -> dict[Key, Transfer]:
-    found: dict[Key, Transfer] = {}
-    for of_rank in turns.values():
-        for key, step in of_rank[0].steps.items():
-            ends = (step.source, step.destination)
-            ranks = tuple(rank for rank in ends if rank is not None) if step.message else step.group.ranks
-            phase = min(call.phase for call in step.calls.values())
-            root = (step.source if step.source is not None else step.destination) if step.operation.rooted else None
-            found[key] = Transfer(step.op, ranks, size_of(step), step.group.name, phase, root)
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """What grows."""
+
+    groups: frozenset[str] = frozenset()
+    """Names of the groups that grow with the world."""
+    sharded: frozenset[str] = frozenset()
+    """Of them, those over which parameters are sharded."""
+    replica: int = 1
+    """Ranks that are there together or not at all: a larger world has a multiple of them."""
+    most: int = 1 << 20
+    """Ranks beyond which nothing is said."""
+    stages: bool = False
+    """Whether it is a pipeline that gets more stages."""
+    assumed: tuple[str, ...] = ()
+    """What is taken for granted, a sentence each."""
+
+    def size(self, transfer: Transfer, factor: float) -> float:
+        """What a transfer carries in a world so many times as large, as nccl-tests counts it."""
+        if transfer.group not in self.groups or transfer.group in self.sharded:
+            return transfer.size
+        return transfer.size * (factor if pattern_of(operation(transfer.op)) in _GROWING else 1.0)
+
+    def work(self, phase: str, factor: float) -> float:
+        """By what own work is multiplied: the optimizer has only its shard."""
+        return 1 / factor if self.sharded and phase == OPTIMIZER else 1.0
+
+
+def growth_of(program: Program, trace: Trace) -> Growth:
+    """What grows when a run gets more ranks.
+
+    Raises:
+        LabError: nothing of it is data parallel, and it is no pipeline either.
+    """
+    by_group: dict[str, list[Transfer]] = defaultdict(list)
+    messages = False
+    for transfer in program.transfers.values():
+        if pattern_of(operation(transfer.op)) is Pattern.MESSAGE:
+            messages = True
+        else:
+            by_group[transfer.group].append(transfer)
+    patterns = {name: {pattern_of(operation(call.op)) for call in calls} for name, calls in by_group.items()}
+    world = {name for name, calls in by_group.items() if len(calls[0].ranks) == program.ranks}
+    sharded = {name for name, of_group in patterns.items() if _SHARDING.issubset(of_group)}
+    modules = {module.group for rank in trace.ranks.values() for module in rank.modules}
+    reducing = {
+        name
+        for name in by_group.keys() - world - sharded
+        if name in modules
+        or (Pattern.ALL_REDUCE in patterns[name] and all(call.phase != "forward" for call in by_group[name]))
+    }
+    grown = world | (reducing or sharded - world)
+    if not grown:
+        if messages and not by_group:
+            return Growth(
+                stages=True, most=_MOST_STAGES, assumed=("the pipeline gets more stages, each like those on record",)
+            )
+        raise LabError(
+            "this run cannot be projected: none of its groups is data parallel, so none is known to grow",
+            "a group grows that has all ranks, that reduces gradients outside of forward, or over which FSDP shards",
+        )
+    kept, sharded = by_group.keys() - grown, sharded & grown
+    replica = 1
+    if kept or messages or world != grown:  # all that one rank of each growing group does not count
+        sizes = [len(call.ranks) for name in grown for call in by_group[name] if len(call.ranks) < program.ranks]
+        replica = program.ranks // max(sizes) if sizes else program.ranks
+    titles = sorted({trace.groups[name].label if name in trace.groups else name for name in grown})
+    named = ", ".join(titles[:3]) + (" and others" if len(titles) > 3 else "")
+    assumed = [f"data parallel groups grow with the world ({named}); each rank's batch stays as large as it is"]
+    if sharded:
+        assumed.append(
+            "parameters are sharded over all of their ranks: the bytes of all shards together stay, a rank's shard and "
+            "the work of its optimizer shrink"
+        )
+    if any(patterns[name] & _GROWING for name in grown - sharded):
+        assumed.append("what is gathered or scattered otherwise has as much of each rank as on record, so more in all")
+    if kept or messages:
+        what = [plural(len(kept), "other group")] * bool(kept) + ["the pipeline"] * messages
+        assumed.append(f"{' and '.join(what)} stay as they are, and there are more of them")
+    return Growth(groups=frozenset(grown), sharded=frozenset(sharded), replica=replica, assumed=tuple(assumed))
+
+
+FORWARD, BACKWARD = "F", "B"
+_ENDS = (OPTIMIZER, "zero_grad")
+Order = list[tuple[str, int]]
+
+
+def one_forward_one_backward(stage: int, stages: int, batches: int) -> Order:
+    """1F1B: as many forwards as there are stages behind, then one of each in turn, then the backwards that are left."""
+    ahead = min(batches, stages - 1 - stage)
+    order = [(FORWARD, number) for number in range(ahead)]
+    for number in range(batches - ahead):
+        order += [(FORWARD, ahead + number), (BACKWARD, number)]
+    return order + [(BACKWARD, number) for number in range(batches - ahead, batches)]
+
+
+def all_forwards_first(_stage: int, _stages: int, batches: int) -> Order:
+    """GPipe."""
+    return [(kind, number) for kind in (FORWARD, BACKWARD) for number in range(batches)]
+
+
+SCHEDULES = {"1F1B": one_forward_one_backward, "GPipe": all_forwards_first}
+
+
+class Pipeline(NamedTuple):
+    """A pipeline on record."""
+
+    schedule: str
+    batches: int
+    ranks: tuple[int, ...]
+    """By stage."""
+
+
+def pipeline_of(program: Program) -> Pipeline:
+    """What kind of pipeline it is.
+
+    Raises:
+        LabError: its ranks send messages otherwise than a pipeline does whose schedule is known.
+    """
+    ranks = tuple(sorted(program.turns))
+    count = sum(one.ranks == ranks[:2] for one in program.transfers.values())
+    for name, order in SCHEDULES.items():
+        if all(
+            _recorded_ways(program, ranks, stage) == _expected_ways(stage, len(ranks), order(stage, len(ranks), count))
+            for stage in range(len(ranks))
+        ):
+            return Pipeline(name, count, ranks)
+    raise LabError(
+        "this run cannot be projected: its ranks exchange messages, in an order that is neither 1F1B nor GPipe",
+        "a pipeline whose stages wait for each message where they need it, by recv, can be given more stages",
+    )
+
+
+def _recorded_ways(program: Program, ranks: Sequence[int], stage: int) -> list[str]:
+    """What a stage sends and receives, in order: `<f` from the stage before, `f>` to the next; `<b`, `b>` backwards."""
+    ways = []
+    for action in program.turns[ranks[stage]][0]:
+        if isinstance(action, Begin):
+            sender, receiver = map(ranks.index, program.transfers[action.key].ranks)
+            if abs(sender - receiver) != 1:
+                return []
+            way = "f" if receiver > sender else "b"
+            ways.append(f"{way}>" if sender == stage else f"<{way}")
+    return ways
+
+
+def _expected_ways(stage: int, stages: int, order: Order) -> list[str]:
+    first, last = stage == 0, stage == stages - 1
+    ways = {
+        FORWARD: ["<f"] * (not first) + ["f>"] * (not last),
+        BACKWARD: ["<b"] * (not last) + ["b>"] * (not first),
+    }
+    return [way for kind, _ in order for way in ways[kind]]
+
+
+def with_stages(
+    program: Program, pipeline: Pipeline, stages: int
+) -> tuple[dict[int, list[list[Action]]], dict[Key, Transfer]]:
+    """The programs and transfers of a pipeline with so many stages: steps by stage, as `Program.turns` has them."""
+    sample = next(iter(program.transfers.values()))
+    transfers: dict[Key, Transfer] = {}
+
+    def message(sender: int, receiver: int, number: int) -> Key:
+        key = Key(f"{sender}>{receiver}", number)
+        transfers[key] = Transfer(sample.op, (sender, receiver), sample.size, sample.group, "")
+        return key
+
+    def step_of(stage: int, recorded: Sequence[Action]) -> list[Action]:
+        work, is_blocking = _work_of(recorded, pipeline.batches)
+        actions: list[Action] = []
+        sends: list[Action] = []
+        for kind, number in SCHEDULES[pipeline.schedule](stage, stages, pipeline.batches):
+            way = 1 if kind == FORWARD else -1
+            if 0 <= stage - way < stages:
+                key = message(stage - way, stage, number)
+                actions += [Begin(key), Wait(key)]
+            actions.append(work[kind])
+            if 0 <= stage + way < stages:
+                key = message(stage, stage + way, number)
+                actions.append(Begin(key))
+                (actions if is_blocking else sends).append(Wait(key))
+        return [*actions, *sends, work[OPTIMIZER]]
+
+    turns = {}
+    last = len(pipeline.ranks) - 1
+    for stage in range(stages):  # each is like one on record: in the middle, if none is on record, like the first
+        model = 0 if stage == 0 else last if stage == stages - 1 else 1 + (stage - 1) % (last - 1) if last > 1 else 0
+        turns[stage] = [step_of(stage, recorded) for recorded in program.turns[pipeline.ranks[model]]]
+    return turns, transfers
+
+
+def _work_of(actions: Sequence[Action], batches: int) -> tuple[dict[str, Work], bool]:
+    """What a stage on record took for what in one step, and whether it waits for a message that it sends at once.
+
+    Of forward and backward, what a micro-batch takes on average.
+    """
+    sums = {FORWARD: Work(0.0, ""), BACKWARD: Work(0.0, ""), OPTIMIZER: Work(0.0, OPTIMIZER)}
+    for action in actions:
+        if isinstance(action, Work):
+            kind = BACKWARD if action.phase == "backward" else OPTIMIZER if action.phase in _ENDS else FORWARD
+            sums[kind] = sums[kind].plus(action)
+    if not sums[BACKWARD].whole_s:  # no mark tells it; it takes about twice as long as forward
+        sums[FORWARD], sums[BACKWARD] = sums[FORWARD].times(1 / 3), sums[FORWARD].times(2 / 3)
+    waited = {(one.key, type(other)) for one, other in pairwise(actions) if isinstance(one, Begin)}
+    is_blocking = bool(waited) and all((key, Wait) in waited for key, _ in waited)
+    return {kind: work if kind == OPTIMIZER else work.times(1 / batches) for kind, work in sums.items()}, is_blocking

@@ -4,34 +4,47 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from lab.errors import LabError
 from lab.features.network_model.alpha_beta import Line, line_through
 from lab.features.projection.costs import LIBRARIES, MEASURED, Cost, Layout, Pattern, Target, choices, pattern_of
-from lab.features.projection.growth import Growth, growth_of, pipeline_of, with_stages
-from lab.features.projection.program import AT_ONCE, OPTIMIZER, Flight, Program, flights_of, own_work, program_of
-from lab.features.projection.replay import (
-    Action,
-    Clock,
-    Key,
-    Machine,
-    Replayed,
-    Transfer,
-    Work,
-    Working,
-    World,
-    machine_of,
-    replay,
+from lab.features.projection.program import (
+    AT_ONCE,
+    OPTIMIZER,
+    Flight,
+    Growth,
+    Program,
+    flights_of,
+    growth_of,
+    own_work,
+    pipeline_of,
+    program_of,
+    with_stages,
 )
+from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay
 from lab.features.traffic.traffic import size_of
 from lab.operations import operation
 from lab.trace.model import Trace
 from lab.trace.steps import match
 from lab.trace.timing import Span
 from lab.words import plural
+
+PLAYERS = 32
+"""So many ranks are replayed at most; where there are more, each stands for several."""
+WORLDS = (8, 64, 512, 4096)
+"""Where nobody says which."""
+_MOST_WANTED = 2.0
+"""Cores that a rank may want while data is on its way: a thread that carries it, and one that reduces it."""
+_PROFILE_ERROR = 0.25
+"""By what part transfers may take longer or shorter over a network that nobody has measured."""
+_WIDENING = 0.25
+"""By what part of itself an interval is wider for each doubling of the ranks on record."""
+
+
+# -- what a record shows of its network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +62,14 @@ class Sample:
     each: tuple[float, ...] = ()
     """What each of those took that are in the steps of the program."""
 
+    def cost(self, library: str) -> Cost:
+        """The rounds and bytes of each of these calls."""
+        return recorded_cost(self.op, self.ranks, self.bytes, library)[1]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What fits the calls of one operation."""
+    """Alpha and bandwidth that fit the calls of one operation."""
 
     op: str
     library: str
@@ -63,22 +80,21 @@ class Fit:
     """Whether it was fitted to all operations together, as this one alone does not tell alpha from bandwidth."""
 
     @property
-    def error(self) -> float:
-        """Root of the mean square of its relative errors."""
-        return self.line.error
-
-    @property
     def spread(self) -> tuple[float, ...]:
         """What each call took, as a part of what it ought to have taken: it may be much more, now and then."""
-        return tuple(each / ought for sample, ought in self._ought() for each in sample.each if ought > 0)
-
-    def _ought(self) -> Iterator[tuple[Sample, float]]:
-        for sample in self.samples:
-            cost = recorded_cost(sample.op, sample.ranks, sample.bytes, self.library)
-            yield sample, self.line.seconds(cost.rounds, cost.bytes)
+        costs = ((sample, sample.cost(self.library)) for sample in self.samples)
+        times = ((sample, self.line.seconds(cost.rounds, cost.bytes)) for sample, cost in costs)
+        return tuple(each / expected_s for sample, expected_s in times for each in sample.each if expected_s > 0)
 
 
-def samples_of(flights: Sequence[Flight], clock: Clock, settled: Collection[int], ran: float) -> list[Sample]:
+def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, Cost]:
+    """The algorithm that the library takes where the ranks of a record are, and what a call costs by it."""
+    layout = Layout(ranks)
+    name, formula = next(iter(choices(library, pattern_of(operation(op)), layout).items()))
+    return name, formula(layout, size)
+
+
+def _samples_of(flights: Sequence[Flight], clock: Clock, settled: Collection[int], ran: float) -> list[Sample]:
     """By operation, ranks and size; the first of each is left out where others follow.
 
     Args:
@@ -90,86 +106,55 @@ def samples_of(flights: Sequence[Flight], clock: Clock, settled: Collection[int]
     Of messages only those count that were waited for, if there are any: of one that is fetched late nobody knows how
     long it took.
     """
-    taken: dict[tuple[str, int, int], list[tuple[bool, bool, float]]] = defaultdict(list)
+    times: dict[tuple[str, int, int], list[tuple[bool, bool, float]]] = defaultdict(list)
     for flight in flights:
         step = flight.step
         seconds = sum(clock.between(flight.begin, end) for end in flight.ends.values()) / len(flight.ends)
         if seconds > 0:
-            within = step.number in settled
-            taken[step.op, len(step.expected), size_of(step)].append((flight.late, within, seconds))
-    found = []
-    for (op, ranks, size), all_of_it in sorted(taken.items()):
-        measured = [one for one in all_of_it if not one[0]] or all_of_it
-        kept = [seconds for _, _, seconds in measured[1:] or measured]
-        each = tuple(seconds for _, within, seconds in measured if within)
-        ran_s = ran * sum(kept) / len(kept)
-        found.append(
-            Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), ran_s=ran_s, count=len(kept), each=each)
-        )
-    return found
+            times[step.op, len(step.expected), size_of(step)].append((flight.late, step.number in settled, seconds))
+    samples = []
+    for (op, ranks, size), measured in sorted(times.items()):
+        punctual = [one for one in measured if not one[0]] or measured
+        kept = [seconds for _, _, seconds in punctual[1:] or punctual]
+        each = tuple(seconds for _, within, seconds in punctual if within)
+        samples.append(
+            Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), ran_s=ran * sum(kept) / len(kept),
+                   count=len(kept), each=each)
+        )  # fmt: skip
+    return samples
 
 
-def fit_all(samples: Iterable[Sample], library: str, crowded: bool = False) -> dict[str, Fit]:
+def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str, Fit]:
     """By operation. Where one alone does not tell alpha from bandwidth, it has those of all together.
 
     What is not called in the steps of the program counts only where they do not tell: there are few such calls.
     Where it was crowded, a call costs what its threads ran: its time says how long they were queued for a core.
     """
-    if crowded:
-        samples = [replace(sample, seconds=sample.ran_s) for sample in samples]
     by_op: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
-        by_op[sample.op].append(sample)
+        by_op[sample.op].append(replace(sample, seconds=sample.ran_s) if crowded else sample)
     together = [sample for of_op in by_op.values() for sample in of_op]
     fits = {}
     for op, of_op in by_op.items():
         stepping = [sample for sample in of_op if sample.each]
         alone = next((some for some in (stepping, of_op) if some and _tells_both(some, library)), None)
-        used = alone or together
-        fits[op] = Fit(
-            op=op,
-            library=library,
-            algorithm=recorded_algorithm(op, library),
-            line=_through(used, library),
-            samples=tuple(of_op),
-            shared=alone is None and len(by_op) > 1,
-        )
+        costs = [(sample.cost(library), sample.seconds) for sample in alone or together]
+        line = line_through([c.rounds for c, _ in costs], [c.bytes for c, _ in costs], [s for _, s in costs])
+        algorithm, _ = recorded_cost(op, 2, 0, library)
+        fits[op] = Fit(op=op, library=library, algorithm=algorithm, line=line, samples=tuple(of_op),
+                       shared=alone is None and len(by_op) > 1)  # fmt: skip
     return fits
-
-
-def recorded_algorithm(op: str, library: str) -> str:
-    """What the library takes where the ranks of a record are: the first that it has."""
-    return next(iter(choices(library, pattern_of(operation(op)), Layout(2))))
-
-
-def recorded_cost(op: str, ranks: int, size: float, library: str) -> Cost:
-    """The rounds and bytes of a call of a record."""
-    formulas = choices(library, pattern_of(operation(op)), Layout(ranks))
-    return next(iter(formulas.values()))(Layout(ranks), size)
-
-
-def _through(samples: Sequence[Sample], library: str) -> Line:
-    costs = [recorded_cost(one.op, one.ranks, one.bytes, library) for one in samples]
-    return line_through([one.rounds for one in costs], [one.bytes for one in costs], [one.seconds for one in samples])
 
 
 def _tells_both(samples: Sequence[Sample], library: str) -> bool:
     """Whether bytes for a round differ enough among them that alpha and bandwidth can be told from one another."""
     if pattern_of(operation(samples[0].op)) is Pattern.BARRIER:
         return True
-    costs = [recorded_cost(one.op, one.ranks, one.bytes, library) for one in samples]
-    amounts = [one.bytes / one.rounds for one in costs if one.rounds]
+    amounts = [cost.bytes / cost.rounds for sample in samples if (cost := sample.cost(library)).rounds]
     return max(amounts) > 1.5 * min(amounts)
 
 
-def pooled_error(fits: Iterable[Fit]) -> float:
-    """Root of the mean square of the errors at all of their samples."""
-    errors = [error for fit in fits for error in fit.line.errors]
-    return math.sqrt(sum(error * error for error in errors) / len(errors)) if errors else 0.0
-
-
-_MOST_WANTED = 2.0
-"""Cores that a rank may want while data is on its way: a thread that carries it, and one that reduces it."""
+# -- a run as it is projected from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +191,24 @@ def source_of(run: str, trace: Trace) -> Source:
     backends = [group.backend for group in trace.groups.values() if group.backend]
     library = next((name for name in LIBRARIES for backend in backends if name in backend), "gloo")
     flights = flights_of(steps, library)
-    working = _working(trace, flights)
-    machine = _shared_machine(trace, working)
-    clock = Clock(working, machine)
-    program = program_of(trace, steps, flights, clock, working[0].wanting)
+    cores = [rank.cores for rank in trace.ranks.values()]
+    first, last = min(one.own.begin for one in cores), max(one.own.end for one in cores)
+
+    def sampled(spans: Sequence[Span]) -> list[Span]:
+        """What of them lies between the first and the last sample of how long threads had run."""
+        return [(max(begin, first), min(end, last)) for begin, end in spans if end > first and begin < last]
+
+    def working(spans: Sequence[Span], wanted_s: float, most: float) -> Working:
+        known_s = sum(end - begin for begin, end in sampled(spans))
+        return Working(spans, min(most, wanted_s / known_s if known_s and wanted_s else 1.0))
+
+    own = working(own_work(trace), sum(one.own.wanted_s for one in cores), 1.0)
+    moving = working(
+        [span for flight in flights for span in flight.spans], sum(one.beside.wanted_s for one in cores), _MOST_WANTED
+    )
+    machine = _shared_machine(trace, (own, moving))
+    clock = Clock((own, moving), machine)
+    program = program_of(trace, steps, flights, clock, own.wanting)
     if program is None:
         raise LabError(
             f"{cannot}: it has no two training steps in which all ranks called the same and were done",
@@ -222,53 +221,26 @@ def source_of(run: str, trace: Trace) -> Source:
             if len(trace.ranks) == 1
             else "between two steps of an optimizer no rank called a collective, or sent anything",
         )
+    moved_s, ran_s = clock.of(sampled(moving.spans)), sum(one.beside.ran_s for one in cores)
     return Source(
         run=run,
         trace=trace,
         program=program,
-        samples=samples_of(flights, clock, program.settled, _ran(trace, working[1], clock)),
+        samples=_samples_of(flights, clock, program.settled, ran_s / moved_s if moved_s and ran_s else 1.0),
         library=library,
         machine=machine,
-        carrying=working[1].wanting,
-        crowded=sum(rank.cores.beside.queued_s - rank.cores.beside.ran_s for rank in trace.ranks.values()) > 0,
+        carrying=moving.wanting,
+        crowded=sum(one.beside.queued_s - one.beside.ran_s for one in cores) > 0,
     )
 
 
-def _working(trace: Trace, flights: Sequence[Flight]) -> tuple[Working, Working]:
-    """The own work of all ranks, and data on its way, each with how many cores it wanted."""
-    own, moving = own_work(trace), [span for flight in flights for span in flight.spans]
-    had = [rank.cores for rank in trace.ranks.values()]
-
-    def wanting(spans: Sequence[Span], wanted_s: float) -> float:
-        told = sum(end - begin for begin, end in _looked_at(spans, trace))
-        return wanted_s / told if told and wanted_s else 1.0
-
-    of_own = wanting(own, sum(cores.own.wanted_s for cores in had))
-    of_moving = wanting(moving, sum(cores.beside.wanted_s for cores in had))
-    return Working(own, min(1.0, of_own)), Working(moving, min(_MOST_WANTED, of_moving))
-
-
-def _looked_at(spans: Sequence[Span], trace: Trace) -> list[Span]:
-    """What of them lies between the first and the last look at how long threads had run."""
-    had = [rank.cores.own for rank in trace.ranks.values()]
-    first, last = min(own.begin for own in had), max(own.end for own in had)
-    return [(max(begin, first), min(end, last)) for begin, end in spans if end > first and begin < last]
-
-
-def _ran(trace: Trace, moving: Working, clock: Clock) -> float:
-    """For what part of the time that calls took by the clock the threads that carry them ran; 1 where nobody knows."""
-    told = clock.of(_looked_at(moving.spans, trace))
-    ran = sum(rank.cores.beside.ran_s for rank in trace.ranks.values())
-    return ran / told if told and ran else 1.0
-
-
 def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
-    had = [rank.cores for rank in trace.ranks.values()]
-    counts = [cores.count for cores in had if cores.count]
-    if len({cores.kernel for cores in had}) > 1 or not counts:
+    cores = [rank.cores for rank in trace.ranks.values()]
+    counts = [one.count for one in cores if one.count]
+    if len({one.kernel for one in cores}) > 1 or not counts:
         return None
     ran, wanted = (
-        sum(getattr(of, name) for cores in had for of in (cores.own, cores.beside)) for name in ("ran_s", "wanted_s")
+        sum(getattr(of, name) for one in cores for of in (one.own, one.beside)) for name in ("ran_s", "wanted_s")
     )
     if not wanted:
         return Machine(min(counts))
@@ -279,6 +251,9 @@ def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
     return machine_of(settled, min(counts), ran / wanted)
 
 
+# -- larger worlds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """The transfers of one kind in a training step."""
@@ -286,7 +261,7 @@ class Call:
     op: str
     ranks: int
     bytes: float
-    count: int
+    count: int = 1
     """In a step, of all groups of the run on record."""
     algorithm: str
     seconds: float
@@ -337,16 +312,6 @@ class Projection:
     left_out: int
 
 
-PLAYERS = 32
-"""So many ranks are replayed at most; where there are more, each stands for several."""
-WORLDS = (8, 64, 512, 4096)
-"""Where nobody says which."""
-_PROFILE_ERROR = 0.25
-"""By what part transfers may take longer or shorter over a network that nobody has measured."""
-_WIDENING = 0.25
-"""By what part of itself an interval is wider for each doubling of the ranks on record."""
-
-
 def project(
     sources: Sequence[Source],
     ranks: Sequence[int] | None,
@@ -368,18 +333,34 @@ def project(
     """
     sources = sorted(sources, key=lambda source: source.program.ranks)
     base = sources[-1]
+    ops = {transfer.op for transfer in base.program.transfers.values()}
     for source in sources:
-        _check_alike(source, base)
+        if (its_ops := {transfer.op for transfer in source.program.transfers.values()}) != ops:
+            raise LabError(
+                f"runs {source.run} and {base.run} are not of one training: in a step, the first calls "
+                f"{', '.join(sorted(its_ops))}, the second {', '.join(sorted(ops))}",
+                "give runs of the same script with different numbers of ranks",
+            )
     growth = growth_of(base.program, base.trace)
-    used = {transfer.op for transfer in base.program.transfers.values()}
-    samples = [sample for source in sources for sample in source.samples if sample.op in used]
-    fits = fit_all(samples, base.library, any(source.crowded for source in sources))
+    samples = [sample for source in sources for sample in source.samples if sample.op in ops]
+    fits = _fit_all(samples, base.library, any(source.crowded for source in sources))
     recorded = _Network(None, base.library, base.library, fits)
     network = recorded if target is None else _Network(target, library or "nccl", base.library, fits)
-    checks = [_check(source, growth, recorded) for source in sources]
-    off = max(abs(math.log((row.measured_s or row.step_s) / row.step_s)) for row in checks)
+    checks = []
+    for source in sources:
+        own = growth if growth.stages else growth_of(source.program, source.trace)
+        machines = [source.machine] if source.machine else []
+        checks.append(_row(source, source.program.ranks, own, recorded, machines, 0.0))
     sizes = ranks or [count for count in WORLDS if not count % growth.replica and count <= growth.most]
+    for size in sizes:
+        if size % growth.replica or not 2 <= size <= growth.most:
+            allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
+            raise LabError(
+                f"run {base.run} cannot be projected to {size:,} ranks; allowed: {allowed}, up to {growth.most:,}",
+                f"{plural(growth.replica, 'rank')} hold a copy of the model together" if growth.replica > 1 else "",
+            )
     machines = _machines(sources, others) if target is None else []
+    off = max(abs(math.log((row.measured_s or row.step_s) / row.step_s)) for row in checks)
     return Projection(
         runs=tuple((source.run, source.program.ranks) for source in sources),
         network=target.name if target is not None else MEASURED,
@@ -388,7 +369,7 @@ def project(
         fits=fits,
         error=network.error,
         checks=tuple(checks),
-        rows=tuple(_row(base, count, growth, network, machines, off) for count in sorted(set(sizes))),
+        rows=tuple(_row(base, size, growth, network, machines, off) for size in sorted(set(sizes))),
         assumed=growth.assumed,
         steps=len(base.program.steps_s),
         left_out=base.program.left_out,
@@ -400,20 +381,9 @@ def _machines(sources: Sequence[Source], others: float | None) -> list[Machine]:
     base = sources[-1].machine
     if base is None:
         return []
-    found = [source.machine.others for source in sources if source.machine is not None]
-    told = [sum(found) / len(found), min(found), max(found)] if others is None else [others]
-    return [replace(base, others=one) for one in told]
-
-
-def _check_alike(one: Source, other: Source) -> None:
-    ops = [Counter(transfer.op for transfer in source.program.transfers.values()) for source in (one, other)]
-    if ops[0].keys() != ops[1].keys():
-        told = [", ".join(sorted(found)) for found in ops]
-        raise LabError(
-            f"runs {one.run} and {other.run} are not of one training: "
-            f"in a step, the first calls {told[0]}, the second {told[1]}",
-            "give runs of the same script with different numbers of ranks",
-        )
+    counts = [source.machine.others for source in sources if source.machine is not None]
+    shown = [sum(counts) / len(counts), min(counts), max(counts)] if others is None else [others]
+    return [replace(base, others=one) for one in shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,153 +398,88 @@ class _Network:
 
     @property
     def error(self) -> float:
-        """By what part it may be off."""
-        return pooled_error(self.fits.values()) if self.target is None else _PROFILE_ERROR
+        """By what part it may be off: the root of the mean square of the errors at all samples."""
+        if self.target is not None:
+            return _PROFILE_ERROR
+        errors = [error for fit in self.fits.values() for error in fit.line.errors]
+        return math.sqrt(sum(error * error for error in errors) / len(errors)) if errors else 0.0
 
-    @property
-    def spread(self) -> dict[str, tuple[float, ...]]:
-        """How its calls vary, by operation; of a network that was not measured nobody knows."""
-        return {op: fit.spread for op, fit in self.fits.items()} if self.target is None else {}
-
-    def recorded_s(self, op: str, ranks: int, size: float) -> float:
+    def recorded_call(self, op: str, ranks: int, size: float) -> Call:
         """What such a call ought to have taken on record."""
-        cost = recorded_cost(op, ranks, size, self.recorded)
-        return self.fits[op].line.seconds(cost.rounds, cost.bytes) if ranks > 1 and op in self.fits else 0.0
+        algorithm, cost = recorded_cost(op, ranks, size, self.recorded)
+        seconds = self.fits[op].line.seconds(cost.rounds, cost.bytes) if ranks > 1 and op in self.fits else 0.0
+        return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=seconds)
 
     def call(self, op: str, ranks: int, size: float, grown: bool) -> Call:
-        """How long one takes, and by what algorithm."""
+        """How long one takes, and by what algorithm: the fastest that its library has."""
         if self.target is None:
-            return Call(op=op, ranks=ranks, bytes=size, count=1, seconds=self.recorded_s(op, ranks, size),
-                        algorithm=recorded_algorithm(op, self.recorded))  # fmt: skip
-        pattern = pattern_of(operation(op))
+            return self.recorded_call(op, ranks, size)
         layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
-        named = choices(self.library, pattern, layout)
-        taken = {name: self.target.seconds(formula(layout, size)) for name, formula in named.items()}
-        algorithm = min(taken, key=lambda name: taken[name])
-        return Call(op=op, ranks=ranks, bytes=size, count=1, seconds=taken[algorithm], algorithm=algorithm)
+        formulas = choices(self.library, pattern_of(operation(op)), layout)
+        times = {name: self.target.seconds(formula(layout, size)) for name, formula in formulas.items()}
+        algorithm = min(times, key=lambda name: times[name])
+        return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
 
 
-@dataclass(frozen=True, slots=True)
-class _Grown:
-    """The programs and transfers of a world."""
-
-    turns: Mapping[int, Sequence[Sequence[Action]]]
-    transfers: Mapping[Key, Transfer]
-    calls: Mapping[Key, Call]
-    parts: Mapping[Key, Sequence[Mapping[int, float]]]
-    common: frozenset[str]
-    copies: int
-    weight: float
-    carrying: float
-
-    def replayed(self, machine: Machine | None, network: _Network, slower: float = 1.0) -> Replayed:
-        return replay(
-            World(
-                turns=self.turns,
-                transfers=self.transfers,
-                parts=self.parts if network.target is None else {},
-                spread=network.spread,
-                at_once=AT_ONCE.get(network.library, 1),
-                carrying=self.carrying,
-                seconds={key: call.seconds * slower for key, call in self.calls.items()},
-                copies=self.copies,
-                common=self.common,
-                weight=self.weight,
-                machine=machine,
-            )
-        )
-
-
-def _grow(source: Source, ranks: int, growth: Growth, network: _Network) -> _Grown:
+def _grow(source: Source, ranks: int, growth: Growth, network: _Network) -> tuple[World, list[Call]]:
+    """The world of so many ranks, and what is called in it."""
     program, factor = source.program, ranks / source.program.ranks
-    transfers: Mapping[Key, Transfer] = program.transfers
-    turns: Mapping[int, Sequence[Sequence[Action]]] = program.turns
+    transfers, turns = program.transfers, program.turns
     copies, weight = 1, 1.0
-    if growth.stages:
-        if ranks != program.ranks:
-            turns, transfers = with_stages(program, pipeline_of(program), ranks)
-    else:
+    if not growth.stages:
         copies = max(1, min(math.ceil(factor), PLAYERS // program.ranks))
         weight = factor / copies
         turns = {
-            rank: [[_scaled(action, growth, factor) for action in actions] for actions in steps]
+            rank: [
+                [one.times(growth.work(one.phase, factor)) if isinstance(one, Work) else one for one in actions]
+                for actions in steps
+            ]
             for rank, steps in program.turns.items()
         }
-    calls = {}
-    for key, transfer in transfers.items():
-        grown = transfer.group in growth.groups and pattern_of(operation(transfer.op)) is not Pattern.MESSAGE
-        size = max(1, round(len(transfer.ranks) * factor)) if grown else len(transfer.ranks)
-        calls[key] = network.call(transfer.op, size, growth.size(transfer, factor), grown)
-    common = frozenset(
-        key.lane
-        for key, transfer in transfers.items()
-        if transfer.group in growth.groups and pattern_of(operation(transfer.op)) is not Pattern.MESSAGE
+    elif ranks != program.ranks:
+        turns, transfers = with_stages(program, pipeline_of(program), ranks)
+    calls, parts, common = {}, {}, set()
+    for key, one in transfers.items():
+        grows = one.group in growth.groups and pattern_of(operation(one.op)) is not Pattern.MESSAGE
+        if grows:
+            common.add(key.lane)
+        size = max(1, round(len(one.ranks) * factor)) if grows else len(one.ranks)
+        calls[key] = network.call(one.op, size, growth.size(one, factor), grows)
+        expected_s = network.recorded_call(one.op, len(one.ranks), one.size).seconds
+        if expected_s > 0 and network.target is None:
+            steps_s = program.took_s.get(key, ())
+            parts[key] = [{rank: seconds / expected_s for rank, seconds in step.items()} for step in steps_s]
+    world = World(
+        turns=turns,
+        transfers=transfers,
+        seconds={key: call.seconds for key, call in calls.items()},
+        parts=parts,
+        spread={op: fit.spread for op, fit in network.fits.items()} if network.target is None else {},
+        at_once=AT_ONCE.get(network.library, 1),
+        carrying=source.carrying,
+        copies=copies,
+        common=frozenset(common),
+        weight=weight,
     )
-    parts = {
-        key: [{rank: one / ought for rank, one in of_step.items()} for of_step in program.took_s.get(key, ())]
-        for key, transfer in transfers.items()
-        if (ought := network.recorded_s(transfer.op, len(transfer.ranks), transfer.size)) > 0
-    }
-    return _Grown(turns, transfers, calls, parts, common, copies, weight, source.carrying)
-
-
-def _scaled(action: Action, growth: Growth, factor: float) -> Action:
-    if isinstance(action, Work):
-        return action.times(growth.work(action.phase, factor))
-    return action
-
-
-def _check(source: Source, growth: Growth, network: _Network) -> Row:
-    """A world on record, replayed."""
-    ranks = source.program.ranks
-    own = growth if growth.stages else growth_of(source.program, source.trace)
-    return _told(
-        source,
-        ranks,
-        _grow(source, ranks, own, network),
-        [source.machine] if source.machine else [],
-        network,
-        0.0,
-        source.program.steps_s,
-    )
+    return world, list(calls.values())
 
 
 def _row(source: Source, ranks: int, growth: Growth, network: _Network, machines: Sequence[Machine], off: float) -> Row:
-    if ranks % growth.replica or not 2 <= ranks <= growth.most:
-        allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
-        raise LabError(
-            f"run {source.run} cannot be projected to {ranks:,} ranks; allowed: {allowed}, up to {growth.most:,}",
-            f"{plural(growth.replica, 'rank')} hold a copy of the model together" if growth.replica > 1 else "",
-        )
-    same = ranks == source.program.ranks and network.target is None
-    return _told(
-        source,
-        ranks,
-        _grow(source, ranks, growth, network),
-        machines,
-        network,
-        off,
-        source.program.steps_s if same else (),
-    )
-
-
-def _told(
-    source: Source,
-    ranks: int,
-    grown: _Grown,
-    machines: Sequence[Machine],
-    network: _Network,
-    off: float,
-    measured_s: Sequence[float],
-) -> Row:
-    machine = machines[0] if machines else None
-    found = grown.replayed(machine, network)
-    fast, slow = (grown.replayed(machine, network, 1 + sign * network.error).step_s for sign in (-1, 1))
-    least, most = (grown.replayed(one, network).step_s for one in machines[1:] or (machine, machine))
+    """Replay one world: as it is, with faster and slower transfers, and with other programs as they may be."""
+    world, calls = _grow(source, ranks, growth, network)
+    world = replace(world, machine=machines[0] if machines else None)
+    found = replay(world)
+    scaled = ({key: seconds * (1 + sign * network.error) for key, seconds in world.seconds.items()} for sign in (-1, 1))
+    fast, slow = (replay(replace(world, seconds=seconds)).step_s for seconds in scaled)
+    least, most = (replay(replace(world, machine=one)).step_s for one in machines[1:] or (world.machine, world.machine))
     moved, beside = ((high - low) / 2 / found.step_s for low, high in ((fast, slow), (least, most)))
-    distance = 1 + _WIDENING * max(0.0, math.log2(ranks / source.program.ranks))
-    wide = distance * math.sqrt(moved**2 + beside**2 + off**2 + _variation(source.program.steps_s) ** 2)
-    kinds = Counter((call.op, call.ranks, call.bytes, call.algorithm, call.seconds) for call in grown.calls.values())
+    steps_s = source.program.steps_s
+    middle = median(steps_s)
+    distances = sorted(abs(one - middle) / middle for one in steps_s)
+    varied = distances[min(len(distances) - 1, math.ceil(0.68 * len(distances)) - 1)]  # two in three keep within it
+    doublings = max(0.0, math.log2(ranks / source.program.ranks))
+    wide = (1 + _WIDENING * doublings) * math.sqrt(moved**2 + beside**2 + off**2 + varied**2)
+    is_recorded = ranks == source.program.ranks and network.target is None
     return Row(
         ranks=ranks,
         step_s=found.step_s,
@@ -584,16 +489,6 @@ def _told(
         exposed_s=found.exposed_s,
         waiting_s=found.waiting_s,
         hidden_s=found.hidden_s,
-        measured_s=median(measured_s) if measured_s else None,
-        calls=tuple(
-            Call(op=op, ranks=of, bytes=size, count=count, algorithm=algorithm, seconds=seconds)
-            for (op, of, size, algorithm, seconds), count in kinds.items()
-        ),
+        measured_s=middle if is_recorded else None,
+        calls=tuple(replace(call, count=count) for call, count in Counter(calls).items()),
     )
-
-
-def _variation(steps_s: Sequence[float]) -> float:
-    """How far steps are from their median: the distance that two in three of them keep, as a part of it."""
-    middle = median(steps_s)
-    distances = sorted(abs(one - middle) / middle for one in steps_s)
-    return distances[min(len(distances) - 1, math.ceil(0.68 * len(distances)) - 1)]

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
@@ -177,7 +178,6 @@ class _Move:
     players: int
     """That take part."""
     entered: set[Player] = field(default_factory=set)
-    begun: bool = False
     left: set[Player] = field(default_factory=set)
     """For whom it is over."""
     held: list[Player] = field(default_factory=list)
@@ -226,8 +226,13 @@ class _Replay:
         recorded = len(next(iter(world.turns.values())))
         self.steps = _SETTLED + max(_FEWEST, min(_STEPS, recorded, _ACTIONS // max(1, actions)))
         self.states = {Player(rank, copy): _State() for rank in world.turns for copy in range(world.copies)}
-        self.orders = [self._order(copy, recorded) for copy in range(world.copies)]
-        """By copy and step: which of the recorded steps it is."""
+        self.orders = []
+        """By copy and step: which of the recorded steps it is; of the first copy as on record, if they are not many."""
+        for copy in range(world.copies):
+            order = list(range(recorded))
+            if copy or recorded > self.steps - _SETTLED:
+                self.random.shuffle(order)
+            self.orders.append([order[(step - _SETTLED) % recorded] for step in range(self.steps)])
         self.moves: dict[Name, _Move] = {}
         self.lanes: dict[Lane, deque[Name]] = defaultdict(deque)
         """What has not begun."""
@@ -269,14 +274,6 @@ class _Replay:
         self.weight += weight
         heapq.heappush(self.jobs, (self.clock + seconds, self.number, weight, done))
 
-    def _order(self, copy: int, recorded: int) -> list[int]:
-        """Of the first copy that of the record, if there are not too many."""
-        counted = self.steps - _SETTLED
-        order = list(range(recorded))
-        if copy or recorded > counted:
-            self.random.shuffle(order)
-        return [order[(step - _SETTLED) % recorded] for step in range(self.steps)]
-
     def _next_step(self, player: Player) -> None:
         state = self.states[player]
         state.step, state.place = state.step + 1, 0
@@ -300,7 +297,8 @@ class _Replay:
                     self._work(player, action)
                     return
                 continue
-            name = self._name(state.step, player, action.key)
+            copy = 0 if action.key.lane in self.world.common else player.copy
+            name = state.step, copy, action.key
             if isinstance(action, Begin):
                 self._enter(player, name)
             elif not self._free(self.moves[name], player):
@@ -310,7 +308,7 @@ class _Replay:
 
     def _work(self, player: Player, work: Work) -> None:
         def compute() -> None:
-            self._job(work.seconds, self.world.weight, lambda: self._go_on(player))
+            self._job(work.seconds, self.world.weight, partial(self._go_on, player))
 
         if work.idle_s > 0:
             self.number += 1
@@ -325,9 +323,6 @@ class _Replay:
         state.since = self.now
         state.held = state.held if held is None else held
         state.moves += moves
-
-    def _name(self, step: int, player: Player, key: Key) -> Name:
-        return step, 0 if key.lane in self.world.common else player.copy, key
 
     def _enter(self, player: Player, name: Name) -> None:
         _, copy, key = name
@@ -345,34 +340,29 @@ class _Replay:
         while queue:
             name = queue[0]
             takers = self._takers(name)
-            if not self._complete(self.moves[name]) or any(
-                self.carried[lane, player] >= self.world.at_once for player in takers
-            ):
+            busy = (self.carried[lane, player] >= self.world.at_once for player in takers)
+            if not self._complete(self.moves[name]) or any(busy):
                 return
             queue.popleft()
-            self.moves[name].begun = True
             chance = self.random.random()
             for player in takers:
                 self.carried[lane, player] += 1
                 self._changes(player, moves=1)
-                self._carry(lane, name, player, chance)
+                wanting = self.world.weight * self.world.carrying if self.world.machine is not None else 0.0
+                seconds = self.world.seconds[name[2]] * self._part(name, player, chance)
+                self._job(seconds, wanting, partial(self._end, lane, name, player))
 
-    def _carry(self, lane: Lane, name: Name, player: Player, chance: float) -> None:
-        """A transfer to one of its players, until it is over there."""
-        move, key = self.moves[name], name[2]
-
-        def done() -> None:
-            move.left.add(player)
-            self.carried[lane, player] -= 1
-            self._changes(player, moves=-1)
-            if player in move.held:
-                move.held.remove(player)
-                self._changes(player, held=False)
-                self._go_on(player)
-            self._begin_next(lane)
-
-        wanting = self.world.weight * self.world.carrying if self.world.machine is not None else 0.0
-        self._job(self.world.seconds[key] * self._part(name, player, chance), wanting, done)
+    def _end(self, lane: Lane, name: Name, player: Player) -> None:
+        """A transfer is over for one of its players."""
+        move = self.moves[name]
+        move.left.add(player)
+        self.carried[lane, player] -= 1
+        self._changes(player, moves=-1)
+        if player in move.held:
+            move.held.remove(player)
+            self._changes(player, held=False)
+            self._go_on(player)
+        self._begin_next(lane)
 
     def _part(self, name: Name, player: Player, chance: float) -> float:
         """What a transfer takes there, as a part of what it ought to take: what it was in the step that is replayed.

@@ -3,13 +3,218 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer, write_text
-from lab.cli.on_record import add_attempt
+from lab.cli.arguments import add_attempt, answer, write_text
 from lab.errors import UsageError
+from lab.features.projection.costs import MEASURED
+from lab.features.projection.project import Projection, Row
+from lab.features.timeline.svg import LogScale, Shapes, element, text, title
 from lab.record.read import find_record
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.words import NONE, format_bytes, format_duration, format_rate, listing, plural
+
+_BAR = 40
+_FEW = 0.1
+"""Fewer other programs are not worth a word."""
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760.0, 320.0, 92.0, 30.0, 50.0
+_OWN, _HELD, _BAND = "#4474b0", "#d9822b", "#c9d6ea"
+
+
+def projection_json(projection: Projection) -> dict[str, Any]:
+    """All of it as plain data."""
+    data = asdict(projection)
+    data["runs"] = [{"run": run, "ranks": ranks} for run, ranks in projection.runs]
+    data["fits"] = [
+        {
+            "op": fit.op,
+            "algorithm": fit.algorithm,
+            "alpha_s": fit.line.alpha_s,
+            "bandwidth": 1 / fit.line.inverse if fit.line.inverse else None,
+            "error": fit.line.error,
+            "shared": fit.shared,
+            "samples": [asdict(sample) for sample in fit.samples],
+        }
+        for fit in projection.fits.values()
+    ]
+    return data
+
+
+def projection_text(projection: Projection, style: Style) -> str:
+    """The step times, a picture of them, and what they rest on."""
+    parts = [
+        _head(projection, style),
+        _worlds(projection, style),
+        _bars(projection, style),
+        style.paint("what is called in a step", "bold") + "\n" + _calls(projection, style),
+        style.paint("the same for the worlds on record", "bold") + "\n" + _checks(projection, style),
+        style.paint("what their calls took", "bold") + "\n" + _fits(projection, style),
+        "\n".join(style.paint(line, "dim") for line in _assumed(projection)),
+    ]
+    return "\n\n".join(parts)
+
+
+def _head(projection: Projection, style: Style) -> str:
+    run, ranks = projection.runs[-1]
+    others = [f"{name} ({plural(count, 'rank')})" for name, count in projection.runs[:-1]]
+    beside = f", with {listing(others)}" if others else ""
+    left = f"; {plural(projection.left_out, 'other')} left out" if projection.left_out else ""
+    steps = f"{plural(projection.steps, 'step')} of training that are alike{left}"
+    machine = projection.machine
+    shared = "" if machine is None else f", all ranks on {plural(round(machine.cores), 'core')}"
+    if machine is not None and machine.others >= _FEW:
+        shared += f", beside {machine.others:.1f} other programs that want a core"
+    return (
+        f"{style.paint(run, 'bold')} ({plural(ranks, 'rank')}){beside}: {steps}\n"
+        f"network: {projection.network}{shared}; algorithms: {projection.library}"
+    )
+
+
+def _worlds(projection: Projection, style: Style) -> str:
+    header = ["ranks", "step", "between", "own work", "exposed", "waiting", "hidden"]
+    rows = []
+    for row in projection.rows:
+        between = f"{format_duration(row.low_s)} to {format_duration(row.high_s)}"
+        parts = [format_duration(one) for one in (row.own_s, row.exposed_s, row.waiting_s)]
+        rows.append([f"{row.ranks:,}", format_duration(row.step_s), between, *parts, _percent(_hidden(row))])
+    told = "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication beside own work"
+    return f"{table_text(header, rows, style)}\n{style.paint(told, 'dim')}"
+
+
+def _hidden(row: Row) -> float | None:
+    """The part of communication beside which ranks went on."""
+    moving = row.hidden_s + row.exposed_s
+    return row.hidden_s / moving if moving else None
+
+
+def _parts(row: Row) -> list[float]:
+    """What a step is made of, as parts of it: own work, exposed communication, waiting."""
+    whole = row.own_s + row.exposed_s + row.waiting_s
+    return [one / whole if whole else 0.0 for one in (row.own_s, row.exposed_s, row.waiting_s)]
+
+
+def _bars(projection: Projection, style: Style) -> str:
+    longest = max(row.high_s for row in projection.rows)
+    lines = []
+    for row in projection.rows:
+        step, high = (max(1, round(_BAR * one / longest)) for one in (row.step_s, row.high_s))
+        own, exposed, _ = (round(step * part) for part in _parts(row))
+        waiting = max(0, step - own - exposed)
+        bar = (style.paint("█" * own, "blue") + style.paint("▓" * exposed, "yellow")
+               + style.paint("░" * waiting, "magenta"))  # fmt: skip
+        rest = max(0, high - own - exposed - waiting)
+        lines.append(f"{row.ranks:>9,} {bar}{'·' * rest}{' ' * (_BAR - high)} {format_duration(row.step_s)}")
+    legend = "█ own work  ▓ exposed communication  ░ waiting  · it may take as long"
+    return "\n".join([*lines, style.paint(f"{'':>9} {legend}", "dim")])
+
+
+def _calls(projection: Projection, style: Style) -> str:
+    header = ["ranks", "operation", "of ranks", "bytes", "in a step", "algorithm", "each takes"]
+    rows = [
+        [
+            f"{row.ranks:,}" if number == 0 else "",
+            call.op,
+            f"{call.ranks:,}",
+            format_bytes(call.bytes),
+            f"{call.count:,}",
+            call.algorithm,
+            format_duration(call.seconds),
+        ]
+        for row in projection.rows
+        for number, call in enumerate(row.calls)
+    ]
+    return table_text(header, rows, style)
+
+
+def _checks(projection: Projection, style: Style) -> str:
+    rows = []
+    for row in projection.checks:
+        measured = row.measured_s or row.step_s
+        off = f"{100 * (row.step_s / measured - 1):+.1f} %"
+        rows.append([f"{row.ranks:,}", format_duration(measured), format_duration(row.step_s), off])
+    return table_text(["ranks", "step, measured", "replayed", "off"], rows, style)
+
+
+def _fits(projection: Projection, style: Style) -> str:
+    header = ["operation", "algorithm", "α", "B", "error", "sizes", "calls"]
+    rows = []
+    for fit in projection.fits.values():
+        bandwidth = format_rate(1 / fit.line.inverse) if fit.line.inverse else NONE
+        error = _percent(fit.line.error) + (" of all together" if fit.shared else "")
+        calls = sum(sample.count for sample in fit.samples)
+        told = [format_duration(fit.line.alpha_s), bandwidth, error, str(len(fit.samples)), f"{calls:,}"]
+        rows.append([fit.op, fit.algorithm, *told])
+    return table_text(header, rows, style)
+
+
+def _assumed(projection: Projection) -> list[str]:
+    """What is taken for granted, a line each."""
+    said = [f"Assumed: {sentence}." for sentence in projection.assumed]
+    if projection.machine is None and projection.network != MEASURED:
+        said.append("Assumed: each rank has cores of its own; what ranks took from one another on record is taken out.")
+    elif projection.machine is not None:
+        said.append("Assumed: all ranks share the cores on which the run was recorded, and what else went on there.")
+    else:
+        said.append("Assumed: cores are shared as on record, as it does not tell of one machine for all ranks.")
+    said.append(
+        "`between` is made of the errors of the model on record, of what transfers may be off "
+        f"({_percent(projection.error)}) and of how steps vary; it widens with each doubling of ranks."
+    )
+    return said
+
+
+def _percent(part: float | None) -> str:
+    return NONE if part is None else f"{100 * part:.0f} %"
+
+
+def projection_svg(projection: Projection) -> str:
+    """Step time by ranks: projected (line) with its interval (band), and measured (rings)."""
+    shapes = Shapes()
+    rows, measured = projection.rows, projection.checks
+    ranks = [row.ranks for row in (*rows, *measured)]
+    times = [one for row in rows for one in (row.low_s, row.high_s)] + [
+        row.measured_s or row.step_s for row in measured
+    ]
+    across = LogScale(min(ranks), max(ranks), _LEFT, _WIDTH - _RIGHT)
+    up = LogScale(min(times), max(times), _HEIGHT, _TOP)
+    run = projection.runs[-1][0]
+    text(shapes, _LEFT, 16, f"time of a training step by ranks: {run}, {projection.network}", size=13)
+    text(shapes, _LEFT, 34, "projected (line, with its interval) and measured (rings)", size=11)
+    for time in up.ticks():
+        place = up.place(time)
+        shapes.add(element("path", d=f"M{_LEFT:g} {place:.1f}H{_WIDTH - _RIGHT:g}", stroke="#ddd"))
+        text(shapes, 6, place + 4, format_duration(time), size=11)
+    for count in sorted({row.ranks for row in (*rows, *measured)}):
+        place = across.place(count)
+        shapes.add(element("path", d=f"M{place:.1f} {_TOP:g}V{_HEIGHT:g}", stroke="#eee"))
+        text(shapes, place, _HEIGHT + 18, f"{count:,}", size=11, text_anchor="middle")
+    there = [(across.place(row.ranks), up.place(row.low_s)) for row in rows]
+    back = [(across.place(row.ranks), up.place(row.high_s)) for row in reversed(rows)]
+    shapes.add(element("polygon", points=_points([*there, *back]), fill=_BAND, opacity=0.6))
+    line = [(across.place(row.ranks), up.place(row.step_s)) for row in rows]
+    shapes.add(element("polyline", points=_points(line), fill="none", stroke=_OWN, stroke_width=1.5))
+    for row, (x, y) in zip(rows, line, strict=True):
+        told = title(f"{row.ranks:,} ranks: {format_duration(row.step_s)}, own work {format_duration(row.own_s)}, "
+                     f"exposed {format_duration(row.exposed_s)}, waiting {format_duration(row.waiting_s)}")  # fmt: skip
+        shapes.add(element("circle", told, cx=round(x, 1), cy=round(y, 1), r=3.5, fill=_OWN))
+        text(shapes, x, y - 9, format_duration(row.step_s), size=11, text_anchor="middle")
+    for row in measured:
+        time = row.measured_s or row.step_s
+        told = title(f"{row.ranks:,} ranks, measured: {format_duration(time)}")
+        x, y = round(across.place(row.ranks), 1), round(up.place(time), 1)
+        shapes.add(element("circle", told, cx=x, cy=y, r=5, fill="none", stroke=_HELD, stroke_width=1.5))
+    size = f"0 0 {_WIDTH:g} {_HEIGHT + 30:g}"
+    look = "font-family:system-ui,sans-serif;background:#fff"
+    return element("svg", "".join(shapes.parts), xmlns="http://www.w3.org/2000/svg", viewBox=size, style=look)
+
+
+def _points(places: list[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
 
 _HOWTO = """examples:
   lab project --ranks 8,16                                the latest run, on larger worlds of the same kind
@@ -59,7 +264,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Project it; needs no engine."""
     from lab.features.projection.costs import parse_network
     from lab.features.projection.project import project, source_of
-    from lab.features.projection.view import projection_json, projection_svg, projection_text
     from lab.trace.read import open_trace
 
     target = parse_network(arguments.network)

@@ -16,9 +16,8 @@ from lab.cluster import DEFAULT_NODES
 from lab.engine.doctor import refuse_missing
 from lab.engine.protocol import Engine
 from lab.errors import LabError, MachineLacks
-from lab.features.faults.keys import broken_in
+from lab.features.faults.fault import broken_in
 from lab.features.faults.planning import beyond, network_first
-from lab.features.functions.calling import Calls
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
 from lab.features.pytest.marker import checked_shape, wanted_by
@@ -211,7 +210,7 @@ _turn = threading.Lock()
 def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
     """What functions that are called while a test runs get from its session."""
 
-    def cluster(said: Mapping[str, Any]) -> Calls:
+    def cluster(said: Mapping[str, Any]) -> WarmCluster:
         with _turn:
             return cluster_for(item, {**wanted_by(item), **checked_shape(said, "@lab.distributed")})
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from lab.features.suite.reports import rarest_first
 from lab.record.record_files import open_log
 from lab.record.result import RankResult, Result
-from lab.report.table import rarest_first
 from lab.words import clip, name_ranks, plural
 
 _LINES = 8

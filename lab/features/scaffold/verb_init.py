@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lab.carried import carried
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.errors import UsageError
 from lab.features.scaffold.first_files import TEST, new_scenario, with_schema
 from lab.report.style import Style

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 
 _HOWTO = """What was broken is read from the record of each run, and held against its verdict, which never sees that.
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.docker import boot
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
 from lab.engine.docker.state import filters
 from lab.engine.payload import sent_first

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from lab.errors import LabError
 from lab.features.compare.baseline import Baseline
-from lab.features.compare.view import baseline_title, change_lines
+from lab.features.compare.compare import baseline_title, change_lines
 from lab.features.suite.outcome import Attempt, Outcome, SuiteResult, rates
 from lab.features.suite.view import rate_text, suite_rows
 from lab.record.record_files import open_log
 from lab.record.result import Result
 from lab.report.harmless import harmless, in_markdown, plain
 from lab.report.style import STATUSES
-from lab.report.table import rarest_first
+from lab.report.table import MANY, alike, form_of
 from lab.words import capital, clip, format_duration, name_ranks, plural
 
 if TYPE_CHECKING:
@@ -285,3 +285,16 @@ def _write_page(found: SuiteResult, path: Path) -> None:
     planned = sum(not outcome.case.skipped for outcome in found.outcomes) + found.not_run
     page = write_suite(Suite(name=found.suite, records=records, planned=planned), path)
     sys.stderr.write(f"  written: {page.path}\n")
+
+
+def rarest_first(texts: Sequence[tuple[int, Sequence[str]]]) -> list[tuple[list[int], Sequence[str]]]:
+    """Lines of each rank; of many ranks those of the first of each form, those of the fewest ranks first, and not all.
+
+    Returns:
+        At most `MANY` of them, with the ranks that they stand for.
+    """
+    if len(texts) <= MANY:
+        return [([rank], lines) for rank, lines in texts]
+    lines_of = dict(texts)
+    groups = alike((rank, tuple(map(form_of, lines))) for rank, lines in texts)
+    return [(ranks, lines_of[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))[:MANY]]

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import answer, say
-from lab.cli.named_scenarios import add_scenarios, named_scenarios
+from lab.cli import arguments as types
+from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
 from lab.features.compare.verb import add_baseline, comparison
 from lab.features.suite.cases import Matrix
 from lab.features.suite.outcome import Case, Outcome
@@ -112,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         print()
         say(suite_text(found, style_for(sys.stdout), brief=arguments.quiet))
         if compared is not None:
-            from lab.features.compare.view import baseline_text
+            from lab.features.compare.compare import baseline_text
 
             say(baseline_text(compared, style_for(sys.stdout)))
     write_files(found, began, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)

@@ -13,14 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.cli import argument_types as types
 from lab.cli import arguments as shared
-from lab.cli.answer import say
+from lab.cli.arguments import say
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
-from lab.features.watch.screen import Lines, Screen
-from lab.features.watch.session import Keys, Session, Show, Stepper
+from lab.features.watch.session import Keys, Lines, Screen, Session, Show, Stepper
 from lab.features.watch.watched import Watched
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
@@ -56,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--web", action="store_true", help="show it on a page too, for a projector or a phone")
     parser.add_argument("--open", action="store_true", help="open that page in the browser")
-    parser.add_argument("--port", type=types.whole, default=0, help="port of the page (default: any that is free)")
+    parser.add_argument("--port", type=shared.whole, default=0, help="port of the page (default: any that is free)")
     parser.add_argument(
         "--host", default=LOOPBACK, help=f"address of the page (default: {LOOPBACK}, which only this machine can reach)"
     )

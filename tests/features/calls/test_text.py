@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.features.calls.text import SnapshotDamaged, counted, read_calls, texts_of, write_calls
+from lab.features.calls.snapshot import SnapshotDamaged, counted, read_calls, texts_of, write_calls
 from lab.trace.read import read_trace
 from tests.traces import TraceMaker
 

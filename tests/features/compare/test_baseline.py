@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lab.cli.main import main
 from lab.errors import RecordError
 from lab.features.compare.baseline import Baseline, hold_against_runs, speed_of
-from lab.features.compare.view import baseline_text
+from lab.features.compare.compare import baseline_text
 from lab.features.records.records import earlier_records
 from lab.record.layout import PLAN
 from lab.record.read import Record

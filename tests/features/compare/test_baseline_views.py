@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.features.compare.baseline import Baseline, CaseChange, More
-from lab.features.compare.view import baseline_text
+from lab.features.compare.compare import baseline_text
 from lab.features.suite.reports import junit_xml, suite_markdown
 from lab.report.style import Style
 from tests.features.suite.cases import attempt, outcome, suite

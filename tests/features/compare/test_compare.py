@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.cli.main import main
-from lab.features.compare.compare import Comparison, align, compare
-from lab.features.compare.view import diff_text
+from lab.features.compare.compare import Comparison, align, compare, diff_text
 from lab.record.layout import PLAN, SCENARIO
 from lab.record.read import Record
 from lab.report.style import Style

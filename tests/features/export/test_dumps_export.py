@@ -12,7 +12,7 @@ import pytest
 
 from lab.features.export.chakra import chakra_traces
 from lab.features.export.flight_recorder import flight_recorder_dumps
-from lab.features.export.hta import hta_traces
+from lab.features.export.tracks import hta_traces
 from lab.record.read import Record
 from lab.trace.model import Trace
 from lab.trace.read import read_trace

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lab.features.faults import on_node
-from lab.features.faults.on_node import deeds, library
+from lab.features.faults.on_node import agent_deeds, deeds
 from lab.features.faults.on_node.deeds import Deeds
 from lab.node.config import Config
 from lab.node.messages.agent import Do, Done, LookAt, Undo
@@ -141,7 +141,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Done]
 
 
 def test_what_makes_links_is_lent_once_and_stays(served: Callable[..., list[Done]]) -> None:
-    assert served(Do("1", "faults.links", {})) == [Done("1", {}, library.LACKING)]
+    assert served(Do("1", "faults.links", {})) == [Done("1", {}, agent_deeds.LIBRARY_LACKING)]
     lent = served(Do("2", "faults.library", {"files": {}}), Do("3", "faults.links", {}), Do("4", "faults.links", {}))
     assert [(done.found.get("times"), done.wrong) for done in lent] == [(None, ""), (1, ""), (2, "")]
     assert lent[1].found["here"] == lent[2].found["here"] != os.getpid()
@@ -153,7 +153,7 @@ def test_what_makes_links_may_be_killed_and_is_there_again_as_if_it_were_new(
     served(Do("1", "faults.library", {"files": {}}), Do("2", "faults.links", {}))
     assert served(Undo("3", "faults.links", {}), Do("4", "faults.links", {})) == [
         Done("3", {}, "the process that was to do it was killed"),
-        Done("4", {}, library.LACKING),
+        Done("4", {}, agent_deeds.LIBRARY_LACKING),
     ]
     again = served(Do("5", "faults.library", {"files": {}}), Do("6", "faults.links", {}))
     assert again[1].found["times"] == 1

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.features.faults.fault import Fault, fault_data, fault_sentence
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.kinds.start import Start
-from lab.features.faults.when import START, When
+from lab.features.faults.fault import START, Fault, When, fault_data, fault_sentence
+from lab.features.faults.kinds.nodes import Kill, Start
 from lab.spec.load import dump_scenario, load_scenario
 
 FAULTS = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.features.faults.fault_journal import BY_HAND, HEALING, IN_FORCE, UNDONE, FaultJournal
-from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.kinds.nodes import Kill
 
 
 @pytest.fixture
@@ -21,17 +21,17 @@ def test_what_was_begun_stands_until_it_is_undone_and_then_there_is_no_file(jour
     assert not journal
     first = journal.begin(Kill(node="node1"), BY_HAND)
     second = journal.begin(Kill(node="node2"), "run-1", 5.0)
-    journal.tell(first, IN_FORCE)
+    journal.write_state(first, IN_FORCE)
     other = FaultJournal("fake", "c")  # of another command
     assert [(one.what, one.state, one.by, one.until) for one in other.standing()] == [
         (Kill(node="node1"), IN_FORCE, BY_HAND, None),
         (Kill(node="node2"), "begun", "run-1", 5.0),
     ]
-    other.tell(second, UNDONE)
+    other.write_state(second, UNDONE)
     assert [one.id for one in journal.standing()] == [first]
-    journal.tell(first, HEALING)
+    journal.write_state(first, HEALING)
     assert [one.state for one in other.standing()] == [HEALING]
-    journal.tell(first, UNDONE)
+    journal.write_state(first, UNDONE)
     assert not other
     assert other.standing() == []
 
@@ -48,7 +48,7 @@ def test_many_may_write_at_once(journal: FaultJournal) -> None:
     def come_and_go() -> None:
         for _ in range(20):
             mine = FaultJournal("fake", "c")
-            mine.tell(mine.begin(Kill(node="node1"), BY_HAND), UNDONE)
+            mine.write_state(mine.begin(Kill(node="node1"), BY_HAND), UNDONE)
 
     kept = journal.begin(Kill(node="node2"), BY_HAND)
     threads = [threading.Thread(target=come_and_go) for _ in range(4)]
@@ -57,5 +57,5 @@ def test_many_may_write_at_once(journal: FaultJournal) -> None:
     for thread in threads:
         thread.join()
     assert [one.id for one in journal.standing()] == [kept]
-    journal.tell(kept, UNDONE)
+    journal.write_state(kept, UNDONE)
     assert not journal

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ScenarioError
-from lab.features.faults.fault import Fault
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.text import kind_data, kind_of, named_faults, parse_fault, parse_kind
-from lab.features.faults.when import When
+from lab.features.faults.fault import Fault, When, kind_data, kind_of, named_faults, parse_fault, parse_kind
+from lab.features.faults.kinds.nodes import Kill
 
 KILL = Fault(what=Kill(node="node2"), when=When(rank=2, op="all_reduce", count=3), for_s=2.0)
 TEXT = "kill: node2, when: {rank: 2, op: all_reduce, count: 3}, for: 2s"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.faults.view import found_words
+from lab.features.faults.detection import found_words
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterError
-from lab.features.faults.ground import ClusterGround
+from lab.features.faults.injection import ClusterTarget
 from lab.features.faults.kind import FaultKind, fault_kinds, key_of
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.kinds.start import Start
+from lab.features.faults.kinds.nodes import Kill, Start
 from lab.plan.cluster import Node, Shape
 from tests.fake_engine import FakeEngine
 
@@ -41,8 +40,8 @@ def engine() -> Powered:
 
 
 @pytest.fixture
-def ground(engine: Powered) -> ClusterGround:
-    return ClusterGround(engine, engine.create("c", Shape(nodes=2), run=None, announce=lambda _: None))
+def target(engine: Powered) -> ClusterTarget:
+    return ClusterTarget(engine, engine.create("c", Shape(nodes=2), run=None, announce=lambda _: None))
 
 
 @pytest.mark.parametrize("kind", fault_kinds().values(), ids=fault_kinds())
@@ -58,32 +57,32 @@ def test_a_kind_has_all_that_a_kind_owes(kind: type[FaultKind]) -> None:
     assert all(getattr(kind, name) is not getattr(FaultKind, name) for name in done)
 
 
-def test_a_node_that_is_killed_does_not_run_until_that_is_taken_back(ground: ClusterGround) -> None:
+def test_a_node_that_is_killed_does_not_run_until_that_is_taken_back(target: ClusterTarget) -> None:
     kill = Kill(node="node1")
-    assert not kill.read_back(ground).in_force
+    assert not kill.read_back(target).in_force
     for _ in range(2):  # again is no error
-        kill.apply(ground)
-        assert kill.read_back(ground).in_force
+        kill.apply(target)
+        assert kill.read_back(target).in_force
     for _ in range(2):
-        kill.undo(ground)
-        assert not kill.read_back(ground).in_force
+        kill.undo(target)
+        assert not kill.read_back(target).in_force
 
 
-def test_a_node_that_is_started_runs_and_goes_on_to_run(ground: ClusterGround) -> None:
+def test_a_node_that_is_started_runs_and_goes_on_to_run(target: ClusterTarget) -> None:
     kill, start = Kill(node="node1"), Start(node="node1")
-    kill.apply(ground)
-    start.apply(ground)
-    assert start.read_back(ground).in_force
-    start.undo(ground)
-    assert not kill.read_back(ground).in_force
+    kill.apply(target)
+    start.apply(target)
+    assert start.read_back(target).in_force
+    start.undo(target)
+    assert not kill.read_back(target).in_force
 
 
 def test_a_node_that_cannot_be_killed_is_an_error(
-    engine: Powered, ground: ClusterGround, monkeypatch: pytest.MonkeyPatch
+    engine: Powered, target: ClusterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(node: Node) -> None:
         raise ClusterError("the engine is tired")
 
     monkeypatch.setattr(engine, "kill", refuse)
     with pytest.raises(ClusterError, match="tired"):
-        Kill(node="node1").apply(ground)
+        Kill(node="node1").apply(target)

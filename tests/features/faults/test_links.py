@@ -10,10 +10,15 @@ import yaml
 
 from lab.errors import ScenarioError, UsageError
 from lab.features.faults.fault import fault_data, one_fault
-from lab.features.faults.links import Link, parse_link
-from lab.features.faults.network import PROFILES, network_of
-from lab.features.faults.on_node.conditions import merged, together
-from lab.features.faults.partitions import apart, bridge, checked, drops, halves, isolate, one_way, ring
+from lab.features.faults.network import (
+    PROFILES,
+    Link,
+    checked_partition,
+    find_drops,
+    network_of,
+    parse_link,
+)
+from lab.features.faults.on_node import combine_conditions, merge_parts
 from lab.features.faults.planning import refuse_faults
 from lab.spec.reading import Reading, Value
 
@@ -149,28 +154,32 @@ def test_what_is_wrong_is_said_in_a_sentence(text: str, message: str) -> None:
 
 
 def test_sets_do_not_see_each_other() -> None:
-    assert apart([["node0", "node1"], ["node2"]]) == {
+    assert find_drops("node0,node1 / node2", NODES[:3]) == {
         "node0": ("node2",),
         "node1": ("node2",),
         "node2": ("node0", "node1"),
     }
-    assert halves(NODES[:3]) == apart([["node0", "node1"], ["node2"]])
-    assert isolate("node1", NODES[:3]) == {"node1": ("node0", "node2"), "node0": ("node1",), "node2": ("node1",)}
+    assert find_drops("halves", NODES[:3]) == find_drops("node0,node1 / node2", NODES[:3])
+    assert find_drops("isolate node1", NODES[:3]) == {
+        "node1": ("node0", "node2"),
+        "node0": ("node1",),
+        "node2": ("node1",),
+    }
 
 
 def test_one_way_leaves_the_way_back() -> None:
-    assert one_way("node2", "node0") == {"node0": ("node2",)}
+    assert find_drops("one-way node2 -> node0", NODES) == {"node0": ("node2",)}
     assert told("partition: one-way node2 -> node0") == {"node0": {"from": {"node2": {"drop": 1.0}}}}
 
 
 def test_a_bridge_sees_both_halves() -> None:
-    assert bridge("node1", NODES) == {"node0": ("node3",), "node2": ("node3",), "node3": ("node0", "node2")}
+    assert find_drops("bridge node1", NODES) == {"node0": ("node3",), "node2": ("node3",), "node3": ("node0", "node2")}
 
 
 def test_in_a_ring_each_sees_its_neighbours() -> None:
     five = [f"node{rank}" for rank in range(5)]
-    assert ring(five)["node0"] == ("node2", "node3")
-    assert all(len(dropped) == 2 for dropped in ring(five).values())
+    assert find_drops("ring", five)["node0"] == ("node2", "node3")
+    assert all(len(dropped) == 2 for dropped in find_drops("ring", five).values())
 
 
 @pytest.mark.parametrize(
@@ -178,13 +187,13 @@ def test_in_a_ring_each_sees_its_neighbours() -> None:
     ["node0,node1 / node2", "halves", "ring", "isolate node1", "bridge node1", "one-way node0 -> node1"],
 )
 def test_each_shape_has_words(text: str) -> None:
-    assert checked(f"  {text.replace(',', ' , ')} ") == text
-    assert drops(text, NODES)
+    assert checked_partition(f"  {text.replace(',', ' , ')} ") == text
+    assert find_drops(text, NODES)
 
 
 def test_a_partition_that_drops_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="with 2 nodes, a partition ring drops nothing"):
-        drops("ring", NODES[:2])
+        find_drops("ring", NODES[:2])
 
 
 def test_a_map_says_any_partition() -> None:
@@ -253,13 +262,13 @@ def test_in_a_datacenter_racks_are_fast_within_and_slow_between() -> None:
 
 def test_conditions_of_the_same_packets_are_one() -> None:
     one = {"rate_bits_per_s": 1e8, "delay_s": 0.1, "loss": 0.5}
-    assert together(one, {"rate_bits_per_s": 1e7, "delay_s": 0.2, "loss": 0.5, "drop": 1.0}) == {
+    assert combine_conditions(one, {"rate_bits_per_s": 1e7, "delay_s": 0.2, "loss": 0.5, "drop": 1.0}) == {
         "rate_bits_per_s": 1e7,
         "delay_s": pytest.approx(0.3),
         "loss": 0.75,
         "drop": 1.0,
     }
-    assert together(one, {}) == one
+    assert combine_conditions(one, {}) == one
 
 
 def test_the_order_of_conditions_makes_no_difference() -> None:
@@ -268,10 +277,10 @@ def test_the_order_of_conditions_makes_no_difference() -> None:
         {"to": {"10.0.0.3": {"delay_s": 0.2}}, "from": {"10.0.0.4": {"drop": 1.0}}},
         {"to": {}, "from": {}, "rate_bits_per_s": 1e7, "no_names": True},
     ]
-    assert merged(parts) == merged(parts[::-1])
-    assert merged(parts)["rate_bits_per_s"] == 1e7
-    assert merged(parts)["no_names"]
-    assert merged([]) == {"to": {}, "from": {}, "rate_bits_per_s": None, "no_names": False}
+    assert merge_parts(parts) == merge_parts(parts[::-1])
+    assert merge_parts(parts)["rate_bits_per_s"] == 1e7
+    assert merge_parts(parts)["no_names"]
+    assert merge_parts([]) == {"to": {}, "from": {}, "rate_bits_per_s": None, "no_names": False}
 
 
 def test_names_cannot_be_broken_on_a_strict_cluster_whose_nodes_ask_nobody() -> None:

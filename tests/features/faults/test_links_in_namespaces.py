@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lab.features.faults.on_node import filtering, link_probe, links, shaping
-from lab.features.faults.on_node.conditions import ALL
+from lab.features.faults.on_node import ALL, links, netlink
 from tests.rates import reaches
 
 A, B = "10.77.0.2", "10.77.0.3"
@@ -36,8 +35,8 @@ T = TypeVar("T")
 
 def knows_netem() -> bool:
     try:
-        with shaping.route() as route:
-            return shaping.Shaping(1, route).knows("netem")
+        with netlink.route() as route:
+            return netlink.Shaping(1, route).knows("netem")
     except OSError:
         return False
 
@@ -182,7 +181,7 @@ def rate_of_tcp(pair: tuple[Namespace, Namespace], size: int) -> float:
 
 def least_round_trip_s(end: Namespace) -> float:
     """Of several: a machine with other things to do makes them longer, never shorter."""
-    return min(end.deed(link_probe.look, peer=B)["round_trip_s"] for _ in range(8))
+    return min(end.deed(links.look_link_probe, peer=B)["round_trip_s"] for _ in range(8))
 
 
 def near_share(count: int, of: int, share: float) -> bool:
@@ -193,69 +192,69 @@ def near_share(count: int, of: int, share: float) -> bool:
 
 def test_a_rate_is_kept_and_measured(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"rate_bits_per_s": 4e7}})
+    a.deed(links.apply_links, to={B: {"rate_bits_per_s": 4e7}})
 
     assert reaches(lambda: rate_of_tcp(pair, 4_000_000), 4e7)
-    assert reaches(lambda: a.deed(link_probe.look, peer=B).get("bits_per_s", 0.0), 4e7)
-    assert a.deed(links.look)["left"][B]["bytes"] > 2_000_000
+    assert reaches(lambda: a.deed(links.look_link_probe, peer=B).get("bits_per_s", 0.0), 4e7)
+    assert a.deed(links.look_links)["left"][B]["bytes"] > 2_000_000
 
 
 def test_what_leaves_for_all_peers_has_one_cable(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {}, "10.77.0.4": {}}, rate_bits_per_s=4e7)
+    a.deed(links.apply_links, to={B: {}, "10.77.0.4": {}}, rate_bits_per_s=4e7)
 
     assert reaches(lambda: rate_of_tcp(pair, 4_000_000), 4e7)
 
 
 def test_a_rate_is_changed_in_place_and_gone_after_the_last_undo(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"rate_bits_per_s": 1e6}})
-    a.deed(links.apply, to={B: {"rate_bits_per_s": 4e7}, "10.77.0.4": {"rate_bits_per_s": 1e6}})
+    a.deed(links.apply_links, to={B: {"rate_bits_per_s": 1e6}})
+    a.deed(links.apply_links, to={B: {"rate_bits_per_s": 4e7}, "10.77.0.4": {"rate_bits_per_s": 1e6}})
     assert reaches(lambda: rate_of_tcp(pair, 4_000_000), 4e7)
-    a.deed(links.apply, part="other", to={B: {"rate_bits_per_s": 5e7}})
+    a.deed(links.apply_links, part="other", to={B: {"rate_bits_per_s": 5e7}})
 
-    a.deed(links.undo)
-    assert a.deed(links.look)["parts"] == ["other"]
+    a.deed(links.undo_links)
+    assert a.deed(links.look_links)["parts"] == ["other"]
     assert reaches(lambda: rate_of_tcp(pair, 5_000_000), 5e7)
-    a.deed(links.undo, part=ALL)
+    a.deed(links.undo_links, part=ALL)
 
-    found = a.deed(links.look)
+    found = a.deed(links.look_links)
     assert (found["parts"], found["shaped"], found["filtered"], found["left"]) == ([], False, False, {})
     assert max(rate_of_tcp(pair, 20_000_000) for _ in range(3)) > 1e8
 
 
 def test_loss_is_as_asked_and_counted(pair: tuple[Namespace, Namespace]) -> None:
     _, b = pair
-    b.deed(links.apply, **{"from": {A: {"loss": 0.2}}})
+    b.deed(links.apply_links, **{"from": {A: {"loss": 0.2}}})
 
     arrived = sent_across(pair, 4000)
 
     assert near_share(len(arrived), 4000, 0.8)
-    met = b.deed(links.look)["met"]
+    met = b.deed(links.look_links)["met"]
     assert met[f"loss {A}"]["packets"] == 4000 - len(arrived)
     assert met[f"from {A}"]["packets"] >= 4000
-    b.deed(links.undo)
+    b.deed(links.undo_links)
     assert len(sent_across(pair, 1000)) == 1000
 
 
 def test_packets_are_sent_twice(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"duplicate": 0.3}})
+    a.deed(links.apply_links, to={B: {"duplicate": 0.3}})
 
     arrived = sent_across(pair, 2000)
 
     assert near_share(len(arrived) - 2000, 2000, 0.3)
-    a.deed(links.undo)
+    a.deed(links.undo_links)
     assert len(sent_across(pair, 500)) == 500
 
 
 def test_dropped_packets_do_not_arrive_and_are_counted(pair: tuple[Namespace, Namespace]) -> None:
     _, b = pair
-    b.deed(links.apply, **{"from": {A: {"drop": 1}}})
+    b.deed(links.apply_links, **{"from": {A: {"drop": 1}}})
 
     assert sent_across(pair, 100) == []
-    assert b.deed(links.look)["met"][f"drop {A}"]["packets"] >= 100
-    b.deed(links.undo)
+    assert b.deed(links.look_links)["met"][f"drop {A}"]["packets"] >= 100
+    b.deed(links.undo_links)
     assert len(sent_across(pair, 100)) == 100
 
 
@@ -265,8 +264,8 @@ def test_connections_are_reset_for_both_ends(pair: tuple[Namespace, Namespace]) 
     listener.listen(1)
     sender.connect((B, PORT))
     taker, _ = listener.accept()
-    assert a.deed(links.apply, **{"from": {B: {"reset": 1}}})["were_reset"] == 1
-    b.deed(links.apply, **{"from": {A: {"reset": 1}}})
+    assert a.deed(links.apply_links, **{"from": {B: {"reset": 1}}})["were_reset"] == 1
+    b.deed(links.apply_links, **{"from": {A: {"reset": 1}}})
 
     with pytest.raises(ConnectionAbortedError):  # neither has sent anything
         sender.recv(1)
@@ -275,8 +274,8 @@ def test_connections_are_reset_for_both_ends(pair: tuple[Namespace, Namespace]) 
     again = a.socket(socket.SOCK_STREAM)
     with pytest.raises(ConnectionRefusedError):
         again.connect((B, PORT))
-    a.deed(links.undo)
-    b.deed(links.undo)
+    a.deed(links.undo_links)
+    b.deed(links.undo_links)
     healed = a.socket(socket.SOCK_STREAM)
     healed.connect((B, PORT))
     for one in (listener, sender, taker, again, healed):
@@ -285,66 +284,66 @@ def test_connections_are_reset_for_both_ends(pair: tuple[Namespace, Namespace]) 
 
 def test_names_are_refused_at_once(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, no_names=True)
+    a.deed(links.apply_links, no_names=True)
     asking = a.socket(socket.SOCK_DGRAM)
     asking.connect(("127.0.0.1", 53))
 
     with pytest.raises(PermissionError):
         asking.send(b"who is node0")
 
-    assert a.deed(links.look)["met"][filtering.NAMES]["packets"] == 1
+    assert a.deed(links.look_links)["met"][netlink.NAMES]["packets"] == 1
     asking.close()
 
 
 def test_what_the_kernel_refuses_leaves_all_as_it_was(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"rate_bits_per_s": 1e6}})
-    before = a.deed(links.look)
+    a.deed(links.apply_links, to={B: {"rate_bits_per_s": 1e6}})
+    before = a.deed(links.look_links)
 
     with pytest.raises(ValueError, match="no device of it has the address"):
-        a.deed(links.apply, part="other", address="10.77.0.99", no_names=True)
+        a.deed(links.apply_links, part="other", address="10.77.0.99", no_names=True)
 
-    assert a.deed(links.look) == before
+    assert a.deed(links.look_links) == before
 
 
 def test_without_its_device_a_node_forgets_all_the_same(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"rate_bits_per_s": 1e6}}, **{"from": {B: {"drop": 1}}})
+    a.deed(links.apply_links, to={B: {"rate_bits_per_s": 1e6}}, **{"from": {B: {"drop": 1}}})
     ip("-n", a.name, "link", "del", a.device)
 
-    assert a.deed(links.undo)["before"]["filtered"]
-    assert a.deed(links.look)["parts"] == []
-    assert not a.deed(links.look)["filtered"]
+    assert a.deed(links.undo_links)["before"]["filtered"]
+    assert a.deed(links.look_links)["parts"] == []
+    assert not a.deed(links.look_links)["filtered"]
 
 
 @pytest.mark.skipif(knows_netem(), reason="needs kernel without netem")
 def test_without_netem_a_delay_is_refused_in_a_sentence(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
     with pytest.raises(ValueError, match="its kernel has no netem"):
-        a.deed(links.apply, to={B: {"delay_s": 0.1}})
-    assert not a.deed(links.look)["shaped"]
+        a.deed(links.apply_links, to={B: {"delay_s": 0.1}})
+    assert not a.deed(links.look_links)["shaped"]
 
 
 @late
 def test_packets_are_late_by_what_is_asked(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"delay_s": 0.2}})
+    a.deed(links.apply_links, to={B: {"delay_s": 0.2}})
 
     late_by = sorted(arrival - sent for _, sent, arrival in sent_across(pair, 20, pause_s=0.01))
 
     assert len(late_by) == 20
     assert late_by[0] == pytest.approx(0.2, rel=0.1)
     assert least_round_trip_s(a) == pytest.approx(0.2, rel=0.1)
-    (queue,) = a.deed(links.look)["queues"]
+    (queue,) = a.deed(links.look_links)["queues"]
     assert queue == {"delay_s": pytest.approx(0.2)}
-    a.deed(links.undo)
+    a.deed(links.undo_links)
     assert max(arrival - sent for _, sent, arrival in sent_across(pair, 5)) < 0.1
 
 
 @late
 def test_jitter_spreads_the_delay(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"delay_s": 0.3, "jitter_s": 0.15}})
+    a.deed(links.apply_links, to={B: {"delay_s": 0.3, "jitter_s": 0.15}})
 
     late_by = [arrival - sent for _, sent, arrival in sent_across(pair, 100, pause_s=0.005)]
 
@@ -356,7 +355,7 @@ def test_jitter_spreads_the_delay(pair: tuple[Namespace, Namespace]) -> None:
 @late
 def test_flipped_bits_are_found_by_checksums(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"corrupt": 0.3}})
+    a.deed(links.apply_links, to={B: {"corrupt": 0.3}})
 
     assert near_share(len(sent_across(pair, 1000, size=1200)), 1000, 0.7)
 
@@ -364,7 +363,7 @@ def test_flipped_bits_are_found_by_checksums(pair: tuple[Namespace, Namespace]) 
 @late
 def test_some_packets_overtake_others(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"reorder": 0.25, "delay_s": 0.2}})
+    a.deed(links.apply_links, to={B: {"reorder": 0.25, "delay_s": 0.2}})
 
     numbers = [number for number, _, _ in sent_across(pair, 200, pause_s=0.005)]
 
@@ -377,16 +376,18 @@ def test_some_packets_overtake_others(pair: tuple[Namespace, Namespace]) -> None
 def test_delay_and_rate_of_several_peers_hold_together(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
     how = {"rate_bits_per_s": 1e7, "delay_s": 0.05, "duplicate": 0.1, "reorder": 0.1}
-    a.deed(links.apply, to={B: how, "10.77.0.4": how})
-    a.deed(links.apply, part="more", to={B: {"delay_s": 0.05}})
-    a.deed(links.apply, to={B: {"rate_bits_per_s": 1e7, "delay_s": 0.05}})
+    a.deed(links.apply_links, to={B: how, "10.77.0.4": how})
+    a.deed(links.apply_links, part="more", to={B: {"delay_s": 0.05}})
+    a.deed(links.apply_links, to={B: {"rate_bits_per_s": 1e7, "delay_s": 0.05}})
 
     assert least_round_trip_s(a) == pytest.approx(0.1, rel=0.15)
-    assert a.deed(link_probe.look, peer=B).get("bits_per_s", 1e7) == pytest.approx(1e7, rel=0.1)
-    assert a.deed(links.look)["left"][B]["waiting"] < 2 * 0.1 * 1e7 / 8 / 1400  # nobody waits long behind what measured
+    assert a.deed(links.look_link_probe, peer=B).get("bits_per_s", 1e7) == pytest.approx(1e7, rel=0.1)
+    assert (
+        a.deed(links.look_links)["left"][B]["waiting"] < 2 * 0.1 * 1e7 / 8 / 1400
+    )  # nobody waits long behind what measured
     assert rate_of_tcp(pair, 2_000_000) < 1.1e7
-    a.deed(links.undo, part=ALL)
-    assert not a.deed(links.look)["shaped"]
+    a.deed(links.undo_links, part=ALL)
+    assert not a.deed(links.look_links)["shaped"]
 
 
 SUMS = """
@@ -422,7 +423,7 @@ def test_an_all_reduce_of_two_takes_four_ways_whatever_its_size(pair: tuple[Name
             ranks.append(subprocess.Popen(words, env=env, text=True, bufsize=1, **pipes))  # type: ignore[call-overload]
         assert [rank.stdout.readline() for rank in ranks] == ["connected\n"] * 2
         for end, peer in zip(pair, (B, A), strict=True):
-            end.deed(links.apply, to={peer: {"delay_s": way_s}})
+            end.deed(links.apply_links, to={peer: {"delay_s": way_s}})
         for rank in ranks:
             rank.stdin.write("\n")
         told_of = [rank.stdout.read().split() for rank in ranks]
@@ -440,7 +441,7 @@ def test_a_link_that_is_faster_than_this_machine_is_left_unmeasured_in_time(
     pair: tuple[Namespace, Namespace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, _ = pair
-    monkeypatch.setattr(link_probe, "_FASTEST", 1e15)
-    a.deed(links.apply, to={B: {"rate_bits_per_s": 300e9}})
+    monkeypatch.setattr(links, "_FASTEST", 1e15)
+    a.deed(links.apply_links, to={B: {"rate_bits_per_s": 300e9}})
 
-    assert a.deed(link_probe.look, peer=B) == {}
+    assert a.deed(links.look_link_probe, peer=B) == {}

@@ -9,23 +9,16 @@ from typing import Any
 import pytest
 
 from lab.errors import ClusterError, ScenarioError, UsageError
-from lab.features.faults.fault import Fault, fault_data
-from lab.features.faults.kinds.flip import Flip
-from lab.features.faults.kinds.hang import Hang
-from lab.features.faults.kinds.loader import Loader
-from lab.features.faults.kinds.nan import Nan
-from lab.features.faults.kinds.pauses import Pauses
-from lab.features.faults.kinds.signal import Signal
+from lab.features.faults.fault import Fault, When, fault_data
+from lab.features.faults.kinds.ranks import Flip, Hang, Loader, Nan, Pauses, RankFault, Signal
 from lab.features.faults.planning import refuse_faults
-from lab.features.faults.rank_fault import RankFault
-from lab.features.faults.when import When
 from lab.spec.load import dump_scenario, load_scenario
 
 AT_A_CALL = When(rank=1, op="all_reduce", count=3)
 
 
 class RanksOfARun:
-    """A ground that answers as if each deed were done."""
+    """A target that answers as if each deed were done."""
 
     ranks: Mapping[int, str] = {0: "node0", 1: "node1"}
     addresses: Mapping[str, str] = {"node0": "10.0.0.1", "node1": "10.0.0.2", "node2": "10.0.0.3"}
@@ -146,36 +139,36 @@ def test_calls_and_phases_need_the_recorder_and_notes_do_not(why: str) -> None:
 
 
 def test_a_signal_is_sent_where_the_rank_is_and_its_effect_is_read_back() -> None:
-    ground: Any = RanksOfARun()
+    target: Any = RanksOfARun()
     stop = Signal(rank=1, name="SIGSTOP")
-    stop.apply(ground)
-    assert stop.read_back(ground).found == {"state": "T"}
-    stop.undo(ground)
+    stop.apply(target)
+    assert stop.read_back(target).found == {"state": "T"}
+    stop.undo(target)
     said = {"rank": 1, "name": "SIGSTOP"}
-    assert ground.asked == [
+    assert target.asked == [
         ("do", "node1", "signal", said),
         ("look", "node1", "signal", {"rank": 1}),
         ("undo", "node1", "signal", said),
     ]
-    ground.asked.clear()
-    Signal(rank=1, name="SIGSEGV").undo(ground)
-    assert ground.asked == []
+    target.asked.clear()
+    Signal(rank=1, name="SIGSEGV").undo(target)
+    assert target.asked == []
 
 
 def test_a_rank_that_no_run_has_is_a_sentence() -> None:
-    ground: Any = RanksOfARun(state="")
-    ground.ranks = {}
+    target: Any = RanksOfARun(state="")
+    target.ranks = {}
     for what in (Signal(rank=1), Loader(rank=1)):
         with pytest.raises(ClusterError, match="no run goes on that has a rank 1"):
-            what.apply(ground)
-    Signal(rank=1, name="SIGSTOP").undo(ground)
+            what.apply(target)
+    Signal(rank=1, name="SIGSTOP").undo(target)
 
 
 def test_whoever_does_not_run_it_asks_the_nodes_that_run_for_the_rank() -> None:
-    ground: Any = RanksOfARun()
-    ground.ranks = {}
+    target: Any = RanksOfARun()
+    target.ranks = {}
     stop = Signal(rank=7, name="SIGSTOP")
-    stop.apply(ground)
-    assert stop.read_back(ground).in_force
-    assert ("do", "node1", "signal", {"rank": 7, "name": "SIGSTOP"}) in ground.asked
-    assert {node for _, node, *_ in ground.asked} == {"node1"}
+    stop.apply(target)
+    assert stop.read_back(target).in_force
+    assert ("do", "node1", "signal", {"rank": 7, "name": "SIGSTOP"}) in target.asked
+    assert {node for _, node, *_ in target.asked} == {"node1"}

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import lab.node
-from lab.features.faults.when import PHASES
+from lab.features.faults.fault import PHASES
 
 
 def test_phases_are_those_that_the_recorder_marks() -> None:
     folder = Path(lab.node.__path__[0])
     modules = ("recorder/marks", "recorder/groups", "../features/training/on_node/ddp")
     text = "".join((folder / f"{name}.py").read_text() for name in modules)
-    marked = re.findall(r'(?:marked, |marked\(|begin_phase\(|_mark\()b?"([^"]+)"', text)
+    marked = re.findall(r'(?:marked, |marked\(|begin_phase\(|_mark\(|_mark_function\()b?"([^"]+)"', text)
     assert set(marked) == set(PHASES)

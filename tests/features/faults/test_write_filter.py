@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.faults.on_node import disk_faults, write_filter
+from lab.features.faults.on_node import write_filter
 from lab.features.faults.on_node.write_filter import Server, is_on_disk
 
 WRITE, COPY, FSYNC = 1, 326, 74
@@ -84,4 +84,4 @@ def test_a_disk_that_cannot_be_broken_is_a_sentence(workers: list[Any] | None, w
     run = None if workers is None else SimpleNamespace(disk={}, workers=workers)
     context: Any = SimpleNamespace(run=run)
     with pytest.raises(ValueError, match=why):
-        disk_faults.apply(context, {"full": True})
+        write_filter.apply_disk(context, {"full": True})

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.features.lessons.question import Prediction
-from lab.features.lessons.take import Taken, learn
-from lab.features.lessons.text import code_of, judged_text, question_text, taken_text
+from lab.features.lessons.take import Taken, code_of, judged_text, learn, question_text, taken_text
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.style import Style
 from lab.spec.load import load_scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lab.features.projection.growth import one_forward_one_backward
+from lab.features.projection.program import one_forward_one_backward
 from tests.traces import TraceMaker
 
 COUNT = 100_000

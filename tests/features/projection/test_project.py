@@ -13,7 +13,7 @@ import pytest
 from lab.errors import LabError
 from lab.features.projection.costs import parse_network
 from lab.features.projection.project import Projection, Source, project, source_of
-from lab.features.projection.view import projection_json, projection_svg, projection_text
+from lab.features.projection.verb import projection_json, projection_svg, projection_text
 from lab.report.style import Style
 from lab.trace.read import read_trace
 from tests.features.projection.runs import data_parallel, pipeline, sharded

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lab.features.faults.detection import Detection, check_detected, find_detections, with_detections
-from lab.features.faults.view import tell_broken
+from lab.features.faults.detection import Detection, check_detected, find_detections, tell_broken, with_detections
 from lab.node.messages.agent import Connections, Exited, Halted, Started
 from lab.record.events import Clock, Event, Fault, FaultHealed, NodeLost, NodeTroubled, TimedOut
 

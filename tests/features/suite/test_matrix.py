@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.features.faults.fault import Fault
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.when import When
+from lab.features.faults.fault import Fault, When
+from lab.features.faults.kinds.nodes import Kill
 from lab.features.suite.cases import Matrix, make_cases, matching
 from lab.plan.cluster import Shape
 from lab.spec.launching import Launching

@@ -1,18 +1,17 @@
-"""What nodes run of faults: deeds of agents, and what a worker does to itself. By the name of each deed: its module."""
+"""What nodes run of faults: deeds of agents, what a worker does to itself, and what conditions of links are."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 DEEDS: dict[str, str] = {
-    "cable": "cable",
-    "disk": "disk_faults",
-    "hog": "hog",
-    "library": "library",
-    "link_probe": "link_probe",
+    **dict.fromkeys(("cable", "hog", "library", "loader", "shutdown", "signal"), "agent_deeds"),
+    "disk": "write_filter",
     "links": "links",
-    "loader": "loaders",
-    "shutdown": "shutdown",
-    "signal": "signalling",
+    "link_probe": "links",
 }
+"""By the name of each deed: the module with its functions."""
 HOOKS = {
     "agent": "deeds:extend",
     "worker": "holds:arm",
@@ -21,10 +20,42 @@ HOOKS = {
 }
 STAYING = ("library", "link_probe", "links")
 """Those that one process does, which stays: what it imports takes a tenth of a second, and is lent to it."""
+ALL = "*"
+"""Names every part, where they are undone."""
+NO_NETEM = "its kernel has no netem, which is what delays, corrupts and reorders packets"
+LATE = ("delay_s", "jitter_s", "corrupt", "reorder")
+"""What netem is needed for."""
 
 
 def lacking(deed: str) -> str:
     """Why a deed cannot be done yet; empty where it can."""
-    from . import library
+    from . import agent_deeds
 
-    return library.LACKING if deed in STAYING and deed != "library" and not library.there() else ""
+    return agent_deeds.LIBRARY_LACKING if deed in ("link_probe", "links") and not agent_deeds.lenders else ""
+
+
+def merge_parts(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """All conditions as one: the least rate counts, times are added, and what happens to a packet happens by any."""
+    whole: dict[str, Any] = {"to": {}, "from": {}, "rate_bits_per_s": None, "no_names": False}
+    for part in parts:
+        for way in ("to", "from"):
+            for address, asked in part.get(way, {}).items():
+                whole[way][address] = combine_conditions(whole[way].get(address, {}), asked)
+        rates = [rate for rate in (whole["rate_bits_per_s"], part.get("rate_bits_per_s")) if rate]
+        whole["rate_bits_per_s"] = min(rates, default=None)
+        whole["no_names"] = whole["no_names"] or bool(part.get("no_names"))
+    return whole
+
+
+def combine_conditions(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """Two conditions of the same packets as one."""
+    both = {**one, **other}
+    for name in set(one) & set(other):
+        first, second = one[name], other[name]
+        if name == "rate_bits_per_s":
+            both[name] = min(first, second)
+        elif name in ("delay_s", "jitter_s"):
+            both[name] = first + second
+        else:
+            both[name] = 1 - (1 - first) * (1 - second)
+    return both

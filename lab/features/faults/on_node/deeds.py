@@ -1,8 +1,9 @@
 """Fault actions: what an agent does to its node, undoes, or inspects, when the lab asks for it.
 
-The module of an action has `apply(context, said)`, `undo(context, said)` and `look(context, said)`. Each returns plain
-data, and raises ValueError or OSError, with a sentence, where it cannot; done twice it is no error. A feature lists its
-modules in `DEEDS` of its package for nodes; its actions are FEATURE.NAME.
+The module of an action has `apply(context, said)`, `undo(context, said)` and `look(context, said)`; that of several has
+`apply_NAME` and so on. A function that is missing has nothing to do. Each returns plain data, and raises ValueError or
+OSError, with a sentence, where it cannot; done twice it is no error. A feature lists its modules in `DEEDS` of its
+package for nodes; its actions are FEATURE.NAME.
 
 The agent has one thread, and many to serve: a module with `APART = True` is called in a process of its own, because it
 takes longer than a few milliseconds or imports what agents do not need. It may keep nothing in memory, then. Those that
@@ -109,7 +110,10 @@ class Deeds:
             why_not = package.lacking(name) if name in getattr(package, "STAYING", ()) else ""
             if why_not:
                 return {}, why_not
-            function = getattr(_module(package, name), _FUNCTIONS[type(asked)])
+            module, how = _module(package, name), _FUNCTIONS[type(asked)]
+            function = getattr(module, f"{how}_{name}", None) or getattr(module, how, None)
+            if function is None:
+                return {}, ""
             return function(Context(self._config, self._run(), self._hogs), asked.said) or {}, ""
         except (ValueError, OSError) as error:
             return {}, str(error)

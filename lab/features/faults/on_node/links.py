@@ -6,14 +6,15 @@ every time, so that doing or undoing one twice changes nothing, and so that the 
 
 from __future__ import annotations
 
+import math
+import socket
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ....node.netlink import device
-from . import filtering, shaping
-from .conditions import ALL, LATE, NO_NETEM, SHAPED, merged
-from .connections_reset import reset
+from . import ALL, LATE, NO_NETEM, merge_parts, netlink
 
 if TYPE_CHECKING:
     from .deeds import Context
@@ -33,9 +34,9 @@ class Links:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._route, self._filters = shaping.route(), filtering.filters()
+        self._route, self._filters = netlink.route(), netlink.filters()
         self._device = device(address)
-        self._queues = shaping.Shaping(self._device, self._route)
+        self._queues = netlink.Shaping(self._device, self._route)
 
     def __enter__(self) -> Links:
         return self
@@ -52,7 +53,9 @@ class Links:
         """
         asked = in_force()
         to, cable = asked["to"], asked["rate_bits_per_s"]
-        shaped = {peer: how for peer, how in to.items() if cable or any(how.get(name) for name in SHAPED)}
+        shaped = {
+            peer: how for peer, how in to.items() if cable or any(how.get(name) for name in ("rate_bits_per_s", *LATE))
+        }
         twice = {peer: how["duplicate"] for peer, how in to.items() if how.get("duplicate")}
         if shaped and not self._device:
             raise ValueError(f"no device of it has the address {self._address}: is its cable out?")
@@ -60,24 +63,24 @@ class Links:
         if late and not self._queues.knows("netem"):
             raise ValueError(NO_NETEM)
         self._queues.make(shaped, cable)
-        filtering.replace(self._filters, filtering.set_rules(asked["from"], twice, names=not asked["no_names"]))
+        netlink.replace(self._filters, netlink.set_rules(asked["from"], twice, names=not asked["no_names"]))
 
     def look(self) -> dict[str, Any]:
         """What the kernel says is in force, with its counters, and what it can."""
         return {
             "parts": sorted(_parts),
             "shaped": self._queues.stands(),
-            "filtered": filtering.stands(self._filters),
+            "filtered": netlink.stands(self._filters),
             "queues": self._queues.netems(),
             "left": {peer: one._asdict() for peer, one in self._queues.counted([*in_force()["to"]]).items()},
-            "met": {name: one._asdict() for name, one in filtering.counted(self._filters).items()},
+            "met": {name: one._asdict() for name, one in netlink.counted(self._filters).items()},
             "were_reset": sum(_were_reset.values()),
             "netem": self._queues.knows("netem"),
             "htb": self._queues.knows("htb"),
         }
 
 
-def apply(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def apply_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """Have one more condition in force, or another in the place of one of its name; returns what is.
 
     Args:
@@ -88,26 +91,25 @@ def apply(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError, ValueError: the kernel cannot; then everything is as it was before.
     """
-    name, before = str(said["part"]), _parts.get(str(said["part"]))
+    name, before = str(said["part"]), dict(_parts)
     with Links(str(said["address"])) as links:
         _parts[name] = said
         try:
             links.make()
         except (OSError, ValueError):
-            _parts.pop(name)
-            if before is not None:
-                _parts[name] = before
+            _parts.clear()
+            _parts.update(before)
             with suppress(OSError, ValueError):  # what was before may not be possible any more either
                 links.make()
             raise
         peers = [peer for peer, how in said.get("from", {}).items() if how.get("reset")]
         if peers:
             with suppress(OSError):  # whoever uses a connection is told all the same
-                _were_reset[name] = reset(peers)
+                _were_reset[name] = netlink.reset_connections(peers)
         return links.look()
 
 
-def undo(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def undo_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """Take one back, or all; returns what it had met, and what is in force now.
 
     Raises:
@@ -115,16 +117,14 @@ def undo(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """
     with Links(str(said["address"])) as links:
         before = links.look()
-        if said["part"] == ALL:
-            _parts.clear()
-            _were_reset.clear()
-        _were_reset.pop(str(said["part"]), None)
-        _parts.pop(str(said["part"]), None)
+        for name in [*_parts] if said["part"] == ALL else [str(said["part"])]:
+            _parts.pop(name, None)
+            _were_reset.pop(name, None)
         links.make()
         return {**links.look(), "before": before}
 
 
-def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def look_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """What the kernel says is in force, with its counters, and what it can.
 
     Raises:
@@ -136,4 +136,111 @@ def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
 
 def in_force() -> dict[str, Any]:
     """All conditions that are in force, as one."""
-    return merged(list(_parts.values()))
+    return merge_parts(list(_parts.values()))
+
+
+_CLOSED_PORT = 1
+_DISCARD_PORT = 9
+_PROBE_S = 0.06
+_LEAST_PACKETS = 20
+_LONGEST_PROBE_S = 0.5
+_FASTEST = 2e9
+"""What a node fills with packets of its own, in bits a second; faster links are not measured."""
+_DATAGRAM = b"\0" * 1400
+_WIRE_BYTES = len(_DATAGRAM) + 42
+_IN_THE_KERNEL_BYTES = 2304
+_LEAST_WAITING = 8
+_SEND_BUFFER_FORCED = 32
+_PATIENCE_S = 5.0
+_PATIENCE = 4
+_ROUND_TRIPS, _ROUND_TRIPS_S = 5, 0.2
+"""So many are tried, if they are over so soon."""
+_BETWEEN_S = 0.004
+
+
+def look_link_probe(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What packets to `peer` meet now: `round_trip_s`, and `bits_per_s` where the rate is limited.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    address, peer, asked = str(said["address"]), str(said["peer"]), in_force()
+    how, found = asked["to"].get(peer, {}), {}
+    if asked["from"].get(peer):  # an answer may be lost
+        return {}
+    rate = min(how.get("rate_bits_per_s", math.inf), asked["rate_bits_per_s"] or math.inf)
+    with netlink.route() as route:
+        queues = netlink.Shaping(device(address), route)
+        if how.get("delay_s"):
+            found["round_trip_s"] = _round_trip_s(peer)
+        if rate <= _FASTEST:
+            found["bits_per_s"] = _rate(peer, rate, how.get("delay_s", 0.0) + how.get("jitter_s", 0.0), queues)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _round_trip_s(peer: str) -> float | None:
+    """How long it takes until a port at which nobody listens has refused a connection; the least of a few."""
+    least_s, began = math.inf, time.monotonic()
+    for _ in range(_ROUND_TRIPS):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as asking:
+            asking.settimeout(_PATIENCE_S)
+            asked = time.monotonic()
+            try:
+                asking.connect((peer, _CLOSED_PORT))
+            except ConnectionError:
+                least_s = min(least_s, time.monotonic() - asked)
+            except OSError:
+                break
+        if time.monotonic() - began > _ROUND_TRIPS_S:
+            break
+    return least_s if least_s < math.inf else None
+
+
+def _rate(peer: str, asked: float, late_s: float, queues: netlink.Shaping) -> float | None:
+    """Bits a second that leave for a peer while more wants to than may; None where it could not be filled.
+
+    Only time counts at whose beginning and end something waited for its turn, for a machine with other things to do is
+    no slow link; and only after something has left, for a packet of before may have been a large one. What waits is
+    counted here, for the kernel counts no packet that is made late among those of its socket.
+    """
+    late = late_s * asked / 8 / _WIRE_BYTES
+    waiting = max(_LEAST_WAITING, asked * _PROBE_S / 8 / _WIRE_BYTES / 3)  # others should not wait for these long
+    lasts_s = min(_LONGEST_PROBE_S, max(_PROBE_S, _LEAST_PACKETS * _WIRE_BYTES * 8 / asked))
+    sent, took_s, moves = 0, 0.0, False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+        sending.setblocking(False)
+        for option in (socket.SO_SNDBUF, _SEND_BUFFER_FORCED):  # old kernels let only root of the machine force it
+            with suppress(OSError):
+                sending.setsockopt(socket.SOL_SOCKET, option, int(waiting * _IN_THE_KERNEL_BYTES / 2))  # it doubles it
+        until = time.monotonic() + _PATIENCE * lasts_s + late_s
+        before, at, sure = _looked(queues, peer)
+        while took_s < lasts_s and at < until:
+            _fill(sending, peer, until, most=int(late + waiting - before.waiting))
+            time.sleep(_BETWEEN_S)
+            now, later, sure_now = _looked(queues, peer)
+            if min(before.waiting, now.waiting) > late and moves and sure and sure_now:
+                sent, took_s = sent + now.bytes - before.bytes, took_s + later - at
+            moves = moves or now.bytes > before.bytes
+            before, at, sure = now, later, sure_now
+    return sent * 8 / took_s if took_s >= lasts_s / 2 else None
+
+
+def _looked(queues: netlink.Shaping, peer: str) -> tuple[netlink.Shaped, float, bool]:
+    """What has left for a peer, when that was, and whether that is known well."""
+    began = time.monotonic()
+    found = queues.counted([peer])[peer]
+    ended = time.monotonic()
+    return found, (began + ended) / 2, ended - began < _BETWEEN_S / 4
+
+
+def _fill(sending: socket.socket, peer: str, until: float, most: int) -> None:
+    """Send so much, until no more can wait, or it is too late: some links are faster than this machine."""
+    for _ in range(most):
+        if time.monotonic() > until:
+            return
+        try:
+            sending.sendto(_DATAGRAM, (peer, _DISCARD_PORT))
+        except BlockingIOError:
+            return
+        except ConnectionError:  # nobody listens there, as was to be expected
+            continue

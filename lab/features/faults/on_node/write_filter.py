@@ -1,7 +1,8 @@
 """Every write of a worker is seen, and can be refused or slowed down: a seccomp filter whose listener a process serves.
 
 It works in any image, needs no privilege, and holds for what the worker starts too. What is written to a file that is
-mapped into memory is not seen. Only runs that mean to break a disk have it: each write takes 20 us longer.
+mapped into memory is not seen. Only runs that mean to break a disk have it: each write takes 20 us longer. The
+deed `disk` says what happens to what the workers of the run write to files.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ....node import processes
 from ....node.system_calls import (
@@ -32,6 +33,9 @@ from ....node.system_calls import (
     set_filter,
     this_machine,
 )
+
+if TYPE_CHECKING:
+    from .deeds import Context
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
@@ -213,3 +217,31 @@ def tell(served: Iterable[int], said: dict[str, object]) -> bool:
         except OSError:
             heard = False
     return heard
+
+
+def apply_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"full": true}` or `{"delay_s": 0.1}`, beside what there is already."""
+    if context.run is None:
+        raise ValueError("no run goes on whose ranks would write")
+    running = [worker for worker in context.run.workers if worker.rank >= 0 and worker.status is None]
+    if not any(worker.write_fd >= 0 for worker in running):
+        raise ValueError("what ranks write is seen only in a run whose scenario has a fault of a disk")
+    context.run.disk.update(said)
+    if not tell([worker.write_fd for worker in running], context.run.disk):
+        context.run.disk.clear()
+        raise ValueError("the kernel does not let writes of its ranks be seen: it refuses seccomp's user notification")
+    return {}
+
+
+def undo_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+    """That is so no more."""
+    if context.run is not None:
+        for key in said:
+            context.run.disk.pop(key, None)
+        tell([worker.write_fd for worker in context.run.workers if worker.write_fd >= 0], context.run.disk)
+    return {}
+
+
+def look_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What writes meet now."""
+    return {} if context.run is None else dict(context.run.disk)

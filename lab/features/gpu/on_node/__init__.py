@@ -1,1 +1,3 @@
-"""What a node with GPUs runs to test them."""
+"""What nodes run of it: the times of calls on streams of GPUs."""
+
+HOOKS = {"stream_time": "streams:start_time", "recorder_stop": "streams:finish"}

@@ -1,0 +1,437 @@
+"""Kinds of faults that links between nodes have: each node's agent is told its part, and asked what became of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lab.errors import LabError, MachineLacks, UsageError
+from lab.features.faults.kind import Chance, FaultKind, Harm, ReadBack, key_of
+from lab.features.faults.network import (
+    ALL,
+    FASTEST,
+    LONGEST_DELAY_S,
+    PARTITION,
+    PARTITION_ALLOWED,
+    SLOWEST,
+    Broken,
+    Link,
+    Network,
+    checked_partition,
+    dump_network,
+    find_drops,
+    link,
+    link_at_start,
+    named_nodes,
+    network,
+    on_link,
+    tables,
+)
+from lab.features.faults.on_node import LATE, NO_NETEM
+from lab.spec import kinds
+from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_all_keys
+from lab.spec.kinds import NODE, Kind, list_of, read_text
+from lab.spec.reading import Value
+
+if TYPE_CHECKING:
+    from lab.features.faults.injection import ClusterTarget
+
+_HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
+_MET = {"drop": "dropped", "loss": "lost", "reset": "reset", "duplicate": "doubled", "names": "unanswered"}
+"""What results call packets that met something."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkFault(FaultKind):
+    """A kind that acts on links."""
+
+    shown_as: ClassVar[tuple[str, ...]] = ("slow_link", "cut_off", "straggler", "late", "time_out", "connection_lost")
+    harm: ClassVar[Harm] = "slows"
+    needs = "links"
+
+    @abstractmethod
+    def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """What each node is told, of nodes with these addresses."""
+
+    def _told(self, target: ClusterTarget) -> list[tuple[str, dict[str, Any]]]:
+        parts = self.tables(target.addresses)
+        return [(node, {**told, "part": str(self)}) for node, told in parts.items() if target.running(node)]
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Tell every node that runs; where one cannot, none does."""
+        try:
+            for node, told in self._told(target):
+                target.ask(node, "links", told)
+        except LabError as error:
+            self.undo(target)
+            why = f"{self} cannot be done: {error.message}"
+            raise (MachineLacks(why, _HINT) if NO_NETEM in error.message else LabError(why)) from None
+
+    def check(self, target: ClusterTarget) -> None:
+        """Whether the kernel of the nodes has what delays packets, where that is asked for: all are on one machine.
+
+        Raises:
+            MachineLacks: it has not.
+        """
+        told = self._told(target)
+        late = any(how.get(name) for _, one in told for how in one["to"].values() for name in LATE)
+        if late and not target.look_at(told[0][0], "links", {"address": told[0][1]["address"]})["netem"]:
+            raise MachineLacks(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
+
+    def renew(self, target: ClusterTarget, node: str) -> None:
+        """Tell a node that has come back."""
+        for name, told in self._told(target):
+            if name == node:
+                target.ask(node, "links", told)
+
+    def met(self, target: ClusterTarget) -> Mapping[str, Any]:
+        """What was dropped, lost, reset and sent twice."""
+        return count_met([target.look_at(node, "links", told) for node, told in self._told(target)])
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Have every node that runs take it back."""
+        for node, address in target.addresses.items():
+            if target.running(node):
+                target.take_back(node, "links", {"part": str(self), "address": address})
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Whether it is in force on every node that runs, what it has met by now, and what packets meet."""
+        told = self._told(target)
+        states = [target.look_at(node, "links", one) for node, one in told]
+        if not all(one["part"] in state["parts"] for (_, one), state in zip(told, states, strict=True)):
+            return ReadBack(in_force=False)
+        return ReadBack(True, {**count_met(states), **self._measured(target, told)})
+
+    def _measured(self, target: ClusterTarget, told: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+        """What packets of one node to one other meet, where a rate or a delay is asked for."""
+        for node, one in told:
+            for peer, how in one["to"].items():
+                rate = min(filter(None, (how.get("rate_bits_per_s"), one.get("rate_bits_per_s"))), default=None)
+                if rate is None and not how.get("delay_s"):
+                    continue
+                names = {address: name for name, address in target.addresses.items()}
+                found = target.look_at(node, "link_probe", {"address": one["address"], "peer": peer})
+                aims = {"rate_bits_per_s": rate, "delay_s": how.get("delay_s")}
+                wanted = {f"asked_{name}": aim for name, aim in aims.items() if aim}
+                return {**wanted, **found, "measured": f"{node} -> {names[peer]}"}
+        return {}
+
+
+def count_met(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What nodes have dropped, lost, reset and sent twice by now, all together."""
+    packets: dict[str, int] = {}
+    for state in states:
+        for name, met in state["met"].items():
+            if word := _MET.get(name.partition(" ")[0]):
+                packets[f"{word}_packets"] = packets.get(f"{word}_packets", 0) + met["packets"]
+    were_reset = sum(state.get("were_reset", 0) for state in states)
+    return {**packets, **({"reset_connections": were_reset} if were_reset else {})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnLink(LinkFault):
+    """A kind whose value names a link, and how much of something happens on it: `node2 50ms jitter 5ms`.
+
+    Each key beside the link sets the attribute of `Broken` that has the name of its own attribute.
+    """
+
+    link: Link = key(MISSING, link(), "link: node2 -> node0")
+    """Which links: a node, one way, both ways, or all."""
+
+    def condition(self) -> Broken:
+        """The condition that the link is in."""
+        attributes = [one.attribute for one in keys_of(type(self)).values() if one.attribute != "link"]
+        return Broken(**{name: getattr(self, name) for name in attributes})
+
+    @classmethod
+    def value(cls) -> Kind:
+        """Words in the order of its keys, or a mapping with them."""
+        keys = keys_of(cls)
+        amounts = [name for name in keys if name != "link"]
+        example = cls.example.partition(": ")[2]
+        allowed = f"words such as {example!r}, or a mapping with the key{'s' if amounts else ''} {', '.join(keys)}"
+        required = [name for name, one in keys.items() if one.default is MISSING]
+
+        def read(value: Value) -> Any:
+            if value.kind != "mapping":
+                value = _as_mapping(value, amounts, read_text(value, allowed), allowed)
+            pairs, data = value.pairs(allowed), read_all_keys(value, cls)
+            missing = [name for name in required if name not in {one.raw for one, _ in pairs}]
+            if missing:
+                raise value.problem(f"without {' and '.join(missing)}; allowed: {allowed}")
+            if data is None:  # what is wrong with one of its keys counts once
+                for name, one in pairs:
+                    if name.raw in keys:
+                        keys[name.raw].kind.read(one)
+                raise value.refused(allowed)
+            return cls(**data)
+
+        return Kind(allowed, read, {"anyOf": [{"type": "string"}, mapping_schema(cls, required=required)]}, dump_keys)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Those that its link names."""
+        return self.link.nodes
+
+    def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """What each node is told."""
+        ways, cables = on_link(self.link, self.condition(), list(addresses))
+        return tables(ways, addresses, cables)
+
+    def __str__(self) -> str:
+        """`delay node2 50ms jitter 5ms`."""
+        where, *amounts = dump_keys(self).items()
+        words = [f"{name} {value}" if place else str(value) for place, (name, value) in enumerate(amounts)]
+        return " ".join([key_of(type(self)), where[1], *words])
+
+
+def _as_mapping(value: Value, names: Sequence[str], text: str, allowed: str) -> Value:
+    """The mapping that words mean: a link, the first amount, and pairs of a name and an amount."""
+    from yaml.nodes import MappingNode, ScalarNode
+
+    where, rest = link_at_start(text)
+    words = rest.split()
+    if not where or (words and not names) or (len(words) % 2 == 0 and words):
+        raise value.refused(allowed)
+    pairs = [("link", where), *([(names[0], words[0])] if words else []), *zip(words[1::2], words[2::2], strict=True)]
+    mark = value.mark
+
+    def scalar(word: str) -> ScalarNode:
+        return ScalarNode("tag:yaml.org,2002:str", word, mark, mark)
+
+    node = MappingNode("tag:yaml.org,2002:map", [(scalar(name), scalar(word)) for name, word in pairs], mark, mark)
+    return Value(node, value.field, value.reading)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corrupt(OnLink):
+    """A bit of each packet is flipped by chance, which the receiver's checksum finds: it drops the packet."""
+
+    does = "a bit of a packet is flipped by chance, so that the receiver drops it; needs netem in the kernel"
+    example = "corrupt: node2 1%"
+    corrupt: float = key(MISSING, kinds.share(), "share: 1%", name="share")
+    """How many of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delay(OnLink):
+    """Each packet waits before it leaves."""
+
+    does = "packets take longer, one way, and there and back twice that; needs netem in the kernel"
+    example = "delay: node2 50ms jitter 5ms"
+    delay_s: float = key(MISSING, kinds.duration(LONGEST_DELAY_S), "by: 50ms", name="by")
+    """How much longer, one way."""
+    jitter_s: float | None = key(None, kinds.duration(LONGEST_DELAY_S), "jitter: 5ms", "none", name="jitter")
+    """By how much that differs at most, from packet to packet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duplicate(OnLink):
+    """Each packet is sent a second time by chance."""
+
+    does = "packets arrive twice by chance"
+    example = "duplicate: node2 10%"
+    duplicate: float = key(MISSING, kinds.share(), "share: 10%", name="share")
+    """How many of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss(OnLink):
+    """Each packet is dropped by chance, where it arrives: whoever sent it is not told."""
+
+    does = "packets are lost by chance"
+    example = "loss: node2 5%"
+    loss: float = key(MISSING, kinds.share(), "share: 5%", name="share")
+    """How many of them."""
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """A node that loses many packets, both ways."""
+        return cls(link=Link(chance.one_of(chance.nodes)), loss=chance.one_of((0.05, 0.2)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate(OnLink):
+    """So much leaves in a second, and no more."""
+
+    does = "so much is sent in a second and no more: by a node to all others together, or on one link"
+    example = "rate: node2 100mbit"
+    rate_bits_per_s: float = key(MISSING, kinds.rate(SLOWEST, FASTEST), "at: 100mbit", name="at")
+    """Bits a second."""
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """A node that is on a slow network."""
+        return cls(link=Link(chance.one_of(chance.nodes)), rate_bits_per_s=chance.one_of((1e6, 10e6, 100e6)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reorder(OnLink):
+    """All packets are late but some, which so overtake the others."""
+
+    does = "packets overtake others, which are late; needs netem in the kernel"
+    example = "reorder: node2 25% by 10ms"
+    reorder: float = key(MISSING, kinds.share(), "share: 25%", name="share")
+    """How many overtake the others."""
+    delay_s: float = key(0.01, kinds.duration(LONGEST_DELAY_S), "by: 10ms", name="by")
+    """How late the others are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reset(OnLink):
+    """Open TCP connections are reset, for both ends; who uses one, or wants a new one, gets its reset for an answer."""
+
+    does = "TCP connections are reset, and new ones refused"
+    example = "reset: node2 - node0"
+    shown_as = ("connection_reset", "connection_lost")
+    harm = "loses"
+    passes = True
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """One link, both ways."""
+        if len(chance.nodes) == 1:
+            return None
+        node = chance.one_of(chance.nodes)
+        return cls(link=Link(node, "-", chance.one_of([name for name in chance.nodes if name != node])))
+
+    def condition(self) -> Broken:
+        """A link that resets."""
+        return Broken(reset=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dns(LinkFault):
+    """Questions for names are refused; what a process knows already it goes on to know."""
+
+    does = "names do not resolve on a node, or on all: questions are refused at once"
+    example = "dns: node2"
+    shown_as = ("name_resolution", "rendezvous")
+    strict_cannot = "a strict cluster cannot have: its nodes know one another's names and ask nobody"
+
+    node: str
+    """A node, or `all`."""
+
+    @classmethod
+    def value(cls) -> Kind:
+        """The name of a node, or `all`."""
+        name, allowed = kinds.node(), f"the name of a node, such as node2, or {ALL}"
+
+        def read(value: Value) -> Dns:
+            is_all = value.kind == "text" and read_text(value, allowed) == ALL
+            return cls(node=ALL if is_all else name.read(value))
+
+        return Kind(allowed, read, {"type": "string", "pattern": f"^({ALL}|{NODE})$"}, lambda data: data.node)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """That node."""
+        return () if self.node == ALL else (self.node,)
+
+    def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """What each node is told."""
+        return tables({}, addresses, nameless=list(addresses) if self.node == ALL else [self.node])
+
+    def __str__(self) -> str:
+        """`dns node2`."""
+        return f"dns {self.node}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeNetwork(LinkFault):
+    """All links at once, as the key `network:` of a scenario has them."""
+
+    does = "all links at once are as the key `network:` has them, by a profile's name or in full"
+    example = "network: wan-40ms"
+
+    like: Network
+
+    @classmethod
+    def value(cls) -> Kind:
+        """A network."""
+        kind = network()
+        return kind._replace(read=lambda value: cls(like=kind.read(value)), dump=lambda data: dump_network(data.like))
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Those that it names."""
+        return self.like.nodes
+
+    def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """What each node is told."""
+        return self.like.tables(addresses)
+
+    def __str__(self) -> str:
+        """`network wan-40ms`."""
+        data = dump_network(self.like)
+        return f"network {data if isinstance(data, str) else _network_words(data)}"
+
+
+def _network_words(data: Mapping[str, Any]) -> str:
+    """`rate 100mbit, node2 rate 10mbit`."""
+    words = [f"{name} {value}" for name, value in data.items() if not isinstance(value, Mapping)]
+    return ", ".join([*words, *(f"{where} {_network_words(how)}" for where, how in data.get("links", {}).items())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition(LinkFault):
+    """Nodes drop packets of others, without a word: whoever waits for them waits."""
+
+    does = "nodes drop the packets of others, in sets, one way, or as a map says; nobody is told"
+    example = "partition: isolate node2"
+    shown_as = ("cut_off", "node_disconnected")
+
+    said: str | Mapping[str, tuple[str, ...]]
+    """Its shape, or each node with those whose packets it drops."""
+
+    @classmethod
+    def value(cls) -> Kind:
+        """Its shape in words, or a map."""
+        name = kinds.node()
+        names = list_of(name, "a list of nodes")
+
+        def read(value: Value) -> Partition:
+            if value.kind == "mapping":
+                return cls(said={name.read(one): names.read(others) for one, others in value.pairs(PARTITION_ALLOWED)})
+            try:
+                return cls(said=checked_partition(read_text(value, PARTITION_ALLOWED)))
+            except UsageError:
+                raise value.refused(PARTITION_ALLOWED) from None
+
+        def dump(data: Partition) -> Any:
+            if isinstance(data.said, str):
+                return data.said
+            return {node: list(names) for node, names in data.said.items()}
+
+        mapping = {"type": "object", "propertyNames": {"pattern": f"^{NODE}$"}, "additionalProperties": names.schema}
+        text = {"type": "string", "pattern": f"^{PARTITION}$"}
+        return Kind(PARTITION_ALLOWED, read, {"anyOf": [text, mapping]}, dump)
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """One node that sees nobody, or of which one other sees nothing."""
+        if len(chance.nodes) == 1:
+            return None
+        node = chance.one_of(chance.nodes)
+        other = chance.one_of([name for name in chance.nodes if name != node])
+        return cls(said=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Those that it names."""
+        if isinstance(self.said, str):
+            return named_nodes(self.said)
+        return tuple(dict.fromkeys(name for node, others in self.said.items() for name in (node, *others)))
+
+    def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """What each node is told."""
+        drops = find_drops(self.said, list(addresses))
+        return tables({(sender, node): {"drop": 1.0} for node, names in drops.items() for sender in names}, addresses)
+
+    def __str__(self) -> str:
+        """`partition node0,node1 / node2`."""
+        if isinstance(self.said, str):
+            return f"partition {self.said}"
+        return "partition " + "; ".join(f"{node} drops {', '.join(names)}" for node, names in self.said.items())

@@ -1,0 +1,382 @@
+"""Kinds of faults that are injected into nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lab.errors import LabError
+from lab.features.faults.kind import Chance, FaultKind, KeyedFault, ReadBack, key_of
+from lab.spec.declare import key
+from lab.spec.kinds import duration, node, number, size
+from lab.words import format_limit
+
+if TYPE_CHECKING:
+    from lab.features.faults.injection import ClusterTarget
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFault(KeyedFault):
+    """A kind whose value is the name of a node, or a mapping with the keys of the class."""
+
+    is_drawn: ClassVar[bool] = True
+    """Whether a search draws it, on any node."""
+    node: str = key(MISSING, node(), "kill: node2")
+    """The node that it acts on."""
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """One on any node."""
+        return cls(node=chance.one_of(chance.nodes)) if cls.is_drawn else None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """That node."""
+        return (self.node,)
+
+    def __str__(self) -> str:
+        """`kill node2`."""
+        return f"{key_of(type(self))} {self.node}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerLost(NodeFault):
+    """A kind after which the node does not run; healed, it runs again."""
+
+    shown_as: ClassVar[tuple[str, ...]] = ("node_lost",)
+    leaves_running: ClassVar[bool | None] = False
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Kill the node, where it runs."""
+        try:
+            target.kill(self.node)
+        except (LabError, OSError):
+            if target.running(self.node):
+                raise
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Start it again."""
+        if not target.running(self.node):
+            target.start(self.node)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Whether it does not run."""
+        return ReadBack(not target.running(self.node))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill(PowerLost):
+    """Everything on the node ends at once; its peers see their connections closed."""
+
+    does = "every process of a node is killed at once; its peers see their connections closed"
+    example = "kill: node2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerOff(PowerLost):
+    """The cable is out before everything ends: no peer is told that a connection was closed, as in a power cut."""
+
+    does = "a node vanishes as in a power cut: no peer is told that its connections were closed"
+    example = "power_off: node2"
+    shown_as = ("node_lost", "cut_off")
+    needs = "cable"
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Pull the cable out, then kill the node."""
+        if target.running(self.node):
+            target.ask(self.node, "cable", {})
+            super().apply(target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart(PowerLost):
+    """Everything on the node ends at once, and its agent comes back; a run goes on there if its launcher has it so."""
+
+    does = "a node is killed and started again at once: what ran there has ended"
+    example = "restart: node2"
+    shown_as = ("node_lost", "killed")
+    leaves_running = None
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Kill it, and start it again."""
+        super().apply(target)
+        target.start(self.node)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Whether it runs again."""
+        return ReadBack(target.running(self.node))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop(PowerLost):
+    """Its workers get SIGTERM, and after the grace period everything ends, as in maintenance that nobody announced."""
+
+    does = "a node is shut down: its workers get SIGTERM, and after a grace period everything ends"
+    example = "stop: {node: node2, grace: 2s}"
+    shown_as = ("node_lost", "killed")
+    grace_s: float = key(1.0, duration(3600), "stop: {node: node2, grace: 2s}", name="grace")
+    """What its workers have to save what they can."""
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Have the agent begin with it."""
+        if target.running(self.node):
+            target.ask(self.node, "shutdown", {"grace_s": self.grace_s})
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Call it off, or start the node again."""
+        if target.running(self.node):
+            with suppress(LabError):  # it has just ended
+                target.take_back(self.node, "shutdown", {})
+        super().undo(target)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Whether it has begun, or is over."""
+        with suppress(LabError):
+            if target.running(self.node):
+                return ReadBack(bool(target.look_at(self.node, "shutdown", {})["begun"]))
+        return super().read_back(target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(NodeFault):
+    """The node comes back, and takes part again where the launcher takes it in."""
+
+    does = "a node that was stopped or killed gets its power back, as with `lab start`"
+    example = "start: node2"
+    shown_as = ()
+    leaves_running = True
+    is_drawn = False
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Start the node, where it does not run, and wait until its agent can fork workers."""
+        if not target.running(self.node):
+            target.start(self.node)
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Leave it: a node that runs is what a cluster has."""
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Whether it runs."""
+        return ReadBack(target.running(self.node))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pause(NodeFault):
+    """No process of the node gets any time; its kernel goes on to acknowledge what peers send."""
+
+    does = "all processes of a node stand still, its agent too; they go on when that is healed"
+    example = "pause: node2"
+    shown_as = ("node_paused",)
+    harm = "slows"
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Have them stand still."""
+        target.pause(self.node)
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Have them go on."""
+        target.resume(self.node)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Whether they stand still."""
+        return ReadBack(target.paused(self.node))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cpu(NodeFault):
+    """Healed, it may use what it was made with."""
+
+    does = "a node gets so many cores of the processor and no more, as beside a greedy neighbour"
+    example = "cpu: {node: node1, cores: 0.2}"
+    shown_as = ("straggler", "late")
+    harm = "slows"
+    needs = "limits"
+    cores: float = key(MISSING, number("cores, more than 0", above=0.0, high=4096.0), "cpu: {node: node1, cores: 0.2}")
+    """How many, such as 0.5."""
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """A fifth of a core on any node."""
+        return cls(node=chance.one_of(chance.nodes), cores=0.2)
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Let it use no more."""
+        target.limit(self.node, cpus=self.cores)
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Let it use as much as before."""
+        if target.running(self.node):
+            target.unlimit(self.node, cpus=True)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """What it may use now."""
+        cpus = target.throttle(self.node)["cpus"]
+        return ReadBack(abs(cpus - self.cores) < 0.01, {"cpus": cpus})
+
+    def __str__(self) -> str:
+        """`cpu of 0.2 cores for node1`."""
+        return f"cpu of {self.cores:g} cores for {self.node}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory(NodeFault):
+    """Healed, it may use what it was made with."""
+
+    does = "a node gets so much memory and no more: what does not fit is killed"
+    example = "memory: {node: node1, limit: 300MiB}"
+    shown_as = ("out_of_memory", "node_lost")
+    needs = "limits"
+    is_drawn = False  # what is too little depends on the script
+    limit_bytes: int = key(MISSING, size(6 << 20, 1 << 50), "memory: {node: node1, limit: 300MiB}", name="limit")
+    """How much."""
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Let it use no more."""
+        target.limit(self.node, memory_bytes=self.limit_bytes)
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Let it use as much as before."""
+        if target.running(self.node):
+            target.unlimit(self.node, memory=True)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """What it may use now."""
+        memory_bytes = target.throttle(self.node)["memory_bytes"]
+        return ReadBack(memory_bytes == self.limit_bytes, {"memory_bytes": memory_bytes})
+
+    def __str__(self) -> str:
+        """`memory of 300 MiB for node1`."""
+        return f"memory of {format_limit(self.limit_bytes)} for {self.node}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFault(NodeFault):
+    """A kind that the agent of the node injects; a node that does not run forgets it."""
+
+    by_agent: ClassVar[str]
+    """What the agent calls it."""
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What the agent needs to know."""
+        return {}
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Have the agent inject it."""
+        target.ask(self.node, self.by_agent, self.arguments)
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Have the agent take it back."""
+        if target.running(self.node):
+            target.take_back(self.node, self.by_agent, self.arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disconnect(AgentFault):
+    """Nobody reaches the node and it reaches nobody; its processes go on, and its connections stay open."""
+
+    does = "a node's network cable is out: its ranks go on and reach nobody; plugged in again it has the same address"
+    example = "disconnect: node2"
+    shown_as = ("node_disconnected", "cut_off")
+    passes = True
+    needs = "cable"
+    by_agent = "cable"
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Whether it is out."""
+        return ReadBack(not target.look_at(self.node, "cable", {})["up"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskFull(AgentFault):
+    """Ranks of the node that write to a file are told that there is no space left; a mapped file is not noticed."""
+
+    does = "ranks of a node that write to a file are told that no space is left on the disk"
+    example = "disk_full: node2"
+    shown_as = ("disk_full",)
+    of_writes = True
+    by_agent = "disk"
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Whether writes are refused."""
+        return {"full": True}
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Whether they are refused."""
+        return ReadBack(bool(target.look_at(self.node, "disk", {}).get("full")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskSlow(AgentFault):
+    """Each write to a file, and each wait until one is on the disk, takes so much longer."""
+
+    does = "each write of a rank of a node to a file, and each fsync, takes longer"
+    example = "disk_slow: {node: node2, by: 50ms}"
+    shown_as = ("straggler", "late", "never_came", "never_entered")
+    harm = "slows"
+    of_writes = True
+    is_drawn = False
+    by_agent = "disk"
+    by_s: float = key(0.1, duration(600), "disk_slow: {node: node2, by: 50ms}", name="by")
+    """How much longer."""
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """How long writes wait."""
+        return {"delay_s": self.by_s}
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """How long they wait."""
+        delay_s = target.look_at(self.node, "disk", {}).get("delay_s", 0.0)
+        return ReadBack(delay_s == self.by_s, {"asked_s": self.by_s, "delay_s": delay_s})
+
+    def __str__(self) -> str:
+        """`disk_slow node2 by 0.05s`."""
+        return f"disk_slow {self.node} by {self.by_s:g}s"
+
+
+_PATIENCE_S = 20.0
+_PAUSE_S = 0.05
+_SLACK_BYTES = 8 << 20
+"""What others free meanwhile is eaten a moment later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hog(AgentFault):
+    """Somebody else on the node takes all memory but a little; where a rank wants more, the kernel kills the rank."""
+
+    does = "the memory of a node is eaten up, but for a little; its limit stays what it is"
+    example = "hog: {node: node2, leave: 64MiB}"
+    shown_as = ("out_of_memory", "node_lost")
+    needs = "memory"
+    is_drawn = False
+    by_agent = "hog"
+    leave_bytes: int = key(64 << 20, size(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave")
+    """What is left for everybody else."""
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What is left."""
+        return {"left_bytes": self.leave_bytes}
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Have its agent begin to eat, and wait until that is done."""
+        super().apply(target)
+        until = time.monotonic() + _PATIENCE_S
+        while not self.read_back(target).in_force and time.monotonic() < until:
+            time.sleep(_PAUSE_S)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """What is left."""
+        found = target.look_at(self.node, "hog", {})
+        left_bytes = found["left_bytes"] or 0
+        in_force = bool(found["eats"]) and left_bytes < self.leave_bytes + _SLACK_BYTES
+        return ReadBack(in_force, {"left_bytes": left_bytes})
+
+    def __str__(self) -> str:
+        """`hog node2 to 67 MB`."""
+        return f"hog {self.node} to {format_limit(self.leave_bytes)}"

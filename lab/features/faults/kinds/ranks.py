@@ -1,0 +1,264 @@
+"""Kinds of faults that are injected into ranks: by the agent of their node, or by the worker itself."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, Any
+
+from lab.errors import ClusterError
+from lab.features.faults.kind import Chance, FaultKind, KeyedFault, ReadBack, key_of
+from lab.spec.declare import key, keys_of
+from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
+from lab.words import plural
+
+if TYPE_CHECKING:
+    from lab.features.faults.injection import ClusterTarget
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFault(KeyedFault):
+    """A kind whose value is a rank, or a mapping with the keys of the class."""
+
+    rank: int = key(MISSING, rank(), "signal: {rank: 2}")
+    """The rank that it acts on."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """That rank."""
+        return (self.rank,)
+
+    def node_of(self, target: ClusterTarget) -> str | None:
+        """The node of the rank; None: no run has it. Whoever does not run it asks the nodes whose rank runs."""
+        if target.ranks:
+            return target.ranks.get(self.rank)
+        running = (node for node in target.addresses if target.running(node))
+        return next((node for node in running if target.look_at(node, "signal", {"rank": self.rank})["state"]), None)
+
+    def node_in(self, target: ClusterTarget) -> str:
+        """The node of the rank.
+
+        Raises:
+            ClusterError: no run goes on that has it.
+        """
+        node = self.node_of(target)
+        if node is None:
+            raise ClusterError(f"{self}: no run goes on that has a rank {self.rank}", "start one, then say it again")
+        return node
+
+
+_STOPS = "SIGSTOP"
+_SIGNALS = (
+    *("SIGKILL", _STOPS, "SIGCONT", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGSEGV", "SIGBUS"),
+    *("SIGFPE", "SIGILL", "SIGUSR1", "SIGUSR2"),
+)
+_AFTERWARDS = {"SIGKILL": "", _STOPS: "T"}
+"""The state of the process that the kernel sees to, whatever the script thinks of the signal; empty: it has ended."""
+_PATIENCE_S = 2.0
+_PAUSE_S = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signal(RankFault):
+    """The worker ends, stops or goes on, or does what its script has it do; a stopped one is let go on at the end."""
+
+    does = "the worker of a rank gets a signal; one that SIGSTOP stopped goes on when it is healed"
+    example = "signal: {rank: 2, name: SIGSTOP}"
+    shown_as = ("killed", "stopped")
+    name: str = key("SIGKILL", choice(_SIGNALS), "signal: {rank: 2, name: SIGSEGV}")
+    """Which one."""
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> Signal:
+        """A rank that is killed, or ends in one of the ways in which native code does."""
+        return cls(rank=chance.one_of(chance.ranks), name=chance.one_of(("SIGKILL", "SIGABRT", "SIGSEGV")))
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Send it."""
+        target.ask(self.node_in(target), "signal", {"rank": self.rank, "name": self.name})
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Let it go on, if it was stopped and is still there."""
+        node = self.node_of(target) if self.name == _STOPS else None
+        if node is not None and target.running(node):
+            target.take_back(node, "signal", {"rank": self.rank, "name": self.name})
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """What the process is doing; of a signal that scripts can catch, whatever that is."""
+        until, expected = time.monotonic() + _PATIENCE_S, _AFTERWARDS.get(self.name)
+        node = self.node_of(target)
+        while True:
+            state = "" if node is None else target.look_at(node, "signal", {"rank": self.rank})["state"]
+            if expected in (None, state) or time.monotonic() > until:
+                return ReadBack(expected in (None, state), {"state": state or "ended"})
+            time.sleep(_PAUSE_S)
+
+    def __str__(self) -> str:
+        """`signal rank 2 with SIGSTOP`."""
+        return f"signal rank {self.rank} with {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loader(RankFault):
+    """A worker of a DataLoader ends at once, as where memory ran out; nothing takes that back."""
+
+    does = "a worker process of a rank's DataLoader is killed"
+    example = "loader: 1"
+    shown_as = ("loader_killed",)
+    worker: int = key(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
+    """Which one, in the order of their start."""
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Kill it."""
+        target.ask(self.node_in(target), "loader", {"rank": self.rank, "worker": self.worker})
+
+    def undo(self, _: ClusterTarget) -> None:
+        """It stays dead."""
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """How many there are still; it was seen to be gone when it was killed."""
+        node = self.node_of(target)
+        found = {} if node is None else target.look_at(node, "loader", {"rank": self.rank})
+        return ReadBack(in_force=True, found={"left": found.get("left", 0)})
+
+    def __str__(self) -> str:
+        """`loader 0 of rank 1 is killed`."""
+        return f"loader {self.worker} of rank {self.rank}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerFault(RankFault):
+    """A kind that the worker of the rank does itself, where its call, phase or note holds it."""
+
+    by_worker = True
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """One of any rank."""
+        return cls(rank=chance.one_of(chance.ranks))
+
+    @property
+    def deed(self) -> Mapping[str, Any]:
+        """What `lab.features.faults.on_node.own_deeds` is told: the values of all keys but the rank."""
+        attributes = [one.attribute for one in keys_of(type(self)).values() if one.attribute != "rank"]
+        return {key_of(type(self)): {name: getattr(self, name) for name in attributes}}
+
+
+_ERRORS = (
+    *("RuntimeError", "ValueError", "TypeError", "KeyError", "IndexError", "AssertionError", "ArithmeticError"),
+    *("MemoryError", "OSError", "FileNotFoundError", "ConnectionError", "TimeoutError", "KeyboardInterrupt"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raise(WorkerFault):
+    """It comes out of the call, phase or note that the rank is at, and may be caught there."""
+
+    does = "a rank raises an exception, out of the call, phase or note that sets it off"
+    example = "raise: {rank: 1, error: ValueError}"
+    shown_as = ("exception",)
+    error: str = key("RuntimeError", choice(_ERRORS), "raise: {rank: 1, error: OSError}")
+    """Its class."""
+    message: str = key("raised on purpose", text("what it says"), "raise: {rank: 1, message: no more data}")
+    """What it says."""
+
+    def __str__(self) -> str:
+        """`raise ValueError in rank 1`."""
+        return f"raise {self.error} in rank {self.rank}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hang(WorkerFault):
+    """It waits where it is, and holds the interpreter's lock: none of its threads runs Python, and no handler does."""
+
+    does = "a rank hangs where it is, with the interpreter's lock, so that nothing in it runs Python"
+    example = "hang: 1"
+    shown_as = ("never_came", "never_entered", "late")
+    harm = "slows"
+    lock: bool = key(default=True, kind=boolean(), example="hang: {rank: 1, lock: false}")
+    """Whether it holds the lock; without it, other threads of the rank go on."""
+
+    def __str__(self) -> str:
+        """`hang rank 1`."""
+        return f"hang rank {self.rank}{'' if self.lock else ' without the lock'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pauses(WorkerFault):
+    """As where a garbage collector looks through a large heap: all threads wait for the lock meanwhile."""
+
+    does = "a rank's interpreter stands still every so often, as in pauses of a garbage collector"
+    example = "pauses: {rank: 1, every: 200ms, last: 50ms}"
+    shown_as = ("straggler", "late")
+    harm = "slows"
+    every_s: float = key(0.5, duration(3600), "pauses: {rank: 1, every: 200ms}", name="every")
+    """Time between two of them, on average; each is drawn from half of it to one and a half."""
+    last_s: float = key(0.1, duration(3600), "pauses: {rank: 1, last: 50ms}", name="last")
+    """How long each is."""
+    seed: int = key(0, whole_number(0, 2**31 - 1), "pauses: {rank: 1, seed: 7}")
+    """Of what is drawn; ranks draw on their own."""
+
+    def __str__(self) -> str:
+        """`pauses of 0.1s every 0.5s in rank 1`."""
+        return f"pauses of {self.last_s:g}s every {self.every_s:g}s in rank {self.rank}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedData(WorkerFault):
+    """A kind that changes one element of what a call brings."""
+
+    harm = "spoils"
+    of_call = True
+    element: int = key(0, whole_number(0, 2**40), "element: 5")
+    """Which one, over all tensors of the call, counted from 0."""
+
+    def unfit(self, brought: Sequence[Mapping[str, Any]]) -> str:
+        """That the call brings no such element, or one that cannot be changed so."""
+        first = 0
+        for tensor in brought:
+            if self.element < first + tensor["elements"]:
+                return self.unfit_number(str(tensor["dtype"]), int(tensor["bits"]))
+            first += tensor["elements"]
+        return f"the call brings {plural(first, 'element')}, and none of number {self.element}"
+
+    @abstractmethod
+    def unfit_number(self, dtype: str, bits: int) -> str:
+        """Why a number of this sort, of so many bits, cannot be changed so; empty: it can."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nan(ChangedData):
+    """One element of the tensors that the call takes is NaN when it begins."""
+
+    does = "one element of what a rank brings to a call becomes NaN"
+    example = "nan: 1"
+    shown_as = ("nonfinite", "not_a_number")
+
+    def unfit_number(self, dtype: str, bits: int) -> str:
+        """Whole numbers are never NaN."""
+        return "" if dtype.startswith(("float", "bfloat", "complex")) else f"no {dtype} is NaN"
+
+    def __str__(self) -> str:
+        """`nan in element 0 of rank 1`."""
+        return f"nan in element {self.element} of rank {self.rank}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flip(ChangedData):
+    """As by a broken memory: the number is another one, and nothing says so."""
+
+    does = "one bit of what a rank brings to a call is flipped: silent data corruption"
+    example = "flip: {rank: 1, bit: 30}"
+    shown_as = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
+    bit: int = key(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
+    """Which bit of it, from the lowest; 30 is the highest of a float32's exponent."""
+
+    def unfit_number(self, dtype: str, bits: int) -> str:
+        """It has to have such a bit."""
+        return "" if self.bit < bits else f"a {dtype} has no bit {self.bit}"
+
+    def __str__(self) -> str:
+        """`flip bit 30 of element 0 of rank 1`."""
+        return f"flip bit {self.bit} of element {self.element} of rank {self.rank}"

@@ -1,0 +1,237 @@
+"""`lab fault`, `lab stop`, `lab start`, and what `lab run` takes beside what its scenario breaks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lab.cli import arguments as shared
+from lab.cli.call import Command
+from lab.cluster import Cluster
+from lab.engine.select import engine_names
+from lab.errors import UsageError
+from lab.features.faults.fault import named_faults
+from lab.features.faults.fault_journal import Standing
+from lab.features.faults.injection import fault_of
+from lab.features.faults.kind import FaultKind, fault_kinds
+from lab.report.cluster_view import cluster_json
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.words import format_duration, listing, plural
+
+_HOWTO = """examples:
+  lab fault kill node2                a power cut, also while a run goes on
+  lab fault pause node1 --for 3s      for three seconds
+  lab fault list                      what is broken now
+  lab fault heal                      undo all of it
+  lab fault kinds                     what can be broken, and on which engine
+
+What is broken stands in a journal: it is undone by `lab fault heal`, by `lab up`, and by the next run on that cluster,
+before and after it (`lab run --keep-faults` leaves it). In a scenario, `faults:` says what breaks when."""
+
+
+def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _HOWTO
+    what = parser.add_argument("what", help="a kind of fault; or list, heal or kinds")
+    shared.completes(what, "faults")
+    words = parser.add_argument("words", nargs="*", metavar="word", help="what it is done to, and how")
+    shared.completes(words, "nodes")
+    parser.add_argument(
+        "--for", dest="for_s", type=shared.duration, metavar="TIME", help="wait so long, then undo it, e.g. 3s"
+    )
+    shared.add_cluster(parser)
+    shared.add_json(parser)
+
+
+def _fault(arguments: argparse.Namespace) -> int:
+    """Inject it, or show what there is."""
+    if arguments.what not in _SHOWN:
+        return _break(arguments)
+    if arguments.words or arguments.for_s is not None:
+        raise UsageError(f"`lab fault {arguments.what}` takes nothing else", "see `lab fault --help`")
+    return _SHOWN[arguments.what](arguments)
+
+
+def names() -> set[str]:
+    """What may follow `lab fault`, for shells that complete a word."""
+    return {*_SHOWN, *(name for name, kind in fault_kinds().items() if not kind.by_worker)}
+
+
+def _break(arguments: argparse.Namespace) -> int:
+    wanted = fault_of(arguments.what, *arguments.words)  # before any engine is asked
+    cluster = _cluster(arguments)
+    begun = time.monotonic()
+    fault = cluster.fault(wanted, for_s=arguments.for_s)
+    took = format_duration(time.monotonic() - begun)
+    data = {"fault": str(wanted), "found": dict(fault.found), "cluster": cluster.name, "healed": False}
+    if arguments.for_s is None:
+        sentence = f"cluster {cluster.name}: {wanted} is in force ({took}); `lab fault heal` undoes it"
+        return shared.answer(arguments, lambda: data, lambda _: sentence)
+    sys.stderr.write(f"cluster {cluster.name}: {wanted} is in force for {format_duration(arguments.for_s)}\n")
+    with fault:
+        time.sleep(arguments.for_s)
+    sentence = f"cluster {cluster.name}: {wanted} is healed"
+    return shared.answer(arguments, lambda: {**data, "healed": True}, lambda _: sentence)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    standing = _cluster(arguments).faults()
+    data = [one.to_json() for one in standing]
+    return shared.answer(arguments, lambda: data, lambda style: _standing_text(standing, time.time(), style))
+
+
+def _heal(arguments: argparse.Namespace) -> int:
+    cluster = _cluster(arguments, announced=False)
+    healed = cluster.heal()
+    left = cluster.faults()
+    if left:
+        raise UsageError(
+            f"{listing(one.said for one in left)} could not be undone", "`lab down` removes the cluster with all of it"
+        )
+    names = listing(one.said for one in reversed(healed))
+    sentence = f"healed {plural(len(healed), 'fault')}: {names}" if healed else "nothing is broken"
+    data = [one.to_json() for one in healed]
+    return shared.answer(arguments, lambda: data, lambda _: f"cluster {cluster.name}: {sentence}")
+
+
+def _cluster(arguments: argparse.Namespace, *, announced: bool = True) -> Cluster:
+    def announce(text: str) -> None:
+        if announced or text.startswith("warning"):
+            sys.stderr.write(f"{text}\n")
+
+    return Cluster(name=arguments.name, engine=arguments.engine, announce=announce)
+
+
+def _standing_text(standing: Sequence[Standing], now: float, style: Style) -> str:
+    """What is broken now, with who did it and since when."""
+    if not standing:
+        return "nothing is broken"
+    rows = [[one.said, one.state, one.by, f"{format_duration(max(0.0, now - one.since))} ago"] for one in standing]
+    return table_text(["fault", "state", "done by", "since"], rows, style)
+
+
+def _kinds_json() -> list[dict[str, Any]]:
+    """Every kind, with which engine can do it, or why not."""
+    return [
+        {
+            "kind": name,
+            "does": kind.does,
+            "allowed": kind.value().allowed,
+            "example": kind.example,
+            "by_rank": kind.by_worker,
+            "cannot": cannot(kind),
+        }
+        for name, kind in fault_kinds().items()
+    ]
+
+
+def cannot(kind: type[FaultKind]) -> dict[str, str]:
+    """The engines that cannot do a kind, and why not."""
+    return {engine: why for engine in engine_names() if (why := kind.why_not(engine))}
+
+
+def _kinds_text(style: Style) -> str:
+    """A table of the kinds, and below it why an engine cannot do some."""
+    kinds, engines = fault_kinds().items(), engine_names()
+    rows = [[name, *(engine_cell(kind, engine) for engine in engines), kind.does] for name, kind in kinds]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for name, kind in kinds:
+        for engine, why in cannot(kind).items():
+            reasons.setdefault((engine, why), []).append(name)
+    lines = [f"not on {engine}: {listing(names)}, which {why}" for (engine, why), names in reasons.items()]
+    return "\n".join([table_text(["fault", *engines, "what it breaks"], rows, style), *lines])
+
+
+def engine_cell(kind: type[FaultKind], engine: str) -> str:
+    """Whether an engine can do it, and whether only in a run."""
+    if kind.why_not(engine):
+        return "no"
+    return "in runs" if kind.by_worker else "yes"
+
+
+def _kinds(arguments: argparse.Namespace) -> int:
+    return shared.answer(arguments, _kinds_json, _kinds_text)
+
+
+_SHOWN = {"list": _list, "heal": _heal, "kinds": _kinds}
+
+
+def _add_stop_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "A run that goes on loses them. They stay stopped until `lab start` or `lab up`."
+    nodes = parser.add_argument("node", nargs="+", help="node0, node1, ... or its number")
+    shared.completes(nodes, "nodes")
+    shared.add_cluster(parser)
+    shared.add_json(parser)
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    """Stop them, and say which are."""
+    info = Cluster(name=arguments.name, engine=arguments.engine).stop(*arguments.node)
+    named = info.named(*arguments.node)
+    verb = "is" if len(named) == 1 else "are"
+    sentence = f"cluster {info.name}: {listing(node.name for node in named)} {verb} stopped"
+    return shared.answer(arguments, lambda: cluster_json(info), lambda _: sentence)
+
+
+def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
+    nodes = parser.add_argument(
+        "node", nargs="*", help="node0, node1, ... or its number (default: all that are stopped)"
+    )
+    shared.completes(nodes, "nodes")
+    shared.add_cluster(parser)
+    shared.add_json(parser)
+    shared.add_quiet(parser)
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    """Start them, and say which run."""
+    began = time.monotonic()
+    with shared.ProgressDisplay(sys.stderr, quiet=arguments.quiet) as progress:
+        cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=progress.announce)
+        info = cluster.start(*arguments.node)
+    if arguments.quiet and not arguments.json:
+        return 0
+    named = info.named(*arguments.node) if arguments.node else info.nodes
+    run_now = f"{listing(node.name for node in named)} {'runs' if len(named) == 1 else 'run'}"
+    sentence = f"cluster {info.name}: {run_now} ({format_duration(time.monotonic() - began)})"
+    return shared.answer(arguments, lambda: cluster_json(info), lambda _: sentence)
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--network",
+        metavar="PROFILE",
+        help="have links as another network has them, by the name of a profile such as lan-1g or wan-40ms (on Docker)",
+    )
+    parser.add_argument(
+        "--fault",
+        dest="faults",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="break that on purpose, beside what the scenario breaks: 'kill: node2, when: {at: 2s}', or a YAML file",
+    )
+    parser.add_argument(
+        "--keep-faults",
+        action="store_true",
+        help="leave what `lab fault` has broken so, before and after the run",
+    )
+
+
+def _run_with_faults(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+    """Read what is to be broken, and run.
+
+    Raises:
+        ScenarioError: a fault is none; a line a problem.
+    """
+    arguments.faults = named_faults(arguments.faults)
+    return verb(arguments)
+
+
+FAULT = Command(_add_fault_arguments, _fault)
+STOP = Command(_add_stop_arguments, _stop)
+START = Command(_add_start_arguments, _start)
+RUN_OPTIONS = Command(_add_run_options, _run_with_faults)
