@@ -57,7 +57,6 @@ IN_TREE = (
     "slurm",
     "shared_torch",
     "strict",
-    "gpu",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {

@@ -222,7 +222,7 @@ class ClusterTarget:
         return capable(self._engine, LimitControl).throttle(self._node(node))._asdict()
 
     def ask(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the agent of a node do a deed (see `lab.features.faults.on_node.deeds`) and wait until it is done; what it found.
+        """Have the agent of a node do a deed (see `on_node.deeds`) and wait until it is done; what it found.
 
         Raises:
             LabError: it cannot be done, or the agent does not answer in time.
