@@ -53,9 +53,9 @@ IN_TREE = (
     "launchers",
     "mpi",
     "gpu",
+    "zygote",
     "swarm",
     "slurm",
-    "shared_torch",
     "strict",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""

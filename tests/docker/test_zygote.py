@@ -13,7 +13,7 @@ import pytest
 from lab import Cluster
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.ownership import CLUSTER
-from lab.features.shared_torch.zygote import SWITCH
+from lab.features.zygote.nodes import SWITCH
 from lab.plan.cluster import ClusterInfo, Node
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import scenario_of

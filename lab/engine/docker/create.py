@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import select
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.docker import first
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
-from lab.engine.docker.request import plain_start
 from lab.engine.docker.state import STOPPED_SUFFIX, filters, find, node_state
-from lab.engine.payload import part, sent_first
+from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Channel, Request, Throttle
 from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError
@@ -176,11 +171,10 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
     connection.call(
         lambda: api.create_volume(volume["Name"], labels=volume["Labels"], driver_opts=volume["DriverOpts"])
     )
-    zygote = None
+    starter = Starter(connection)
     for body in containers[len(nodes) :]:
-        zygote = hook("zygote").make_zygote(connection, body, network["Name"], announce)
+        starter = hook("zygote").make_starter(connection, body, network["Name"], announce)
     announce(f"starting {plural(len(nodes), 'node')} of image {image}")
-    starter = Starter(connection, zygote, first=len(containers) > len(nodes))
     channels = connection.together(
         lambda rank: _make_node(connection, starter, rank, network["Name"], nodes[rank]), range(len(nodes))
     )
@@ -202,7 +196,7 @@ def await_agents(
         LabError: a node ended instead.
     """
     try:
-        starter.await_zygote(channels, announce)
+        starter.finish(channels, announce)
         lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
         if lost is None:
             introduce(connection, cluster, channels)
@@ -232,83 +226,35 @@ def explain_lost(connection: Connection, channel: Channel, image: str) -> LabErr
     return ClusterError(f"{channel.node.name} {state.sentence()} while it was starting{last}", hint)
 
 
-_ENTERING_TIMEOUT_S = 180.0
-
-
 class Starter:
-    """Starts the nodes of a cluster.
+    """Starts the nodes of a cluster, each of which imports torch itself; that of a feature has their agents forked.
 
     Args:
         connection: to the engine.
-        zygote: that of the cluster; None: nodes import torch themselves.
-        first: whether the first process of a node is `first.py`.
     """
 
-    def __init__(self, connection: Connection, zygote: Any, *, first: bool) -> None:
-        self._connection = connection
-        self._zygote = zygote
-        self._first = first
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
 
     def start(self, node: Node) -> DockerChannel:
         """Start a container that does not run; the stream to it, on which its agent will say that it is ready."""
-        channel = DockerChannel(node, self._connection.attach(node.handle))
-        self._connection.start(node.handle)
-        self._send_agent(channel, self._zygote)
+        channel = DockerChannel(node, self.connection.attach(node.handle))
+        self.connection.start(node.handle)
+        with suppress(OSError):  # it has ended already: whoever waits for it finds out why
+            self.send_agent(channel)
         return channel
 
-    def await_zygote(self, channels: Sequence[DockerChannel], announce: Announce) -> None:
-        """Wait until the agents are there that a zygote was asked for; a node that got none imports torch itself."""
-        if self._zygote is None:
-            announce("importing torch on every node")
-            return
-        announce(f"importing torch once for {plural(len(channels), 'node')}")
-        try:
-            refused = dict(self._zygote.answers(_ENTERING_TIMEOUT_S))
-        finally:
-            self._zygote.close()
-        if refused:
-            node, why = next(iter(refused.items()))
-            announce(f"importing torch on {plural(len(refused), 'node')}: {node.name} got no agent, because {why}")
-        for channel in channels:
-            if channel.node in refused:
-                self._start_again(channel)
-            else:
-                with suppress(OSError):  # it has ended already
-                    channel.send(HELLO)
+    def send_agent(self, channel: DockerChannel) -> None:
+        """Send a node that was just started its agent.
 
-    def _start_again(self, channel: DockerChannel) -> None:
-        """Start a node anew, which waits for an agent that does not come."""
-        self._connection.kill(channel.node.handle)
-        channel.attach(self._connection.attach(channel.node.handle))
-        self._connection.start(channel.node.handle)
-        self._send_agent(channel, None)
+        Raises:
+            OSError: it has ended.
+        """
+        channel.send(sent_first() + HELLO)
 
-    def _send_agent(self, channel: DockerChannel, zygote: Any) -> None:
-        with suppress(OSError):  # it has ended already: whoever waits for it finds out why
-            if not self._first:
-                channel.send(sent_first() + HELLO)
-                return
-            text = Path(first.__file__).read_text()
-            if zygote is None:
-                config = self._connection.inspect(channel.node.handle)["Config"]["Cmd"][0]
-                channel.send(part(f"{text}\nserve({plain_start(config)!r})\n".encode()) + sent_first() + HELLO)
-                return
-            channel.send(part(f"{text}\nserve()\n".encode()))
-            if _waits(channel):
-                zygote.ask(channel.node)
-
-
-def _waits(channel: DockerChannel) -> bool:
-    """Whether the first process of a node comes to wait for its agent; it may end instead."""
-    end, said = time.monotonic() + boot.DEADLINE_S, b""
-    while (left := end - time.monotonic()) > 0 and select.select([channel], [], [], left)[0]:
-        chunk = channel.receive()
-        if chunk == b"":
-            return False
-        said += chunk or b""
-        if said.endswith(first.WAITS):
-            return True
-    return False
+    def finish(self, channels: Sequence[DockerChannel], announce: Announce) -> None:
+        """Do what is left to do for these nodes, which were all started."""
+        announce("importing torch on every node")
 
 
 _NOT_RUNNING = 409
@@ -335,9 +281,8 @@ def start(connection: Connection, cluster: ClusterInfo, nodes: Sequence[Node], a
     for node in nodes:  # one after the other: addresses are given in this order
         _name(connection, node, marked=False)
     made, channels = connection.inspect(nodes[0].handle), list[DockerChannel]()
-    forked = made["HostConfig"]["Init"] is False
-    zygotes = hook("zygote") if forked else None
-    starter = Starter(connection, zygotes and zygotes.find_zygote(connection, cluster.name), first=forked)
+    zygote = hook("zygote") if made["HostConfig"]["Init"] is False else None
+    starter = zygote.find_starter(connection, cluster.name) if zygote else Starter(connection)
     try:
         for node in nodes:
             channels.append(starter.start(node))

@@ -44,14 +44,6 @@ _START = (
     f"echo 'no python on PATH can import torch' >&2; exit {boot.NO_TORCH}"
 )
 """Shown by `ps` and `docker ps`: it says what it is, and is told over standard input what it can be told there."""
-_START_FIRST = (
-    ": node of the lab; for python in python3 python; do command -v $python >/dev/null && "
-    f'exec $python -ISc "import os, signal; signal.signal(signal.SIGALRM, lambda *_: os._exit(1)); {boot.BECOME}" '
-    '"$0"; done; '
-    f"echo 'there is no python on PATH' >&2; exit {boot.NO_TORCH}"
-)
-"""The same where the agent comes from a zygote: this process only waits for it. The kernel spares a first process that
-has not said what an alarm is to do."""
 
 
 def requests_for(
@@ -91,11 +83,10 @@ def requests_for(
         **({label.RUN: run} if run else {}),
     }
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
-    zygotes = zygotes_for(shape) if zygote else None
-    forked = zygotes is not None
+    forked = zygote_of(shape) if zygote else None
     nodes = [_container(rank, network, shape, limits, labels, image) for rank in range(shape.nodes)]
     if forked:
-        nodes = [_forked(node) for node in nodes]
+        nodes = [*map(forked.with_zygote, nodes), forked.zygote_body(nodes[0], labels)]
     return [
         Request(
             what=f"network {network}",
@@ -113,26 +104,7 @@ def requests_for(
             body={"Name": volume, "Labels": labels, "DriverOpts": _shared_in_memory(limits) if shape.strict else {}},
         ),
         *(Request(what=f"container {network}-{node['Hostname']}", body=node) for node in nodes),
-        *([_zygote(zygotes, network, shape, labels)] if forked else ()),
     ]
-
-
-def _forked(node: dict[str, Any]) -> dict[str, Any]:
-    """A node whose agent a zygote forks: its first process is what the engine's own would be to an agent."""
-    start = ["/bin/sh", "-c", _START_FIRST]
-    return {**node, "Entrypoint": start, "HostConfig": {**node["HostConfig"], "Init": False}}
-
-
-def zygotes_for(shape: Shape) -> Any:
-    """The module of a feature that has one container import torch for all nodes of such a cluster; None: each does."""
-    zygotes = hook("zygote")
-    return zygotes if zygotes is not None and zygotes.uses_zygote(shape) else None
-
-
-def _zygote(zygotes: Any, network: str, shape: Shape, labels: Mapping[str, str]) -> Request:
-    start = plain_start(json.dumps({boot.ZYGOTE: True, "import_root": boot.IMPORT_ROOT}))
-    body = zygotes.zygote_body(DEFAULT_IMAGE, start, _environment(shape), labels, _CAPABILITIES)
-    return Request(what=f"container {network}-{zygotes.NAME}", body=body)
 
 
 def plain_start(config: str) -> list[str]:
@@ -225,10 +197,9 @@ def _limits(shape: Shape, limits: Limits, node_rank: int) -> dict[str, Any]:
     return config
 
 
-_FORKED = NodeCost(node_bytes=20_000_000, shared_bytes=400_000_000, node_threads=16)
 _ALONE = NodeCost(node_bytes=160_000_000, shared_bytes=0, node_threads=16)
-"""Estimates from measurements: what is charged to a node at rest, 10 MB or 150, the engine's own process for it with
-its 13 threads, and what its network takes; and a zygote."""
+"""Estimates from measurements: what is charged to a node at rest, the engine's own process for it with its 13 threads,
+and what its network takes."""
 _PORTS = 1023
 """A bridge of Linux has so many, and each node has one."""
 _NOT_FOR_NODES = 3
@@ -237,7 +208,15 @@ _NOT_FOR_NODES = 3
 
 def cost_of(shape: Shape) -> NodeCost:
     """What a node of such a cluster takes."""
-    return _FORKED if zygotes_for(shape) is not None else _ALONE
+    forked = zygote_of(shape)
+    cost: NodeCost = forked.COST if forked else _ALONE
+    return cost
+
+
+def zygote_of(shape: Shape) -> Any:
+    """What has the agents of such a cluster forked by a zygote: a module of a feature; None: nodes import torch."""
+    zygote = None if shape.strict or shape.image or shape.requirements or shape.gpus else hook("zygote")
+    return zygote if zygote is not None and zygote.pays(shape.nodes) else None
 
 
 def is_here(facts: Mapping[str, Any]) -> bool:
@@ -255,26 +234,10 @@ def room_for(facts: Mapping[str, Any]) -> Room:
 
 SHARED = "/shared"
 DATA = "/data"
-_FOR_FILES = frozenset(
-    [
-        "data",
-        "datasets",
-        "home",
-        "input",
-        "inputs",
-        "media",
-        "mnt",
-        "models",
-        "output",
-        "outputs",
-        "projects",
-        "results",
-        "scratch",
-        "srv",
-        "work",
-        "workspace",
-    ]
-)
+_FOR_FILES = {
+    *("data", "datasets", "home", "input", "inputs", "media", "mnt", "models", "output", "outputs", "projects"),
+    *("results", "scratch", "srv", "work", "workspace"),
+}
 """Folders of an image in which volumes may be: people put files there, and few put programs."""
 _PATHS = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
 """Variables of an image that name what its programs are made of."""

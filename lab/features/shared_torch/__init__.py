@@ -1,1 +1,0 @@
-"""Shared torch: one container imports torch for all nodes of a large cluster, and forks their agents."""
