@@ -58,6 +58,7 @@ IN_TREE = (
     "zygote",
     "swarm",
     "slurm",
+    "strict",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {

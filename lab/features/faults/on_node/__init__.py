@@ -12,7 +12,12 @@ DEEDS: dict[str, str] = {
     "link_probe": "links",
 }
 """By the name of each deed: the module with its functions."""
-HOOKS = {"worker": "holds:arm", "recording": "holds:hold_compiled_calls", "group_class": "holds:hold_python_calls"}
+HOOKS = {
+    "agent": "deeds:extend",
+    "worker": "holds:arm",
+    "recording": "holds:hold_compiled_calls",
+    "group_class": "holds:hold_python_calls",
+}
 STAYING = ("library", "link_probe", "links")
 """Those that one process does, which stays: what it imports takes a tenth of a second, and is lent to it."""
 ALL = "*"
