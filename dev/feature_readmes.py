@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from lab.feature import Feature, features
+from lab.feature import Feature, features, load
 
 ROOT = Path(__file__).resolve().parent.parent
 _PAGES = {"suite": "ci", "export": "trace-exports", "network_model": "network-model", "calls": "snapshots"}
@@ -45,6 +45,7 @@ def _adds(feature: Feature) -> Iterable[tuple[str, list[str]]]:
     yield "keys of scenarios", [name.replace("expect.", "expect: ") for name in feature.keys]
     yield "engines", list(feature.engines)
     yield "launchers", list(feature.launchers)
+    yield "findings", [str(kind) for kind in load(feature.findings["kinds"])] if feature.findings else []
     yield "names to import from `lab`", [name for name in feature.exports if "." not in name]
     yield "members of `Cluster`", list(feature.cluster)
 

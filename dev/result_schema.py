@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from lab.diagnosis import finding as findings
 from lab.diagnosis.finding import Facts, Finding, FindingKind, fields_of
+from lab.feature import feature_findings
 from lab.record.result import Result
 
 _PLAIN: Mapping[Any, dict[str, Any]] = {
@@ -49,14 +50,16 @@ class _Schemas:
 
     def finding(self) -> dict[str, Any]:
         """One of the findings that a verdict rests on."""
-        kinds = [one for one in vars(findings).values() if inspect.isclass(one) and issubclass(one, Facts)]
+        kinds = [FindingKind, *feature_findings("kinds")]
+        modules = [vars(sys.modules[kind.__module__]) for kind in kinds]  # each has the facts of its kinds
+        classes = dict.fromkeys(one for module in modules for one in module.values() if inspect.isclass(one))
         common, hints = fields_of(Facts), get_type_hints(Facts)
         docs = self.docs_of(Facts)
         properties = {
-            "kind": {"enum": [kind.value for kind in FindingKind]},
+            "kind": {"enum": [kind.value for ours in kinds for kind in ours]},
             "sentence": {"type": "string", "description": "The finding in words, for a person."},
             **{name: {"description": docs[name], **self.of(hints[name])} for name in common},
-            "facts": {"anyOf": [self.of(kind) for kind in kinds]},
+            "facts": {"anyOf": [self.of(one) for one in classes if issubclass(one, Facts)]},
         }
         return {
             "type": "object",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lab.cluster import Cluster
     from lab.errors import LabError
     from lab.node.rank.note import note
-    from lab.node.rank.read_output import OutputError, read_output
     from lab.record.result import Result
     from lab.spec.scenario import Scenario
 
@@ -29,11 +28,9 @@ __all__ = [
 _HOMES = {
     "Cluster": "lab.cluster",
     "LabError": "lab.errors",
-    "OutputError": "lab.node.rank.read_output",
     "Result": "lab.record.result",
     "Scenario": "lab.spec.scenario",
     "note": "lab.node.rank.note",
-    "read_output": "lab.node.rank.read_output",
 }
 
 
@@ -43,9 +40,9 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_HOMES[name]), name)
     if name in __all__:
-        from lab.feature import export
+        from lab.feature import find
 
-        found = export(name)
+        found = find("exports", name)
         if found is not None:
             return found
     raise AttributeError(f"module 'lab' has no attribute {name!r}")

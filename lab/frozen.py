@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from dataclasses import dataclass
     from typing import TypeVar
 
+    from typing_extensions import dataclass_transform
+
     T = TypeVar("T")
 else:
+
+    def dataclass_transform(**_: Any) -> Callable[[type[T]], type[T]]:
+        """For type checkers only."""
+        return lambda kind: kind
 
     def dataclass(*, frozen: bool, kw_only: bool) -> Callable[[type[T]], type[T]]:
         """As `dataclasses.dataclass(frozen=True, kw_only=True)`; there are no others."""
@@ -24,7 +30,7 @@ else:
         return _with_methods
 
 
-__all__ = ["dataclass"]
+__all__ = ["Frozen", "dataclass"]
 
 
 class _Methods:
@@ -78,3 +84,11 @@ def _with_methods(kind: type[T]) -> type[T]:
 
 def _values(of: Any) -> dict[str, Any]:
     return {name: vars(of)[name] for name in of.__frozen_fields__}
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
+class Frozen:
+    """The base of classes that are such dataclasses without the decorator."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)

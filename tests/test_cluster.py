@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Cluster, RunOptions
-from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.judgement import Judgement
+from lab.diagnosis.evidence import Evidence, Judgement
 from lab.errors import ClusterBusy, ClusterError, ClusterUnfit, EngineUnavailable, LabError, RecordError, UsageError
 from lab.node.messages.agent import Refused
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
+from lab.spec.keys import Volume
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Resources, Scenario
-from lab.spec.volumes import Volume
 from tests.fake_engine import END, FakeEngine, exits, prints
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.feature import IN_TREE, KEYS, LAUNCHERS, Feature, features
+from lab.feature import FINDINGS, IN_TREE, KEYS, LAUNCHERS, Feature, features
 
 ROOT = Path(__file__).resolve().parent.parent
 FEATURES = ROOT / "lab" / "features"
@@ -65,15 +65,16 @@ def test_what_a_feature_names_is_there(name: str) -> None:
     from lab.feature import load
 
     feature = BY_NAME[name]
-    named = (feature.options, feature.exports, feature.views, feature.keys, feature.engines)
+    named = (feature.options, feature.exports, feature.views, feature.keys, feature.engines, feature.findings)
     entries = [entry for entries in named for entry in entries.values()]
     for entry in [*entries, *(module for module, _ in feature.verbs.values())]:
         assert load(entry)
 
 
-def test_the_tables_of_keys_and_launchers_are_those_of_the_features() -> None:
+def test_the_tables_of_keys_launchers_and_findings_are_those_of_the_features() -> None:
     assert {key: name for name, feature in BY_NAME.items() for key in feature.keys} == KEYS
     assert {one: name for name, feature in BY_NAME.items() for one in feature.launchers} == LAUNCHERS
+    assert {name for name, feature in BY_NAME.items() if feature.findings} == {*FINDINGS}
 
 
 def test_a_feature_is_not_changed() -> None:

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _further(record: Record, style: Style) -> str:
     """What else there is to see."""
-    from lab.diagnosis.backend import find_named_backends
+    from lab.diagnosis.ends import find_named_backends
     from lab.diagnosis.facts import read_facts
 
     more = [finding.sentence for finding in find_named_backends(read_facts(record).named)]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.counts import count_phases
 from lab.diagnosis.disagreement import disagreements, that_stop_a_run
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.failure import explain_failure
 from lab.diagnosis.finding import Finding, FindingKind
 from lab.diagnosis.hang import explain_hang
-from lab.diagnosis.links import blows
-from lab.diagnosis.replicas import find_unlike_replicas, find_weights_apart
-from lab.diagnosis.values import find_odd_values, find_same_values, find_wrong_results
+from lab.diagnosis.links import find_causes_outside
+from lab.diagnosis.rules import apply_rules
 
 
 def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: bool = False) -> list[Finding]:
@@ -19,31 +17,23 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     The culprit is the rank that the verdict names, if there is a verdict already.
     """
     ranks = evidence.facts.ranks
+    silent = apply_rules(evidence, "state", "results", "values", "hints")
     if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
-        return [*disagreements(evidence), *find_silent_wrongs(evidence)]
+        return [*disagreements(evidence), *silent]
     stopping, other = that_stop_a_run(evidence)
-    stopping = [*blows(evidence.facts), *stopping]
-    silent, counts = find_silent_wrongs(evidence), count_phases(evidence)
+    stopping = [*find_causes_outside(evidence.facts), *stopping]
+    counts = apply_rules(evidence, "counts")
     refused = [finding for finding in silent if finding.kind is FindingKind.SHAPE]
     failed = any(rank.failed or rank.node_lost for rank in ranks)
     ends = explain_failure(evidence, culprit) if failed else explain_hang(evidence, stopping)
-    why = [finding for finding in counts if ends and _explains(finding, ends[0])]
+    # What a rank did more or less often comes first where it is why that rank was not there.
+    absent = ends[0].ranks if ends and "absence" in ends[0].kind.properties else ()
+    why = [finding for finding in counts if set(finding.ranks) & set(absent)]
     found = [*refused, *stopping, *why, *ends, *counts, *other, *silent]
     return [finding for n, finding in enumerate(found) if finding not in found[:n]]
 
 
-def _explains(count: Finding, end: Finding) -> bool:
-    """Whether what a rank did more or less often is why it was not there, and so comes first."""
-    return end.kind.is_absence and bool(set(count.ranks) & set(end.ranks))
-
-
-def find_silent_wrongs(evidence: Evidence) -> list[Finding]:
-    """What is wrong though nothing fails: replicas that differ, wrong results, and hints at what may be."""
-    wrong = [*find_unlike_replicas(evidence), *find_weights_apart(evidence), *find_wrong_results(evidence)]
-    return [*wrong, *find_odd_values(evidence), *find_same_values(evidence)]
-
-
 def wrong_all_the_same(evidence: Evidence) -> list[Finding]:
     """What is surely wrong in a run in which nothing failed."""
-    found = [*find_wrong_results(evidence), *find_unlike_replicas(evidence), *find_weights_apart(evidence)]
-    return [*found, *(one for one in find_odd_values(evidence) if one.others)]
+    sure = apply_rules(evidence, "results", "state")
+    return [*sure, *(one for one in apply_rules(evidence, "values") if one.others)]

@@ -1,86 +1,197 @@
-"""What a rank did at the end of its run: how it failed, where it stood, how far it had come in its calls."""
+"""Where ranks were at the end of their run: how each failed, stood, or waited for others, and how far it had come."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from lab.diagnosis.errors import is_loss, telling_text
+from lab.diagnosis import finding as f
+from lab.diagnosis.errors import is_loss, lost_a_peer, telling_text
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts
-from lab.diagnosis.finding import (
-    Activity,
-    CallFacts,
-    End,
-    Finding,
-    FindingKind,
-    LastSeen,
-    Progress,
-    Stood,
-    StoodApart,
-    ThreadEnded,
-    ThreadError,
-    majority,
+from lab.diagnosis.finding import Finding, FindingKind, majority, unique_lines
+from lab.diagnosis.stacks import (
+    clip_stack,
+    has_returned,
+    is_communicating,
+    is_leaving,
+    shorten_paths,
+    shorten_stack,
 )
-from lab.diagnosis.stacks import clip_stack, has_returned, is_leaving, shorten_paths, shorten_stack
-from lab.diagnosis.waits import Wait
-from lab.node.messages.agent import ThreadRaised
+from lab.node.messages.agent import Named, ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call
+from lab.trace.steps import Step
 
 _LINES = 12
 """Lines of a traceback or stack that a verdict shows."""
 _WHOLE_ERROR = 4000
 """Characters of an exception that a worker tells at most; the traceback has all of it."""
+_WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
 
 
-def stood_of(evidence: Evidence, rank: RankFacts) -> Stood:
+# -- who waits for whom when a run does not go on
+
+
+class Wait(NamedTuple):
+    """A rank that was in a call when the run was over."""
+
+    rank: int
+    call: Call
+    step: Step
+    on: tuple[int, ...]
+    """Ranks without which the call could not end."""
+
+    @property
+    def facts(self) -> f.CallFacts:
+        """The call as a finding tells it."""
+        return call_facts(self.call, self.step)
+
+
+def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, Wait]:
+    """By rank: what every rank alive at the end waited in; if asked, also where ranks lost a peer or gave up."""
+    waits = {}
+    for rank, facts in evidence.ranks.items():
+        call = _blocked_in(evidence, facts) or (_failed_in(evidence, facts) if until_failed else None)
+        step = evidence.step(call) if call is not None else None
+        if call is not None and step is not None:
+            waits[rank] = Wait(rank, call, step, step.lacks(call))
+    return waits
+
+
+def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
+    """The call that a rank did not come out of.
+
+    One that the script asked a handle for holds the rank up only where the rank stood at a line that waits.
+    """
+    if not rank.alive:
+        return None
+    unfinished = [call for call in evidence.calls(rank.rank) if call.state == "unfinished"]
+    blocking = [call for call in unfinished if not call.hands_out]
+    if blocking:
+        return blocking[-1]
+    if not unfinished or (rank.stack and not _waits_at_line(evidence, rank)):
+        return None
+    return next((call for call in unfinished if (step := evidence.step(call)) and step.missing), unfinished[0])
+
+
+def _failed_in(evidence: Evidence, rank: RankFacts) -> Call | None:
+    """The call in which a rank lost a peer, or waited until it gave up."""
+    if not rank.failed or not lost_a_peer(rank):
+        return None
+    broken = evidence.broken(rank.rank)
+    return next((call for call in evidence.calls(rank.rank) if call.error), broken[0] if broken is not None else None)
+
+
+def _waits_at_line(evidence: Evidence, rank: RankFacts) -> bool:
+    """Whether a rank stood where it waits for calls that it issued before."""
+    place = evidence.stood(rank)
+    at_line = place is not None and bool(place.call or _WAITS.search(place.source))
+    return at_line or is_communicating(rank.stack)
+
+
+def find_cycle(waits: Mapping[int, Wait]) -> tuple[int, ...]:
+    """Ranks of which each waits for the next and the last for the first; empty where there is no such ring."""
+    done: set[int] = set()
+    for first in sorted(waits):
+        path: list[int] = []
+        turns = [iter((first,))]
+        while turns:
+            rank = next(turns[-1], None)
+            if rank is None:
+                turns.pop()
+                done.update(path[-1:])
+                del path[-1:]
+            elif rank in path:
+                return tuple(path[path.index(rank) :])
+            elif rank in waits and rank not in done:
+                path.append(rank)
+                turns.append(iter(waits[rank].on))
+    return ()
+
+
+def missed_steps(waits: Mapping[int, Wait]) -> list[tuple[Step, tuple[int, ...], tuple[int, ...]]]:
+    """Every step that ranks waited in for others: the step, who waited, who was waited for.
+
+    Those come first none of whose missing ranks waits itself: they are where it began.
+    """
+    by_step: dict[int, list[Wait]] = {}
+    for wait in waits.values():
+        if wait.on:
+            by_step.setdefault(wait.step.number, []).append(wait)
+    steps = []
+    for ours in by_step.values():
+        missing = tuple(sorted({rank for wait in ours for rank in wait.on}))
+        steps.append((ours[0].step, tuple(sorted(wait.rank for wait in ours)), missing))
+    return sorted(steps, key=lambda item: (any(rank in waits for rank in item[2]), -len(item[1]), item[0].number))
+
+
+def majority_step(waits: Mapping[int, Wait]) -> int | None:
+    """Number of the step in which more than half of the waiting ranks were; None where there is none."""
+    return majority({rank: wait.step.number for rank, wait in waits.items()})[0]
+
+
+def call_facts(call: Call, step: Step, group: str = "") -> f.CallFacts:
+    """A call as a finding tells it: `recv from rank 1 with tag 3`, `all_reduce #2`."""
+    operation = call.operation
+    common: dict[str, Any] = {"rank": call.rank, "source": call.source, "group": group}
+    if operation.sends or operation.receives:
+        direction: Literal["to", "from"] = "to" if operation.sends else "from"
+        return f.CallFacts(name=call.op, direction=direction, peer=call.peer, tag=call.tag or 0, **common)
+    return f.CallFacts(name=step.title if call.op == step.op else f"{call.op} #{call.seq}", **common)
+
+
+def waited_s(evidence: Evidence, waits: Iterable[Wait]) -> float | None:
+    """How long the first of these ranks had been waiting, for a finding; None where no clock tells."""
+    waits = [*waits]
+    return round(longest_wait_s(evidence, waits), 6) if waits and not evidence.dumped else None
+
+
+def longest_wait_s(evidence: Evidence, waits: Iterable[Wait]) -> float:
+    """Seconds that the first of these ranks had been waiting when the run was over, or when it failed."""
+    ends = ((evidence.over if wait.call.end is None else wait.call.end, wait.call.begin) for wait in waits)
+    return max((end - begin for end, begin in ends if end > begin), default=0.0)
+
+
+# -- what a rank did
+
+
+def stood_of(evidence: Evidence, rank: RankFacts) -> f.Stood:
     """Where a rank was when its stack was taken."""
     if has_returned(rank.stack):
-        return Stood(state="returned")
+        return f.Stood(state="returned")
     place = evidence.stood(rank)
     if is_leaving(rank.stack):
-        return Stood(state="leaving", place=place, thread=evidence.thread(rank))
-    return Stood(place=place, raised=_raised(rank.threads[0]) if rank.threads else None)
+        return f.Stood(state="leaving", place=place, thread=evidence.thread(rank))
+    return f.Stood(place=place, raised=_raised(rank.threads[0]) if rank.threads else None)
 
 
-def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> End:
+def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> f.End:
     """How a rank failed; if brief, what it raised is cut short and without addresses of PyTorch's sources."""
     if rank.out_of_memory:
         place = evidence.stood(rank)
-        return End(
-            how="memory",
-            place=place,
-            held_bytes=rank.memory_bytes,
-            limit_bytes=evidence.facts.memory_bytes,
-            last_seen=_last_seen(evidence, rank.rank) if place is None else None,
-        )
+        seen = _last_seen(evidence, rank.rank) if place is None else None
+        limit = evidence.facts.memory_bytes
+        return f.End(how="memory", place=place, held_bytes=rank.memory_bytes, limit_bytes=limit, last_seen=seen)
     if rank.signal and rank.raised is None:  # else its script was over: whatever killed it then is no cause
-        return End(how="signal", signal=rank.signal, place=evidence.stood(rank))
-    place, error = evidence.raised(rank), _whole_error(rank)
+        return f.End(how="signal", signal=rank.signal, place=evidence.stood(rank))
+    place, error = evidence.raised(rank), rank.error.strip()
+    if len(rank.error) >= _WHOLE_ERROR:
+        error = "\n".join([error, *rank.traceback.strip().splitlines()[-1:]])
     if error and not error.startswith("SystemExit"):
         text = telling_text(error, lambda: evidence.parameter_names(rank.rank), brief=brief)
-        return End(how="raised", error=text, place=place)
-    said = error.partition("\n")[0].partition(": ")[2].strip()
-    if rank.code is None and not said:
-        return End(how="unseen", place=place)
-    return End(
-        how="exited",
-        error=said if not said.lstrip("-").isdigit() else "",
-        code=said if rank.code is None else rank.code,
-        expected_code=rank.expected_code,
-        place=place,
-    )
+        return f.End(how="raised", error=text, place=place)
+    message = error.partition("\n")[0].partition(": ")[2].strip()
+    if rank.code is None and not message:
+        return f.End(how="unseen", place=place)
+    code = message if rank.code is None else rank.code
+    text = message if not message.lstrip("-").isdigit() else ""
+    return f.End(how="exited", error=text, code=code, expected_code=rank.expected_code, place=place)
 
 
-def _whole_error(rank: RankFacts) -> str:
-    error = rank.error.strip()
-    cut = len(rank.error) >= _WHOLE_ERROR
-    return "\n".join([error, *rank.traceback.strip().splitlines()[-1:]]) if cut else error
-
-
-def _last_seen(evidence: Evidence, number: int) -> LastSeen | None:
+def _last_seen(evidence: Evidence, number: int) -> f.LastSeen | None:
     """The latest call or mark of a rank that left no stack."""
     of_rank = evidence.trace.ranks.get(number) if evidence.at_hand else None
     seen = [(call.begin, call.op, call.end, call.source) for call in of_rank.calls] if of_rank else []
@@ -88,80 +199,76 @@ def _last_seen(evidence: Evidence, number: int) -> LastSeen | None:
     if not seen:
         return None
     _, name, end, line = max(seen, key=lambda one: one[0])
-    return LastSeen(name=name, ended=end is not None, source=line)
+    return f.LastSeen(name=name, ended=end is not None, source=line)
 
 
-def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> Activity:
+def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> f.Activity:
     """What any rank did: it waited, failed, had ended, or was somewhere else."""
     rank = evidence.ranks.get(number)
     if number in waits:
-        return Activity(rank=number, what="waited", call=waits[number].facts)
+        return f.Activity(rank=number, what="waited", call=waits[number].facts)
     if rank is None:
-        return Activity(rank=number, what="unrecorded")
+        return f.Activity(rank=number, what="unrecorded")
     if rank.node_lost:
-        return Activity(rank=number, what="node_lost", node=rank.node, after=_called_before(evidence, number))
+        return f.Activity(rank=number, what="node_lost", node=rank.node, after=_called_before(evidence, number))
     if rank.failed:
         end = end_of(evidence, rank, brief=True)
-        return Activity(rank=number, what="failed", end=end, after=_called_before(evidence, number))
+        return f.Activity(rank=number, what="failed", end=end, after=_called_before(evidence, number))
     if rank.left:
-        return Activity(rank=number, what="left", code=rank.code, after=_called_before(evidence, number))
+        return f.Activity(rank=number, what="left", code=rank.code, after=_called_before(evidence, number))
     if rank.stack:
-        return Activity(rank=number, what="stood", stood=stood_of(evidence, rank))
+        return f.Activity(rank=number, what="stood", stood=stood_of(evidence, rank))
     for last in evidence.calls(number)[-1:]:
-        return Activity(rank=number, what="called", call=CallFacts(rank=number, name=last.op, source=last.source))
-    return Activity(rank=number, what="not_dumped" if evidence.dumped else "uncalled")
+        return f.Activity(rank=number, what="called", call=f.CallFacts(rank=number, name=last.op, source=last.source))
+    return f.Activity(rank=number, what="not_dumped" if evidence.dumped else "uncalled")
 
 
-def activities_of(evidence: Evidence, ranks: Iterable[int], waits: Mapping[int, Wait]) -> tuple[Activity, ...]:
+def activities_of(evidence: Evidence, ranks: Iterable[int], waits: Mapping[int, Wait]) -> tuple[f.Activity, ...]:
     """The same of several."""
     return tuple(activity_of(evidence, rank, waits) for rank in ranks)
 
 
-def progress_of(evidence: Evidence, number: int) -> Progress | None:
+def progress_of(evidence: Evidence, number: int) -> f.Progress | None:
     """How far in its calls a rank had come when it ended; None where that is not known."""
-    calls = evidence.calls(number)
-    if not calls:
-        return Progress(calls=0) if _has_called_nothing(evidence, number) else None
-    last = calls[-1]
-    step = evidence.step(last)
+    before, calls = _called_before(evidence, number), evidence.calls(number)
+    if before is None or not calls:
+        return before
+    last, step = calls[-1], evidence.step(calls[-1])
     title = step.title if step is not None and (step.op == last.op or step.message) else f"{last.op} #{last.seq}"
-    return Progress(calls=len(calls), name=title, source=last.source, unfinished=last.state != "completed")
+    return f.Progress(calls=before.calls, name=title, source=last.source, unfinished=last.state != "completed")
 
 
-def common_progress(evidence: Evidence, ranks: Iterable[int]) -> Progress | None:
+def common_progress(evidence: Evidence, ranks: Iterable[int]) -> f.Progress | None:
     """How far ranks had come, where that is the same for all of them."""
     came = [progress_of(evidence, rank) for rank in ranks]
     alike = {(one.name, one.source, 0 if one.unfinished else one.calls) if one else None for one in came}
     return came[0] if len(alike) == 1 else None
 
 
-def _called_before(evidence: Evidence, number: int) -> Progress | None:
+def _called_before(evidence: Evidence, number: int) -> f.Progress | None:
     """The last call of a rank; of a message, its operation."""
     calls = evidence.calls(number)
-    if not calls:
-        return Progress(calls=0) if _has_called_nothing(evidence, number) else None
-    step = evidence.step(calls[-1])
-    name = step.title if step is not None and not step.message else calls[-1].op
-    return Progress(calls=len(calls), name=name, source=calls[-1].source)
-
-
-def _has_called_nothing(evidence: Evidence, number: int) -> bool:
-    """Whether a trace shows no call of a rank, and would: what a node had not sent is lost with it."""
+    if calls:
+        last, step = calls[-1], evidence.step(calls[-1])
+        name = step.title if step is not None and not step.message else last.op
+        return f.Progress(calls=len(calls), name=name, source=last.source)
+    # A trace without calls shows that there were none, unless a node was lost with what it had not sent.
     rank, trace = evidence.ranks.get(number), evidence.trace.ranks.get(number)
-    return trace is not None and trace.recorded and not (trace.calls or (rank is not None and rank.node_lost))
+    known = trace is not None and trace.recorded and not (rank is not None and rank.node_lost)
+    return f.Progress(calls=0) if known else None
 
 
-def calls_at(calls: Iterable[Call]) -> tuple[CallFacts, ...]:
+def calls_at(calls: Iterable[Call]) -> tuple[f.CallFacts, ...]:
     """Calls of one step, with what they failed with."""
     return tuple(
-        CallFacts(rank=call.rank, name=call.op, source=call.source, error=call.error, lost=is_loss(call.error))
+        f.CallFacts(rank=call.rank, name=call.op, source=call.source, error=call.error, lost=is_loss(call.error))
         for call in calls
     )
 
 
 def lines_of(calls: Iterable[Call]) -> tuple[str, ...]:
     """The lines of calls, each once."""
-    return tuple(dict.fromkeys(call.source for call in calls if call.source))
+    return unique_lines(call.source for call in calls)
 
 
 def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
@@ -178,8 +285,7 @@ def _tail(traceback: str) -> str:
 # -- where ranks stood
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(NamedTuple):
     """Where ranks were when their stacks were taken."""
 
     waiting: list[int]
@@ -191,7 +297,7 @@ class Standing:
 
     @classmethod
     def of(cls, evidence: Evidence) -> Standing:
-        """Look at every rank."""
+        """Where every rank was."""
         ranks = sorted(evidence.facts.ranks, key=lambda rank: rank.ended or 0.0)
         waiting = sorted(rank.rank for rank in ranks if (at := evidence.stood(rank)) is not None and at.call)
         absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
@@ -199,48 +305,61 @@ class Standing:
 
     def waited_for(self, evidence: Evidence) -> Finding | None:
         """Who kept the others waiting; None where nobody can be named."""
-        waiting, kind = self.waiting, FindingKind.NEVER_ENTERED
+        waiting, gone = self.waiting, tuple(self.gone)
         if len(self.absent) > 1 and not waiting:
             return None  # each was busy with something of its own, and nobody waited for another
         if self.absent:
-            rank = self.absent[0]
-            stood = stood_of(evidence, evidence.ranks[rank])
-            facts = StoodApart(how="absent", waited=bool(waiting), stood=stood, ranks=(rank,), others=tuple(waiting))
-            return Finding(kind=kind if waiting else FindingKind.OWN_CODE, facts=facts)
+            ranks, others = (self.absent[0],), tuple(waiting)
+            stood = stood_of(evidence, evidence.ranks[ranks[0]])
+            facts = f.StoodApart(how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
+            return facts.as_finding(FindingKind.NEVER_ENTERED if waiting else FindingKind.OWN_CODE)
         if not waiting:
             return None
-        if len(self.gone) > len(waiting):
+        if len(gone) > len(waiting):
             place = evidence.stood(evidence.ranks[waiting[0]])
-            facts = StoodApart(how="alone", place=place, ranks=(waiting[0],), others=tuple(self.gone))
-            return Finding(kind=FindingKind.WENT_ALONE, facts=facts)
-        if self.gone:
-            facts = StoodApart(how="gone", ranks=(self.gone[0],), others=tuple(waiting))
-            return Finding(kind=FindingKind.LEFT_EARLY, facts=facts)
-        common, odd = majority({rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting})
+            facts = f.StoodApart(how="alone", place=place, ranks=(waiting[0],), others=gone)
+            return facts.as_finding(FindingKind.WENT_ALONE)
+        if gone:
+            facts = f.StoodApart(how="gone", ranks=gone[:1], others=tuple(waiting))
+            return facts.as_finding(FindingKind.LEFT_EARLY)
+        places = {rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting}
+        common, odd = majority(places)
         if not odd:
             return None  # no majority: whose call is the wrong one cannot be told from where they stand
-        stood, rest = stood_of(evidence, evidence.ranks[odd[0]]), tuple(rank for rank in waiting if rank != odd[0])
-        facts = StoodApart(how="odd", stood=stood, common=common, ranks=odd[:1], others=rest)
-        return Finding(kind=FindingKind.ELSEWHERE, facts=facts)
+        rest = tuple(rank for rank in waiting if rank != odd[0])
+        facts = f.StoodApart(how="odd", stood=places[odd[0]], common=common, ranks=odd[:1], others=rest)
+        return facts.as_finding(FindingKind.ELSEWHERE)
 
 
-# -- threads that ended by an error: Python prints it, and the script goes on without what they would do
+# -- what else happened to ranks: threads that ended by an error, which Python prints, and other backends than the run's
 
 
 def find_ended_threads(ranks: Iterable[RankFacts]) -> list[Finding]:
     """A finding for each error by which threads ended, with the ranks whose threads they were."""
-    alike: dict[ThreadError, list[ThreadRaised]] = defaultdict(list)
+    alike: dict[f.ThreadError, list[ThreadRaised]] = defaultdict(list)
     for rank in ranks:
         for one in rank.threads:
             alike[_raised(one)].append(one)
-    return [_thread(raised, ones) for raised, ones in alike.items()]
+    findings = []
+    for raised, ones in alike.items():
+        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
+        facts = f.ThreadEnded(raised=raised, count=len(ones), others=others, lines=lines)
+        findings.append(facts.as_finding(FindingKind.THREAD))
+    return findings
 
 
-def _thread(raised: ThreadError, ones: Sequence[ThreadRaised]) -> Finding:
-    others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
-    facts = ThreadEnded(raised=raised, count=len(ones), others=others, lines=lines)
-    return Finding(kind=FindingKind.THREAD, facts=facts)
+def _raised(one: ThreadRaised) -> f.ThreadError:
+    return f.ThreadError(error=one.error.partition("\n")[0], at=one.at)
 
 
-def _raised(one: ThreadRaised) -> ThreadError:
-    return ThreadError(error=one.error.partition("\n")[0], at=one.at)
+def find_named_backends(named: Sequence[Named]) -> list[Finding]:
+    """A finding for each backend that scripts named and that the run does not have, and for what became of it."""
+    alike: dict[tuple[str, str, bool], list[Named]] = defaultdict(list)
+    for one in named:
+        alike[one.named, one.backend, one.instead].append(one)
+    findings = []
+    for (name, backend, instead), ones in alike.items():
+        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
+        facts = f.BackendNamed(named=name, backend=backend, instead=instead, at=lines, others=others, lines=lines)
+        findings.append(facts.as_finding(FindingKind.BACKEND))
+    return findings

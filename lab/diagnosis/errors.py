@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lab.diagnosis.evidence import Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import majority
-from lab.diagnosis.judgement import Judgement
-from lab.diagnosis.wording import WAY_TO_INSTALL, way_to_ship
+from lab.diagnosis.wording import way_to_get_module
 from lab.operations import OPERATIONS
-from lab.record.result import Culprit
 from lab.words import clip, clip_middle, listing
 
 _LONGEST = 160
@@ -63,7 +62,7 @@ def _telling(rest: Sequence[str]) -> str:
     """The line that names parameters, or else the last that says what was wrong; empty where there is no other."""
     named = [line.partition(". ")[0] for line in rest if _PARAMETERS.search(line)]
     last = [line for line in rest if not _ADVICE.search(line) and not line.startswith(('File "', "^", "~"))]
-    return next(iter((named or last)[-1:]), "")
+    return (named or last or [""])[-1]
 
 
 def _with_names(text: str, names: Sequence[str]) -> str:
@@ -183,10 +182,7 @@ def way_to_module(facts: RunFacts, rank: RankFacts) -> str:
     Nobody can install a file of the person's own: it has to lie where it is shipped.
     """
     module = missing_module(rank.error)
-    if not module:
-        return ""
-    own = facts.not_shipped.get(module)
-    return way_to_ship(own.path, own.folder) if own is not None else WAY_TO_INSTALL
+    return way_to_get_module(facts.not_shipped.get(module)) if module else ""
 
 
 # -- What sort of thing the culprit of a verdict met or did, in a word: by what its node, its process and its error show
@@ -210,19 +206,13 @@ def with_cause(judgement: Judgement, facts: RunFacts) -> Judgement:
     culprit = judgement.culprit
     if culprit is None or culprit.cause:
         return judgement
-    cause = _cause_of(culprit, facts, hung=judgement.verdict == "hung")
-    return replace(judgement, culprit=replace(culprit, cause=cause))
-
-
-def _cause_of(culprit: Culprit, facts: RunFacts, *, hung: bool) -> str:
     rank = next((rank for rank in facts.ranks if rank.rank == culprit.rank), None)
-    if rank is None:
-        return ""
-    if rank.failed:
-        return _cause_of_end(rank)
-    if rank.left:
-        return "left_early"
-    return "never_came" if hung else "late"
+    cause = "" if rank is None else "never_came" if judgement.verdict == "hung" else "late"
+    if rank is not None and rank.failed:
+        cause = _cause_of_end(rank)
+    elif rank is not None and rank.left:
+        cause = "left_early"
+    return replace(judgement, culprit=replace(culprit, cause=cause))
 
 
 def _cause_of_end(rank: RankFacts) -> str:
@@ -230,12 +220,10 @@ def _cause_of_end(rank: RankFacts) -> str:
         return "out_of_memory"
     if rank.signal and rank.raised is None:
         return "killed"
-    told = error_cause(rank.error)
-    if told:
-        return told
-    if lost_a_peer(rank):
+    cause = error_cause(rank.error)
+    if not cause and lost_a_peer(rank):
         return "time_out" if gave_up(rank) else "connection_lost"
-    return "exception" if rank.error and not rank.error.startswith("SystemExit") else "exit"
+    return cause or ("exception" if rank.error and not rank.error.startswith("SystemExit") else "exit")
 
 
 def error_cause(error: str) -> str:

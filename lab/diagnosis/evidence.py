@@ -1,25 +1,40 @@
-"""Everything that a judgement starts from: the facts of a run, its traces, and where its ranks were."""
+"""What a judgement starts from: the facts of a run, its traces, and where its ranks were; and the judgement."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
+from lab.frozen import Frozen
 from lab.record.layout import TRACE
 from lab.record.record_files import list_folder
+from lab.record.result import Culprit
+from lab.spec.scenario import Verdict
 
 if TYPE_CHECKING:
-    from lab.diagnosis.finding import CodePlace
+    from lab.diagnosis.finding import CodePlace, Finding
     from lab.record.events import Dumped
     from lab.record.read import Record
     from lab.trace.model import Call, Trace
     from lab.trace.steps import Step
-    from lab.trace.timing import Piece
 
 _MOST_BYTES = 16 << 20
 """A verdict does not wait until longer traces have been read; `lab explain` does."""
+
+
+class Judgement(Frozen):
+    """The bare outcome of a run, before what the scenario expects is considered."""
+
+    verdict: Verdict
+    reason: str
+    """One sentence, for a person."""
+    culprit: Culprit | None = None
+    findings: tuple[Finding, ...] = ()
+    """What it rests on, the first cause first; none of a run in which all is well."""
+    summary: str = ""
+    """What ended the run, in short, as a clause that names who it was; empty: the reason says it."""
 
 
 @dataclass(kw_only=True)
@@ -58,18 +73,16 @@ class Evidence:
         return {(call.rank, call.index): step for step in self.steps for call in step.calls.values()}
 
     @cached_property
-    def critical_path(self) -> list[Piece]:
-        """What the run's length is made of; empty where that is not known."""
-        from lab.trace.timing import critical_path
-
-        return [] if self.record.plan().stepped else critical_path(self.trace, self.step_of)
-
-    @cached_property
     def dumped(self) -> Dumped | None:
         """That nobody saw the run, and it is known from dumps alone; None of any other run."""
         from lab.record.events import Dumped
 
         return next((event for event in self.record.events() if isinstance(event, Dumped)), None)
+
+    @cached_property
+    def untimed(self) -> Literal["", "stepped", "dumped"]:
+        """Why how long anything took says nothing of this run; empty where it does."""
+        return "dumped" if self.dumped is not None else "stepped" if self.record.plan().stepped else ""
 
     @cached_property
     def at_hand(self) -> bool:
@@ -132,22 +145,8 @@ class Evidence:
 
 
 def read_evidence(record: Record) -> Evidence:
-    """Everything that a record knows; what is missing is told by `problems`. Needs no `result.json`."""
+    """Everything that a record knows; what is missing is told by `lab.diagnosis.explain`. Needs no `result.json`."""
     evidence = Evidence(facts=read_facts(record), record=record)
     for rank in evidence.trace.ranks:
         evidence.facts.rank(rank)
     return evidence
-
-
-def problems(evidence: Evidence) -> list[str]:
-    """What is missing or damaged in a record, a sentence each."""
-    record, missing = evidence.record, [*(evidence.dumped.lacks if evidence.dumped is not None else ())]
-    if not record.workers():
-        missing.append("the record has no readable plan.json, so nobody knows how many ranks there were")
-    if not any(record.events()):
-        missing.append("the record has no readable events.jsonl, so it is not known how ranks ended")
-    if not evidence.trace.recorded:
-        return [*missing, "the run has no trace: what its ranks called is not known"]
-    killed = [rank.rank for rank in evidence.facts.ranks if rank.stopped or rank.signal or rank.node_lost]
-    expected = {evidence.trace.cut_short.get(rank) for rank in killed}
-    return missing + [problem for problem in evidence.trace.problems if problem not in expected]

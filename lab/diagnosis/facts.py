@@ -1,4 +1,4 @@
-"""What is known of a run: while it goes on from what its agents say, afterwards from its record; both by `take`."""
+"""What is known of a run: while it goes on from what its agents say, afterwards from its record; both by `add`."""
 
 from __future__ import annotations
 
@@ -8,44 +8,73 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lab.diagnosis.network import Network
-from lab.node.messages.agent import (
-    STARTER,
-    Connections,
-    Exited,
-    Halted,
-    Joined,
-    LeftRunning,
-    Limited,
-    Named,
-    Note,
-    Stack,
-    Staged,
-    Started,
-    ThreadRaised,
-    is_joined,
-)
-from lab.record.events import (
-    Cancelled,
-    Clock,
-    EngineLost,
-    Event,
-    NodeCame,
-    NodeLost,
-    NodeTroubled,
-    NotShipped,
-    Over,
-    Refusal,
-    Restarted,
-    TimedOut,
-    by_lab_clock,
-)
+from lab.node.messages import agent
+from lab.record import events
 from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
     from lab.record.read import Record, RecordedPlan
     from lab.record.result import RankResult, Result
+
+Way = tuple[str, str]
+"""From one node to another, by their names."""
+
+
+@dataclass
+class Network:
+    """What is known of the connections between nodes, by who told it and of whom."""
+
+    latest: dict[Way, agent.Connections] = field(default_factory=dict)
+    stuck: dict[Way, agent.Connections] = field(default_factory=dict)
+    """The last report of data that nobody acknowledged, where no later one tells that it came through after all."""
+    answers: dict[Way, bool] = field(default_factory=dict)
+    """Whether the other kernel answered when it was asked last."""
+
+    addresses: dict[str, str] = field(default_factory=dict)
+    """By address: the names of the nodes."""
+    ahead: dict[str, float] = field(default_factory=dict)
+    """By node: seconds that its clock is ahead of the lab's, where it has another one."""
+
+    def add(self, told: agent.Connections | events.Clock, *, over: bool) -> None:
+        """Add a report; once it is `over`, connections are closed, and what is missing then means nothing."""
+        if isinstance(told, events.Clock):
+            self.addresses.update({told.address: told.node} if told.address else {})
+            self.ahead.pop(told.node, None)
+            self.ahead.update({told.node: told.offset_s} if told.error_s else {})
+            return
+        way = told.node, told.peer
+        if told.number:
+            self.latest[way] = told
+        if not over:
+            self.answers.pop(way, None)
+        if told.answers is not None:
+            self.answers.setdefault(way, told.answers)
+        if told.stuck:
+            self.stuck[way] = told
+        elif not over and way in self.stuck and told.number >= self.stuck[way].number:
+            del self.stuck[way]
+
+    def lost(self, one: str, other: str) -> bool:
+        """Whether nothing got through between two nodes when the run was over, or nothing that was answered."""
+        ways = (one, other), (other, one)
+        if any(self.answers.get(way) for way in ways):
+            return False
+        return any(way in self.stuck or self.answers.get(way) is False for way in ways)
+
+    def silent_s(self, one: str, other: str) -> float:
+        """For how long at least nothing was acknowledged between two nodes."""
+        told = (self.stuck.get(way) for way in ((one, other), (other, one)))
+        return max((report.silent_s for report in told if report is not None), default=0.0)
+
+    def arrives(self, one: str, other: str) -> bool:
+        """Whether all that one node sent again and again did reach the other, and only the answers were lost."""
+        sent, came = self.latest.get((one, other)), self.latest.get((other, one))
+        if sent is None or came is None or (one, other) not in self.stuck:
+            return False
+        if came.number != sent.number or not sent.sent_again:
+            return False
+        return sent.stuck and came.segments_in >= sent.segments_out
 
 
 SEEN_LATER_S = 1.0
@@ -62,16 +91,16 @@ class RunFacts:
     """Workers that are no ranks, because those are processes that scripts started; known once the run is over."""
     started: dict[int, RankFacts] = field(default_factory=dict)
     """Processes that scripts started and that joined a process group, by their number."""
-    joined: dict[int, Joined] = field(default_factory=dict)
+    joined: dict[int, agent.Joined] = field(default_factory=dict)
     """How they did; by the same number."""
-    left_running: list[LeftRunning] = field(default_factory=list)
+    left_running: list[agent.LeftRunning] = field(default_factory=list)
     timeout_s: float = 0.0
     starting_s: float = 0.0
     """How long launchers had taken to start the first rank when the time limit passed, which does not count."""
     memory_bytes: int | None = None
     """Memory limit of a node."""
-    lost_nodes: list[NodeLost] = field(default_factory=list)
-    troubled: dict[str, NodeTroubled] = field(default_factory=dict)
+    lost_nodes: list[events.NodeLost] = field(default_factory=list)
+    troubled: dict[str, events.NodeTroubled] = field(default_factory=dict)
     """By name of a node: what kept it from working when the run was over."""
     network: Network = field(default_factory=Network)
     timed_out: bool = False
@@ -83,15 +112,15 @@ class RunFacts:
     duration_s: float = 0.0
     check: RankFacts | None = None
     """The scenario's own check, if it ran."""
-    staged: Staged | None = None
+    staged: agent.Staged | None = None
     """What the check was not given of what the ranks left, if there was anything."""
     starters: list[RankFacts] = field(default_factory=list)
     """Processes of a launcher that start workers; empty where the lab starts them itself."""
-    limits: list[Limited] = field(default_factory=list)
+    limits: list[agent.Limited] = field(default_factory=list)
     """Limits that were reached; of the same one, the last counts."""
-    named: list[Named] = field(default_factory=list)
+    named: list[agent.Named] = field(default_factory=list)
     """What ranks named that is not the backend of the run."""
-    not_shipped: dict[str, NotShipped] = field(default_factory=dict)
+    not_shipped: dict[str, events.NotShipped] = field(default_factory=dict)
     """By name: modules that ranks did not find, and that are files of the person who started the run."""
     restarted: bool = False
     """Whether the launcher began the workers anew after this attempt."""
@@ -124,7 +153,7 @@ class RunFacts:
 
     def rank(self, number: int) -> RankFacts:
         """The facts of a rank, made where there are none yet; -1 is the scenario's own check."""
-        if is_joined(number):
+        if agent.is_joined(number):
             return self.started.setdefault(number, RankFacts(rank=number))
         if number < 0:
             self.check = self.check or RankFacts(rank=-1, node="node0", local_rank=-1)
@@ -135,71 +164,73 @@ class RunFacts:
             self.ranks.insert(position, RankFacts(rank=number, expected_code=code))
         return self.ranks[position]
 
-    def take(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Add what an event tells."""
-        event = by_lab_clock(event, self.network.ahead)
-        if getattr(event, "rank", None) == STARTER:
-            self._take_of_starter(event)
-        elif isinstance(event, (Started, Note, Stack, ThreadRaised, Exited)):
+        event = events.by_lab_clock(event, self.network.ahead)
+        if getattr(event, "rank", None) == agent.STARTER:
+            self._add_of_starter(event)
+        elif isinstance(event, (agent.Started, agent.Note, agent.Stack, agent.ThreadRaised, agent.Exited)):
             rank = self.rank(event.rank)
             if rank is self.check and rank.over:  # one that took too long is killed later on
                 return
-            self.met |= isinstance(event, Started) and bool(event.attempt)
-            _take(event, rank)
-            if self.timed_out and isinstance(event, Exited) and event.rank != -1:
+            self.met |= isinstance(event, agent.Started) and bool(event.attempt)
+            _add(event, rank)
+            if self.timed_out and isinstance(event, agent.Exited) and event.rank != -1:
                 rank.stopped = True  # by the lab, or because it lost a peer that was
-        elif isinstance(event, Joined):
+        elif isinstance(event, agent.Joined):
             self.joined[event.rank] = event
             rank = self.rank(event.rank)
             rank.node, rank.started = event.node, event.time
-        elif isinstance(event, LeftRunning):
+        elif isinstance(event, agent.LeftRunning):
             self.left_running.append(event)
-        elif isinstance(event, Named):
+        elif isinstance(event, agent.Named):
             self.named.append(event)
-        elif isinstance(event, Halted) and not self.timed_out:
+        elif isinstance(event, agent.Halted) and not self.timed_out:
             self.rank(event.rank).halted = event.signal
-        elif isinstance(event, NodeTroubled) and not self.timed_out:
+        elif isinstance(event, events.NodeTroubled) and not self.timed_out:
             self.troubled.pop(event.node, None)
             self.troubled.update({event.node: event} if event.how else {})
-        elif isinstance(event, (NodeLost, EngineLost)):
+        elif isinstance(event, (events.NodeLost, events.EngineLost)):
             everybody = (*self.ranks, *self.started.values(), *self.starters)
             lost = [rank for rank in everybody if rank.node == event.node and not rank.over]
             for rank in lost:
                 rank.node_lost = True
-            if isinstance(event, EngineLost):
+            if isinstance(event, events.EngineLost):
                 self.engine_lost = event.reason
-            elif not self.met or any(rank.rank != STARTER for rank in lost):
+            elif not self.met or any(rank.rank != agent.STARTER for rank in lost):
                 self.lost_nodes.append(event)
-        elif isinstance(event, NodeCame):
+        elif isinstance(event, events.NodeCame):
             self.came.append(event.node)
-        elif isinstance(event, (Connections, Clock)):
-            self.network.take(event, over=self.timed_out or any(rank.failed for rank in self.ranks))
-        elif isinstance(event, Limited):
+        elif isinstance(event, (agent.Connections, events.Clock)):
+            self.network.add(event, over=self.timed_out or any(rank.failed for rank in self.ranks))
+        elif isinstance(event, agent.Limited):
             self.limits.append(event)
-        elif isinstance(event, Staged):
+        elif isinstance(event, agent.Staged):
             self.staged = event
-        elif isinstance(event, Refusal):
+        elif isinstance(event, events.Refusal):
             self.refused = self.refused or event.reason
-        elif isinstance(event, TimedOut):
+        elif isinstance(event, events.TimedOut):
             self.timed_out = True
             self.timeout_s = event.timeout_s or self.timeout_s
             self.starting_s = event.starting_s
-        elif isinstance(event, Cancelled):
+        elif isinstance(event, events.Cancelled):
             self.interrupted = True
-        elif isinstance(event, NotShipped):
+        elif isinstance(event, events.NotShipped):
             self.not_shipped[event.module] = event
-        elif isinstance(event, Over):
+        elif isinstance(event, events.Over):
             self.duration_s = event.duration_s
-        elif isinstance(event, Restarted):
+        elif isinstance(event, events.Restarted):
             self.restarted = True
 
-    def _take_of_starter(self, event: Event) -> None:
-        if isinstance(event, Started):
-            self.starters.append(RankFacts(rank=STARTER, node=event.node, local_rank=STARTER, started=event.time))
-        elif isinstance(event, Exited):
+    def _add_of_starter(self, event: events.Event) -> None:
+        if isinstance(event, agent.Started):
+            self.starters.append(
+                RankFacts(rank=agent.STARTER, node=event.node, local_rank=agent.STARTER, started=event.time)
+            )
+        elif isinstance(event, agent.Exited):
             running = [one for one in self.starters if one.node == event.node and one.ended is None]
             for starter in running[:1]:
-                _take(event, starter)
+                _add(event, starter)
                 starter.stopped |= self.timed_out
 
 
@@ -217,11 +248,11 @@ def read_facts(record: Record) -> RunFacts:
     """What a record knows of its run: the facts that its verdict was made from."""
     plan = record.plan()
     facts = begin_facts(plan, plan.memory_bytes)
-    events = [*record.events()]
-    for event in events:
-        facts.take(event)
-    if not events and record.complete:
-        _take_result(record.result(), facts)
+    known = [*record.events()]
+    for event in known:
+        facts.add(event)
+    if not known and record.complete:
+        _add_result(record.result(), facts)
     facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
     started = record.started()
     if started is not None:
@@ -231,35 +262,35 @@ def read_facts(record: Record) -> RunFacts:
     return facts
 
 
-def _take(event: Started | Note | Stack | ThreadRaised | Exited, rank: RankFacts) -> None:
+def _add(event: agent.Started | agent.Note | agent.Stack | agent.ThreadRaised | agent.Exited, rank: RankFacts) -> None:
     rank.node = rank.node or event.node
-    if isinstance(event, Started):
+    if isinstance(event, agent.Started):
         rank.started = event.time
-    elif isinstance(event, Note):
+    elif isinstance(event, agent.Note):
         rank.notes[event.name] = event.value
-    elif isinstance(event, Stack):
+    elif isinstance(event, agent.Stack):
         rank.stack, rank.seen = event.text, event.time
-    elif isinstance(event, ThreadRaised):
+    elif isinstance(event, agent.ThreadRaised):
         rank.threads.append(event)
     else:
         rank.ended, rank.raised, rank.code = event.time, event.raised, event.code
         rank.out_of_memory, rank.memory_bytes = event.out_of_memory, event.memory_bytes
-        _take_end(event, rank)
+        _add_end(event, rank)
 
 
-def _take_end(end: Exited | RankResult, rank: RankFacts) -> None:
+def _add_end(end: agent.Exited | RankResult, rank: RankFacts) -> None:
     rank.signal, rank.stopped = end.signal, end.stopped
     rank.error, rank.traceback = end.error, end.traceback
     rank.stack = rank.stack or end.stack
 
 
-def _take_result(result: Result, facts: RunFacts) -> None:
+def _add_result(result: Result, facts: RunFacts) -> None:
     """The ends of ranks as `result.json` tells them, where the events are lost."""
     facts.timed_out = result.verdict == "hung"
     for end in result.ranks:
         rank = facts.rank(end.rank)
         rank.node, rank.code, rank.ended = rank.node or end.node, end.exit_code, end.duration_s or 0.0
-        _take_end(end, rank)
+        _add_end(end, rank)
 
 
 # -- What is known of one rank of a run, before anybody judges it
@@ -294,7 +325,7 @@ class RankFacts:
     seen: float | None = None
     """When its stack was asked for."""
     notes: dict[str, Any] = field(default_factory=dict)
-    threads: list[ThreadRaised] = field(default_factory=list)
+    threads: list[agent.ThreadRaised] = field(default_factory=list)
     """Of its threads, those that ended by an error."""
     expected_code: int = 0
     """The exit code that is no failure; -9 stands for an end by signal 9."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 from lab.diagnosis import wording
 from lab.diagnosis.disagreement import differed_before, that_stop_a_run
@@ -18,17 +18,14 @@ from lab.diagnosis.errors import (
     lost_a_peer,
     way_to_module,
 )
-from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, OddCall, WentAlone, WorkerFailed
-from lab.diagnosis.hang import explain_stand_off
-from lab.diagnosis.judgement import Judgement
-from lab.diagnosis.links import blows, culprit_of, find_broken_link
-from lab.diagnosis.messages import left_by
-from lab.diagnosis.rendezvous import explain_rendezvous
-from lab.diagnosis.replicas import find_unlike_replicas, find_weights_apart
-from lab.diagnosis.values import find_odd_values
-from lab.plan.present import HOST
+from lab.diagnosis.groups import explain_rendezvous
+from lab.diagnosis.hang import explain_stand_off, left_by
+from lab.diagnosis.links import culprit_of, find_broken_link, find_causes_outside
+from lab.diagnosis.rules import apply_rules
+from lab.plan.plan import HOST
 from lab.record.events import NodeLost
 from lab.record.result import Culprit
 from lab.trace.model import Call
@@ -51,73 +48,73 @@ def judge_failure(evidence: Evidence) -> Judgement:
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= failed_at(own[0])):
         return _blame_node(facts, lost)
-    outside = blows(facts)
+    outside = find_causes_outside(facts)
     if outside and all(map(gave_way, own)):
-        reason = "; ".join(blow.headline for blow in outside)
+        reason = "; ".join(one.headline for one in outside)
         return Judgement(verdict="failed", reason=reason, culprit=culprit_of(outside[0]), findings=tuple(outside))
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
     if starter is not None and (not failed or failed_at(starter) < failed_at(failed[0])):
         return _blame_starter(evidence, starter)
     victim = failed[0]
-    odd = find_odd_one(failed)
-    if odd is not None:
-        place = evidence.raised(facts.rank(odd.rank))
-        told = OddCall(call=odd.call, common=odd.others, ranks=(odd.rank,), lines=(place.at,) if place else ())
-        return _blame(
-            facts.rank(odd.rank), Finding(kind=FindingKind.MISMATCH, facts=told), wording.render_odd_call(told)
-        )
-    unlike = _unlike(evidence) if own and all(map(failed_in_torch, own)) else None
-    if unlike is not None:
-        return _judged_by(unlike, evidence, victim)
-    found = _odd_call(evidence) if all(map(failed_in_torch, own)) else None
-    if found is not None:
-        return _blame_odd_call(evidence, found, victim)
+    different = _different_call(evidence, failed, own)
+    if different is not None:
+        return different
     if own:
         deeper = _misfit(evidence, own[0]) or _apart(evidence, own) or _given(evidence, own[0])
         if deeper is not None:
-            return _judged_by(deeper, evidence, own[0], brief=True)
+            return _judge_by(deeper, evidence, own[0], brief=True)
         return _blame_own(evidence, own)
     broken = find_broken_link(evidence)
     meeting = explain_rendezvous(evidence) if evidence.at_hand and not (broken and broken.link) else None
-    if meeting is not None:
-        return _judged_by(meeting, evidence, victim)
-    stuck = explain_stand_off(evidence) if evidence.at_hand else []
-    if stuck:
-        return _judged_by(stuck[0], evidence, victim)
-    gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
+    stuck = explain_stand_off(evidence)[:1] if evidence.at_hand and meeting is None else []
+    for finding in (meeting, *stuck):
+        if finding is not None:
+            return _judge_by(finding, evidence, victim)
+    gone = tuple(rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped)
     if len(gone) > len(facts.ranks) - len(gone) and left_by(evidence, victim.rank) is None:
-        alone = WentAlone(place=evidence.raised(victim), node=victim.node, ranks=(victim.rank,), others=tuple(gone))
-        finding = Finding(kind=FindingKind.WENT_ALONE, facts=alone)
-        then = wording.failed_alone(end_of(evidence, victim))
-        return _blame(victim, finding, wording.render_went_alone(alone), then, cause="went_alone")
+        alone = WentAlone(place=evidence.raised(victim), node=victim.node, ranks=(victim.rank,), others=gone)
+        finding, then = alone.as_finding(FindingKind.WENT_ALONE), wording.it_failed(end_of(evidence, victim))
+        return _blame(victim, finding, wording.render_went_alone(alone), then)
     if broken is not None:
-        return _judged_by(broken, evidence, victim, brief=True)
+        return _judge_by(broken, evidence, victim, brief=True)
     victim = next((rank for rank in failed if gave_up(rank)), victim)
     missed, end = missed_by(evidence, victim), end_of(evidence, victim)
     if missed is None:
         return _blame(victim, _failed(victim, end), wording.render_end(end))
-    return _blame_missed(evidence, missed, victim, end)
+    kind = FindingKind.LEFT_EARLY if missed.how in ("exited", "left") else FindingKind.LATE
+    first = FirstFailure(
+        what="late" if kind is FindingKind.LATE else "left",
+        node=missed.node,
+        missed=missed,
+        ranks=(missed.rank,),
+        others=(victim.rank,),
+    )
+    then = f": {wording.then_failed(victim.rank, end)}"
+    culprit = facts.rank(missed.rank)
+    return _blame(culprit, first.as_finding(kind), wording.render_missed(missed), then, victim.traceback)
+
+
+# -- judgements
 
 
 def _blame_node(facts: RunFacts, lost: NodeLost) -> Judgement:
-    finding = _lost_together(facts, lost)
-    told = finding.facts
-    assert isinstance(told, FirstFailure)
-    what = wording.name_lost(told)
-    first = next((rank.rank for rank in facts.ranks if rank.node == lost.node), None)
-    culprit = Culprit(rank=first, node=lost.node, error=what, cause="node_lost")
-    reason = wording.node_reason(told, launcher=bool(facts.starters) and lost.node == HOST)
-    summary = wording.name_lost(told, when="")
-    return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=summary)
+    first = _lost_together(facts, lost)
+    rank = next((rank.rank for rank in facts.ranks if rank.node == lost.node), None)
+    return Judgement(
+        verdict="failed",
+        reason=wording.node_reason(first, launcher=bool(facts.starters) and lost.node == HOST),
+        culprit=Culprit(rank=rank, node=lost.node, error=wording.name_lost(first), cause="node_lost"),
+        findings=(first.as_finding(FindingKind.FAILED),),
+        summary=wording.name_lost(first, when=""),
+    )
 
 
-def _lost_together(facts: RunFacts, lost: NodeLost) -> Finding:
+def _lost_together(facts: RunFacts, lost: NodeLost) -> FirstFailure:
     """How a node was lost, and those that were lost with it; and the ranks there."""
     together = (one for one in facts.lost_nodes if one.how == lost.how and abs(one.time - lost.time) <= SEEN_LATER_S)
     nodes = {lost.node, *(one.node for one in together)}
     ranks = tuple(rank.rank for rank in facts.ranks if rank.node in nodes)
-    told = FirstFailure(what="nodes_lost", node=lost.node, nodes=tuple(sorted(nodes)), how=lost.how, ranks=ranks)
-    return Finding(kind=FindingKind.FAILED, facts=told)
+    return FirstFailure(what="nodes_lost", node=lost.node, nodes=tuple(sorted(nodes)), how=lost.how, ranks=ranks)
 
 
 def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
@@ -125,33 +122,47 @@ def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
     ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.parent == starter.rank)
     end = end_of(evidence, starter)
     facts = WorkerFailed(worker=starter.rank, node=starter.node, end=end, started=ranks, others=ranks)
-    finding = Finding(kind=FindingKind.FAILED, facts=facts)
+    finding = facts.as_finding(FindingKind.FAILED)
     culprit = replace(blame(starter, wording.render_end(end)), rank=None)
     return Judgement(verdict="failed", reason=finding.headline, culprit=culprit, findings=(finding,))
 
 
-def _blame_odd_call(evidence: Evidence, found: Finding, victim: RankFacts) -> Judgement:
-    """The rank that called something else than most others, by a step that never ended because of that."""
-    odd = evidence.facts.rank(found.ranks[0])
-    end = end_of(evidence, victim) if victim is not odd else None
-    reason = wording.odd_call_reason(found, odd.rank, odd.node, victim.rank, end)
-    culprit = blame(odd, found.headline, cause=found.kind.value)
-    return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(found,), summary=found.headline)
+def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequence[RankFacts]) -> Judgement | None:
+    """The rank that called something else than most others, as PyTorch or the trace tells; None where none did."""
+    odd = find_odd_one(failed)
+    if odd is not None:
+        rank, place = evidence.facts.rank(odd.rank), evidence.raised(evidence.facts.rank(odd.rank))
+        facts = OddCall(call=odd.call, common=odd.others, ranks=(odd.rank,), lines=(place.at,) if place else ())
+        return _blame(rank, facts.as_finding(FindingKind.MISMATCH), wording.render_odd_call(facts))
+    if not (all(map(failed_in_torch, own)) and evidence.at_hand):
+        return None
+    unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
+    if unlike:  # DDP refuses such replicas
+        return _judge_by(unlike[0], evidence, failed[0])
+    unended = {step.title for step in evidence.steps if step.state != "completed"}
+    makes_worlds = (FindingKind.GROUPS, FindingKind.RENDEZVOUS)
+    for one in that_stop_a_run(evidence)[0]:
+        if one.ranks and (one.kind in makes_worlds or one.step in unended):
+            rank = evidence.facts.rank(one.ranks[0])
+            end = end_of(evidence, failed[0]) if failed[0] is not rank else None
+            reason = wording.odd_call_reason(one, rank.rank, rank.node, failed[0].rank, end)
+            culprit, summary = blame(rank, one.headline, cause=one.kind.value), one.headline
+            return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(one,), summary=summary)
+    return None
 
 
 def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     """The first rank that failed by itself, and those that did so for another reason."""
     first, end = own[0], end_of(evidence, own[0])
-    then = way_to_module(evidence.facts, first) or _to_nobody(evidence, first)
+    hit = evidence.broken(first.rank) if evidence.at_hand else None
+    peer, then = hit[0].peer if hit is not None else None, way_to_module(evidence.facts, first)
+    if not then and peer is not None and peer not in evidence.ranks:
+        then = wording.no_such_rank(peer)
     before = None if then else differed_before(evidence, first.rank)
-    then = then or (wording.before_that(before) if before is not None else "")
     judgement = _blame(first, _failed(first, end), wording.render_end(end), then)
-    others = _independent(evidence, own)
-    if not others:
-        return judgement
-    findings = [_failed(rank, end_of(evidence, rank, brief=True)) for rank in others]
-    reason = "; ".join([judgement.reason, *(wording.further_cause(one) for one in findings)])
-    return replace(judgement, reason=reason, findings=(*judgement.findings, *findings))
+    others = [_failed(rank, end_of(evidence, rank, brief=True)) for rank in _independent(evidence, own)]
+    reason = wording.own_reason(judgement.reason, before, others)
+    return replace(judgement, reason=reason, findings=(*judgement.findings, *others))
 
 
 def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts]:
@@ -160,7 +171,7 @@ def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts
     A rank that had failed in torch.distributed, given up, or ended later than the first one's end can be felt, may
     have failed because of it.
     """
-    first, found = own[0], list[RankFacts]()
+    first, independent = own[0], list[RankFacts]()
     known = {_raised_as(evidence, first)}
     for rank in own[1:]:
         raised = _raised_as(evidence, rank)
@@ -168,30 +179,18 @@ def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts
         at_once = rank.raised is not None and first.ended is not None and rank.raised <= first.ended
         if raised is not None and raised not in known and by_itself and at_once:
             known.add(raised)
-            found.append(rank)
-    return found
-
-
-def _blame_missed(evidence: Evidence, missed: Missed, victim: RankFacts, end: End) -> Judgement:
-    rank = evidence.facts.rank(missed.rank)
-    kind = FindingKind.LEFT_EARLY if missed.how in ("exited", "left") else FindingKind.LATE
-    what: Literal["late", "left"] = "late" if kind is FindingKind.LATE else "left"
-    facts = FirstFailure(what=what, node=rank.node, missed=missed, ranks=(missed.rank,), others=(victim.rank,))
-    then = f": {wording.then_failed(victim.rank, end)}"
-    finding = Finding(kind=kind, facts=facts)
-    return _blame(rank, finding, wording.render_missed(missed), then, victim.traceback, kind.value)
+            independent.append(rank)
+    return independent
 
 
 def _failed(rank: RankFacts, end: End) -> Finding:
     facts = FirstFailure(what="failed", node=rank.node, end=end, place=end.place, ranks=(rank.rank,))
-    return Finding(kind=FindingKind.FAILED, facts=facts)
+    return facts.as_finding(FindingKind.FAILED)
 
 
-def _blame(
-    rank: RankFacts, finding: Finding, did: str, then: str = "", traceback: str = "", cause: str = ""
-) -> Judgement:
+def _blame(rank: RankFacts, finding: Finding, did: str, then: str = "", traceback: str = "") -> Judgement:
     """A rank as the culprit, with what it did in words that follow its name."""
-    cause = cause or ("" if finding.kind is FindingKind.FAILED else finding.kind.value)
+    cause = "" if finding.kind is FindingKind.FAILED else finding.kind.value
     return Judgement(
         verdict="failed",
         reason=f"{wording.full_name(rank.rank, rank.node)} {did}{then}",
@@ -201,15 +200,15 @@ def _blame(
     )
 
 
-def _judged_by(found: Finding, evidence: Evidence, victim: RankFacts, *, brief: bool = False) -> Judgement:
+def _judge_by(finding: Finding, evidence: Evidence, victim: RankFacts, *, brief: bool = False) -> Judgement:
     """What a finding says, and its first rank as the culprit, if it names one."""
-    named = evidence.facts.rank(found.ranks[0]) if found.ranks else None
-    headline = found.headline
-    culprit = blame(named, headline, cause=found.kind.value) if named is not None else None
-    if found.link:
-        culprit = Culprit(link=found.link, error=headline, cause=found.kind.value)
+    headline, cause, culprit = finding.headline, finding.kind.value, None
+    if finding.link:
+        culprit = Culprit(link=finding.link, error=headline, cause=cause)
+    elif finding.ranks:
+        culprit = blame(evidence.facts.rank(finding.ranks[0]), headline, cause=cause)
     reason = f"{headline}; {wording.then_failed(victim.rank, end_of(evidence, victim, brief=brief))}"
-    return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(found,), summary=headline)
+    return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=headline)
 
 
 def failed_at(rank: RankFacts) -> float:
@@ -217,49 +216,20 @@ def failed_at(rank: RankFacts) -> float:
     return rank.raised or rank.ended or float("inf")
 
 
-def _unlike(evidence: Evidence) -> Finding | None:
-    """Replicas of a DDP module that are not alike: it refuses those."""
-    found = find_unlike_replicas(evidence) if evidence.at_hand else []
-    return next((finding for finding in found if finding.kind is FindingKind.SHAPE), None)
-
-
-def _odd_call(evidence: Evidence) -> Finding | None:
-    """A step that never ended because one rank called it differently from most others."""
-    if not evidence.at_hand:
-        return None
-    unended = {step.title for step in evidence.steps if step.state != "completed"}
-    stopping, _ = that_stop_a_run(evidence)
-    return next(
-        (
-            found
-            for found in stopping
-            if found.ranks and (found.kind in (FindingKind.GROUPS, FindingKind.RENDEZVOUS) or found.step in unended)
-        ),
-        None,
-    )
-
-
 def _misfit(evidence: Evidence, first: RankFacts) -> Finding | None:
     """That what ranks brought does not fit, in the message or collective that torch.distributed failed in."""
     hit = evidence.broken(first.rank) if failed_in_torch(first) and evidence.at_hand else None
     found = that_stop_a_run(evidence)[0] if hit is not None else []
-    return next((one for one in found if hit and one.step == hit[1].title and one.kind.is_misfit), None)
-
-
-def _to_nobody(evidence: Evidence, first: RankFacts) -> str:
-    """That a rank failed in a message to or from one that there is not, as a clause; empty where it did not."""
-    hit = evidence.broken(first.rank) if evidence.at_hand else None
-    peer = hit[0].peer if hit is not None else None
-    return "" if peer is None or peer in evidence.ranks else wording.no_such_rank(peer)
+    misfits = (one for one in found if hit and one.step == hit[1].title and "misfit" in one.kind.properties)
+    return next(misfits, None)
 
 
 def _apart(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
-    """Whose weights are others than most ranks', where several raised alike at one line: they had compared them."""
+    """Whose state is another than most ranks', where several raised alike at one line: they had compared it."""
     first = _raised_as(evidence, own[0]) if evidence.at_hand else None
     alike = [rank for rank in own if first is not None and _raised_as(evidence, rank) == first]
-    if len(alike) < _LEAST_ALIKE:
-        return None
-    return next((one for one in (*find_unlike_replicas(evidence), *find_weights_apart(evidence)) if one.ranks), None)
+    found = apply_rules(evidence, "state") if len(alike) >= _LEAST_ALIKE else []
+    return next((one for one in found if one.ranks), None)
 
 
 def _raised_as(evidence: Evidence, rank: RankFacts) -> tuple[str, str] | None:
@@ -272,7 +242,7 @@ def _given(evidence: Evidence, first: RankFacts) -> Finding | None:
     """Who had brought NaN, or a value far from the others', where that is what the first rank to fail complains of."""
     if error_cause(first.error) != "not_a_number" or not evidence.at_hand:
         return None
-    return next((one for one in find_odd_values(evidence) if one.ranks and one.others), None)
+    return next((one for one in apply_rules(evidence, "values") if one.ranks and one.others), None)
 
 
 def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
@@ -289,41 +259,31 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     if gone:
         first = min(needed or gone, key=lambda rank: rank.ended or 0.0)
         lived = (first.ended or 0.0) - (first.started or first.ended or 0.0)
-        return Missed(
-            rank=first.rank, node=first.node, how="exited", victim=victim.rank, code=first.code, seconds=lived
-        )
+        return _missed(first, victim, how="exited", code=first.code, seconds=lived)
     elsewhere = [rank for rank in ranks if rank.stack and not ((at := evidence.stood(rank)) and at.call)]
     for rank in elsewhere[:1]:
-        how: Literal["was_late", "left"] = "was_late" if gave_up(victim) else "left"
-        stood = stood_of(evidence, rank)
-        return Missed(rank=rank.rank, node=rank.node, how=how, victim=victim.rank, stood=stood)
+        return _missed(rank, victim, how="was_late" if gave_up(victim) else "left", stood=stood_of(evidence, rank))
     return None
+
+
+def _missed(rank: RankFacts, victim: RankFacts, **more: Any) -> Missed:
+    return Missed(rank=rank.rank, node=rank.node, victim=victim.rank, **more)
 
 
 def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> Missed | None:
     """The last of those to come for whom a rank had waited until it gave up; None where everybody came in time."""
     came = {rank: step.calls[rank].begin for rank in step.needs(call) if rank in step.calls}
     never = [rank for rank in step.needs(call) if rank not in came and rank in evidence.ranks]
-    alive = [rank for rank in never if evidence.ranks[rank].alive]
-    if alive:
-        rank = evidence.ranks[alive[0]]
-        stood = stood_of(evidence, rank) if rank.stack else None
-        return Missed(
-            rank=rank.rank, node=rank.node, how="never_came", victim=victim.rank, step=step.title, stood=stood
-        )
+    for rank in never:
+        facts = evidence.ranks[rank]
+        if facts.alive:
+            stood = stood_of(evidence, facts) if facts.stack else None
+            return _missed(facts, victim, how="never_came", step=step.title, stood=stood)
     last = max(came, key=lambda rank: came[rank], default=None)
     if never or last is None or call.end is None or came[last] <= call.end + step.apart_s:
         return None
-    rank = evidence.ranks[last]
-    return Missed(
-        rank=rank.rank,
-        node=rank.node,
-        how="came_late",
-        victim=victim.rank,
-        seconds=came[last] - call.end,
-        step=step.title,
-        source=step.calls[last].source,
-    )
+    late_s, source = came[last] - call.end, step.calls[last].source
+    return _missed(evidence.ranks[last], victim, how="came_late", seconds=late_s, step=step.title, source=source)
 
 
 # -- what a failure did to the other ranks
@@ -344,23 +304,18 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     if first is None:
         return []
     meeting = explain_rendezvous(evidence) if lost_a_peer(first) else None
-    if meeting is not None:
-        return [meeting]
-    alone = _went_alone(evidence, first)
-    if alone is not None:
-        return [alone]
-    return _explain_first(evidence, first)
+    one = meeting or _went_alone(evidence, first) or _explain_first(evidence, first)
+    return [one] if one is not None else []
 
 
-def _explain_first(evidence: Evidence, first: RankFacts) -> list[Finding]:
+def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
     """How the first to fail did so, and the steps in which that found the others."""
     place, missed = evidence.place(first), _missed_by_first(evidence)
     lost = next((one for one in evidence.facts.lost_nodes if one.node == first.node), None)
     facts, kind = FirstFailure(what="left", node=first.node, ranks=(first.rank,)), FindingKind.LEFT_EARLY
     if first.node_lost:
-        together = _lost_together(evidence.facts, lost).facts if lost is not None else None
-        facts, kind = replace(facts, what="node_lost"), FindingKind.FAILED
-        facts = together if isinstance(together, FirstFailure) else facts
+        facts = _lost_together(evidence.facts, lost) if lost is not None else replace(facts, what="node_lost")
+        kind = FindingKind.FAILED
     elif missed is not None and missed.rank == first.rank and missed.how not in ("exited", "left"):
         facts, kind = replace(facts, what="late", missed=missed), FindingKind.LATE
     elif first.left:
@@ -370,18 +325,21 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> list[Finding]:
     elif place is not None:
         facts = replace(facts, what="strayed", place=place)
     else:
-        return []
+        return None
     hits = _hits(evidence, facts.ranks)
-    found = [call for _, calls in hits for call in calls]
+    calls = [call for _, hit in hits for call in hit]
     facts = replace(
         facts,
         progress=common_progress(evidence, facts.ranks),
-        hits=tuple(_hit(step, calls) for step, calls in hits),
-        others=tuple(sorted(call.rank for call in found)),
+        hits=tuple(
+            Hit(name=f"{hit[0].op} ({step.title})" if step.message else step.title, calls=calls_at(hit))
+            for step, hit in hits
+        ),
+        others=tuple(sorted(call.rank for call in calls)),
         step=hits[0][0].title if hits else "",
-        lines=(place.at if place else evidence.last_line(first.rank), *(call.source for call in found)),
+        lines=(place.at if place else evidence.last_line(first.rank), *(call.source for call in calls)),
     )
-    return [Finding(kind=kind, facts=facts)]
+    return facts.as_finding(kind)
 
 
 def _missed_by_first(evidence: Evidence) -> Missed | None:
@@ -393,17 +351,12 @@ def _missed_by_first(evidence: Evidence) -> Missed | None:
 
 def _hits(evidence: Evidence, ended: Sequence[int]) -> list[tuple[Step, list[Call]]]:
     """The steps in which the end of some ranks found others, and their calls."""
-    found: dict[int, tuple[Step, list[Call]]] = {}
+    hits: dict[int, tuple[Step, list[Call]]] = {}
     for rank in evidence.facts.ranks:
         hit = evidence.broken(rank.rank) if rank.rank not in ended and not rank.left else None
         if hit is not None:
-            found.setdefault(hit[1].number, (hit[1], []))[1].append(hit[0])
-    return sorted(found.values(), key=lambda item: -len(item[1]))
-
-
-def _hit(step: Step, calls: Sequence[Call]) -> Hit:
-    name = step.title if not step.message else f"{calls[0].op} ({step.title})"
-    return Hit(name=name, calls=calls_at(calls))
+            hits.setdefault(hit[1].number, (hit[1], []))[1].append(hit[0])
+    return sorted(hits.values(), key=lambda item: -len(item[1]))
 
 
 def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
@@ -425,4 +378,4 @@ def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
         step=step.title,
         lines=(call.source, *map(evidence.last_line, gone)),
     )
-    return Finding(kind=FindingKind.WENT_ALONE, facts=facts)
+    return facts.as_finding(FindingKind.WENT_ALONE)

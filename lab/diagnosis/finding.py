@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 
 T = TypeVar("T")
 
@@ -22,10 +22,50 @@ def majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
     return common, tuple(sorted(rank for rank, what in by_rank.items() if what != common))
 
 
-class FindingKind(str, Enum):
-    """What sort of thing was found, with its properties; `docs/explain.md` describes each."""
+def group_ranks(by_rank: Mapping[int, T]) -> dict[T, list[int]]:
+    """What ranks have, and who has it."""
+    groups: dict[T, list[int]] = {}
+    for rank, what in by_rank.items():
+        groups.setdefault(what, []).append(rank)
+    return groups
 
-    # value, order, and which of `_PROPERTIES` it has
+
+def sides_of(by_rank: Mapping[int, str]) -> tuple[Side, ...]:
+    """What ranks have, and who has it, as a finding tells it."""
+    return tuple(Side(ranks=tuple(ranks), what=what) for what, ranks in group_ranks(by_rank).items())
+
+
+class Kind(str, Enum):
+    """A kind of findings, with its properties. Those of the kernel are `FindingKind`; features have their own."""
+
+    order: int
+    """Where an explanation has it: causes come first, what is true of every run comes last."""
+    properties: frozenset[str]
+    """Which of these it has:
+
+    - `ends`: it can be why a run hung or failed.
+    - `blameless`: where it names nobody, nobody can be named.
+    - `by_calls`: it says more of whom it names than where that rank stood: it names a culprit by its calls.
+    - `absence`: it is about a rank that was not where others needed it.
+    - `misfit`: ranks brought to one operation what does not fit together.
+    - `usual`: it says of most runs the same.
+    """
+
+    def __new__(cls, value: str, order: int = 0, properties: str = "") -> Kind:
+        """A member with its properties."""
+        kind = str.__new__(cls, value)
+        kind._value_, kind.order, kind.properties = value, order, frozenset(properties.split())
+        return kind
+
+    def __str__(self) -> str:
+        """Its name, as in records."""
+        return str(self.value)
+
+
+class FindingKind(Kind):
+    """The kinds of findings that the kernel makes; `docs/explain.md` describes each."""
+
+    # value, order, properties
     CUT_OFF = "cut_off", 0, "ends"
     OUTSIDE = "outside", 0, "ends"
     CONNECTION_RESET = "connection_reset", 0, "ends"
@@ -52,83 +92,14 @@ class FindingKind(str, Enum):
     OWN_CODE = "own_code", 0, "ends"
     WAITING = "waiting", 0, "ends"
     OUT_OF_TIME = "out_of_time", 0, "ends"
-    COUNTS = "counts", 0, ""
-    # Wrong though nothing fails.
-    PARAMETER_ORDER = "parameter_order", 0, ""
-    DIVERGED = "diverged", 0, ""
-    WRONG_RESULT = "wrong_result", 0, ""
-    CHANGED_BEFORE_WAIT = "changed_before_wait", 0, ""
-    NONFINITE = "nonfinite", 0, ""
-    OUTLIER = "outlier", 0, ""
-    SAME_VALUES = "same_values", 0, ""
-    # What else is true of a run.
-    SLOW_LINK = "slow_link", 1, ""
-    ATTEMPT = "attempt", 2, ""
-    STRAGGLER = "straggler", 3, ""
-    DDP_COUNTED = "ddp_counted", 4, "usual"
-    DDP_VERIFIED = "ddp_verified", 4, "usual"
-    DDP_STATE = "ddp_state", 4, "usual"
-    DDP_BUFFERS = "ddp_buffers", 4, ""
-    DDP_REDUCED = "ddp_reduced", 4, ""
-    DDP_COMPRESSED = "ddp_compressed", 4, ""
-    DDP_REBUILT = "ddp_rebuilt", 4, ""
-    DDP_OVERLAP = "ddp_overlap", 4, ""
-    DDP_UNUSED = "ddp_unused", 4, ""
-    DDP_OTHER = "ddp_other", 4, ""
-    DDP_SILENT = "ddp_silent", 4, ""
-    TIME = "time", 5, ""
+    ATTEMPT = "attempt", 2
     ACCOUNT = "account", 6, "usual"
-    THREAD = "thread", 7, ""
-    BACKEND = "backend", 8, ""
-    STARTED = "started", 9, ""
-
-    order: int
-    """Where an explanation has it: causes come first, what is true of every run comes last."""
-    properties: frozenset[str]
-
-    def __new__(cls, value: str, order: int = 0, properties: str = "") -> FindingKind:
-        """A member with its properties."""
-        kind = str.__new__(cls, value)
-        kind._value_, kind.order, kind.properties = value, order, frozenset(properties.split())
-        return kind
-
-    def __str__(self) -> str:
-        """Its name, as in records."""
-        return str(self.value)
-
-    @property
-    def ends_a_run(self) -> bool:
-        """Whether it can be why a run hung or failed."""
-        return "ends" in self.properties
-
-    @property
-    def names_nobody_for_sure(self) -> bool:
-        """Whether, where it names nobody, nobody can be named."""
-        return "blameless" in self.properties
-
-    @property
-    def names_by_calls(self) -> bool:
-        """Whether it tells more of whom it names than where that rank stood: it names a culprit by its calls."""
-        return "by_calls" in self.properties
-
-    @property
-    def is_absence(self) -> bool:
-        """Whether it is about a rank that was not where others needed it."""
-        return "absence" in self.properties
-
-    @property
-    def is_misfit(self) -> bool:
-        """Whether ranks brought to one operation what does not fit together."""
-        return "misfit" in self.properties
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether it says of most runs the same."""
-        return "usual" in self.properties
+    THREAD = "thread", 7
+    BACKEND = "backend", 8
+    STARTED = "started", 9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(Frozen):
     """What every finding tells; the facts of most kinds tell more."""
 
     ranks: tuple[int, ...] = ()
@@ -146,14 +117,22 @@ class Facts:
 
     def __post_init__(self) -> None:
         """Name each line once."""
-        vars(self)["lines"] = tuple(dict.fromkeys(filter(None, self.lines)))
+        vars(self)["lines"] = unique_lines(self.lines)
+
+    def as_finding(self, kind: Kind) -> Finding:
+        """The finding of this kind that has these facts."""
+        return Finding(kind=kind, facts=self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+def unique_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Each line once, without those that are not known."""
+    return tuple(dict.fromkeys(filter(None, lines)))
+
+
+class Finding(Frozen):
     """One thing that the facts of a run show."""
 
-    kind: FindingKind
+    kind: Kind
     facts: Facts
 
     @property
@@ -182,11 +161,6 @@ class Finding:
         return self.facts.lines
 
     @property
-    def seconds(self) -> float | None:
-        """How long the others waited, or whatever time it is about."""
-        return self.facts.seconds
-
-    @property
     def sentence(self) -> str:
         """The finding in words, for a person."""
         from lab.diagnosis.wording import render_finding
@@ -200,18 +174,11 @@ class Finding:
 
         return render_headline(self)
 
-    @property
-    def is_brief(self) -> bool:
-        """Whether it says no more than its headline."""
-        from lab.diagnosis.wording import says_more
-
-        return not says_more(self)
-
     def to_json(self) -> dict[str, Any]:
         """As plain data: kind and sentence, what every finding tells, and under `facts` what this kind tells."""
-        told = to_plain(self.facts)
-        common = {name: told.pop(name) for name in fields_of(Facts)}
-        return {"kind": self.kind.value, "sentence": self.sentence, **common, "facts": told}
+        facts = to_plain(self.facts)
+        common = {name: facts.pop(name) for name in fields_of(Facts)}
+        return {"kind": self.kind.value, "sentence": self.sentence, **common, "facts": facts}
 
 
 def fields_of(kind: Any) -> list[str]:
@@ -237,8 +204,7 @@ def to_plain(value: Any) -> Any:
 # -- what facts are made of
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodePlace:
+class CodePlace(Frozen):
     """A line of the script where a rank was."""
 
     file: str
@@ -268,8 +234,7 @@ ELSEWHERE = ("/", "<", "torch/", "numpy/", "labnode/")
 """How paths begin that are not the script's own, those without the folder of packages too."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallFacts:
+class CallFacts(Frozen):
     """A call of a rank."""
 
     rank: int
@@ -289,16 +254,14 @@ class CallFacts:
     """Whether it failed because a peer was lost."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThreadError:
+class ThreadError(Frozen):
     """What a thread of a rank raised."""
 
     error: str
     at: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stood:
+class Stood(Frozen):
     """Where a rank was that was alive."""
 
     state: Literal["running", "returned", "leaving"] = "running"
@@ -310,8 +273,7 @@ class Stood:
     """What a thread of it had raised before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LastSeen:
+class LastSeen(Frozen):
     """The latest call or phase of a rank that left no stack."""
 
     name: str
@@ -319,8 +281,7 @@ class LastSeen:
     source: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class End:
+class End(Frozen):
     """How a rank failed."""
 
     how: Literal["memory", "signal", "raised", "exited", "unseen"]
@@ -335,8 +296,7 @@ class End:
     last_seen: LastSeen | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
+class Progress(Frozen):
     """How far a rank had come in its calls."""
 
     calls: int
@@ -346,8 +306,7 @@ class Progress:
     unfinished: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Activity:
+class Activity(Frozen):
     """What a rank did at the end."""
 
     rank: int
@@ -361,8 +320,7 @@ class Activity:
     """What it had called before that; None where that is not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Missed:
+class Missed(Frozen):
     """Whom a rank missed that failed for want of a peer, and what that one did."""
 
     rank: int
@@ -377,8 +335,7 @@ class Missed:
     stood: Stood | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hit:
+class Hit(Frozen):
     """A step in which a failure found other ranks."""
 
     name: str
@@ -386,8 +343,7 @@ class Hit:
     calls: tuple[CallFacts, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Side:
+class Side(Frozen):
     """Ranks of which the same is true."""
 
     ranks: tuple[int, ...]
@@ -396,8 +352,7 @@ class Side:
     lines: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrongElement:
+class WrongElement(Frozen):
     """An output that is not what it should be."""
 
     rank: int
@@ -415,7 +370,6 @@ class WrongElement:
 # -- the facts of each kind
 
 
-@dataclass(frozen=True, kw_only=True)
 class MissedStep(Facts):
     """A step that some ranks waited in and others never entered."""
 
@@ -435,7 +389,6 @@ class MissedStep(Facts):
     """Of dumps: missing ranks that may have waited for a message."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ring(Facts):
     """Ranks that wait for each other in a ring."""
 
@@ -447,7 +400,6 @@ class Ring(Facts):
     """The groups of the ring's collectives, and where they were made."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Strayed(Facts):
     """The rank of a ring that waits elsewhere than its own loop would have gone."""
 
@@ -457,7 +409,6 @@ class Strayed(Facts):
     """What it went on with in its rounds before."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StoodApart(Facts):
     """Who kept the others waiting, by the stacks of all."""
 
@@ -470,7 +421,6 @@ class StoodApart(Facts):
     place: CodePlace | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class InFlight(Facts):
     """A step that everybody entered and that did not end."""
 
@@ -479,7 +429,6 @@ class InFlight(Facts):
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Activities(Facts):
     """What ranks did, where no step tells more."""
 
@@ -488,7 +437,6 @@ class Activities(Facts):
     """How long the longest wait was, where the time was up while ranks were at work."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class UnmatchedMessage(Facts):
     """A message that cannot come."""
 
@@ -511,7 +459,6 @@ class UnmatchedMessage(Facts):
     """Whether its loop would have come to that next; else it had gone on after leaving it out once."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Outside(Facts):
     """What came over ranks from outside."""
 
@@ -523,7 +470,6 @@ class Outside(Facts):
     signal: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cut(Facts):
     """A break in the network between nodes that was there when the run was over."""
 
@@ -539,33 +485,6 @@ class Cut(Facts):
     """Of a single node: what still worked, what it sent or what was sent to it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flap(Facts):
-    """Nothing got through between nodes for a while, and then it did."""
-
-    links: tuple[tuple[str, str], ...]
-    nodes: tuple[str, ...] = ()
-    """Who is at an end of all of them."""
-    bursts_s: tuple[float, ...] = ()
-    step_s: float | None = None
-    """How long the step took that was under way."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlowLink(Facts):
-    """Links that are far worse than others."""
-
-    measure: Literal["round_trip_s", "lost_share", "bytes_per_s"]
-    worst: float
-    rest: float
-    segments: int = 0
-    """How many were sent again."""
-    links: tuple[tuple[str, str], ...] = ()
-    nodes: tuple[str, ...] = ()
-    """Whose links they are; empty where that is no single side."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ConnectionReset(Facts):
     """Connections that broke by themselves."""
 
@@ -575,7 +494,6 @@ class ConnectionReset(Facts):
     """Which is at an end of all of them, where there are several."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class FirstFailure(Facts):
     """Who failed first, or left, and where that found the others."""
 
@@ -593,7 +511,6 @@ class FirstFailure(Facts):
     hits: tuple[Hit, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class WentAlone(Facts):
     """A rank that called something when those whom it needed there had ended."""
 
@@ -606,7 +523,6 @@ class WentAlone(Facts):
     """How far the others had come, if that is the same for all."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorkerFailed(Facts):
     """A worker that failed after its script had started the ranks."""
 
@@ -616,7 +532,6 @@ class WorkerFailed(Facts):
     started: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class LauncherEnded(Facts):
     """A launcher that failed, or started nobody, though no rank failed."""
 
@@ -630,7 +545,6 @@ class LauncherEnded(Facts):
     """Its last line."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class OddCall(Facts):
     """A rank whose collective differs from that of most others, as PyTorch compared them."""
 
@@ -638,7 +552,6 @@ class OddCall(Facts):
     common: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class Mismatch(Facts):
     """Ranks that called different operations where all had to call the same."""
 
@@ -657,8 +570,7 @@ class Mismatch(Facts):
     stuck_s: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Misfit:
+class Misfit(Frozen):
     """Rows that one rank gives another that has room for another number of them."""
 
     giver: int
@@ -667,7 +579,6 @@ class Misfit:
     room: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class Unequal(Facts):
     """Ranks that called the same operation with arguments that do not fit together."""
 
@@ -683,7 +594,6 @@ class Unequal(Facts):
     stuck_s: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Slipped(Facts):
     """Ranks that left out calls of the others, or made more."""
 
@@ -697,7 +607,6 @@ class Slipped(Facts):
     """The step from which on they met the others off by that."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupsDiffer(Facts):
     """A new_group that made another group on some ranks."""
 
@@ -709,7 +618,6 @@ class GroupsDiffer(Facts):
     slip: Literal["", "left_out", "added"] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupNotMade(Facts):
     """A new_group that ranks never came out of, because a member never came to it."""
 
@@ -718,7 +626,6 @@ class GroupNotMade(Facts):
     at: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupDestroyed(Facts):
     """A group that ranks destroyed while others still used it."""
 
@@ -735,7 +642,6 @@ class GroupDestroyed(Facts):
     did: tuple[Activity, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rendezvous(Facts):
     """Ranks that did not find each other in init_process_group."""
 
@@ -756,156 +662,6 @@ class Rendezvous(Facts):
     stuck: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class PhaseCounts(Facts):
-    """The first difference in how ranks went through their training steps."""
-
-    phase: Literal["forward", "backward"]
-    number: int
-    did: bool
-    """Whether the first side did it there, and the other did not."""
-    first: tuple[int, ...]
-    second: tuple[int, ...]
-    forwards: Mapping[int, int] = field(default_factory=dict)
-    """By rank."""
-    backwards: Mapping[int, int] = field(default_factory=dict)
-    exchanged: Mapping[int, int] = field(default_factory=dict)
-    """In how many backwards a rank exchanged gradients."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WrongResult(Facts):
-    """A step that gave ranks something else than it should have."""
-
-    wrong_ranks: tuple[int, ...]
-    first: WrongElement
-    at: tuple[str, ...] = ()
-    handles: bool = False
-    waits_at: tuple[str, ...] = ()
-    alike: int = 0
-    """How many tensors hold the same as if they were one; 0 where they do not."""
-    again: int = 0
-    """In how many other steps it was so."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OddValues(Facts):
-    """Values that some ranks brought to a reduction and that spoil it."""
-
-    how: Literal["nan", "far", "other"]
-    at: tuple[str, ...] = ()
-    value: float = 0.0
-    rest: float = 0.0
-    usual: float = 0.0
-    steps: int = 0
-    """Before it, or of the same line."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SameValues(Facts):
-    """Reductions to which all ranks brought the same."""
-
-    steps: int
-    op: str
-    gradients: bool = False
-    at: tuple[str, ...] = ()
-    others_differ: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Replicas(Facts):
-    """Replicas of a DDP module that are not alike."""
-
-    how: Literal["parameters", "parameter", "order", "norm", "steps"]
-    at: tuple[str, ...] = ()
-    """Where the module was made."""
-    sides: tuple[Side, ...] = ()
-    only_here: tuple[str, ...] = ()
-    """Parameters that only the odd ranks have."""
-    place: int = 0
-    """Number of the parameter, from 1."""
-    parameter: str = ""
-    steps: int = 0
-    unused_forward: bool = False
-    no_exchange: bool = False
-    stepped: tuple[int, ...] = ()
-    stepped_at: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightsApart(Facts):
-    """Weights that are trained by the same gradients, and differ."""
-
-    reduced_at: tuple[str, ...]
-    steps: int
-    stepped_at: tuple[str, ...]
-    place: int
-    sides: tuple[Side, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Straggler(Facts):
-    """A rank that the others waited for."""
-
-    each_s: float
-    share: float
-    seldom: bool = False
-    often: bool = False
-    """Whether it came last to most steps; else it was late by far at some."""
-    last: int = 0
-    """To how many steps it came last, or was late to."""
-    steps: int = 0
-    least_s: float = 0.0
-    most_s: float = 0.0
-    usual_s: float = 0.0
-    turns: int = 0
-    """Training steps, where the time of each says something."""
-    collected_s: float = 0.0
-    """For how long its garbage collector ran meanwhile; 0 where that is not why."""
-    collected_in: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeShare:
-    """Where the time of a rank went, seconds."""
-
-    rank: int
-    total: float
-    own: float
-    waiting: float
-    communicating: float
-    unknown: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeShares(Facts):
-    """Where the time of the ranks went."""
-
-    shares: tuple[TimeShare, ...]
-    hidden_s: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class PathPart:
-    """What a part of the critical path was."""
-
-    share: float
-    op: str
-    source: str
-    rank: int | None
-    """Whose own work it was; None: communication."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CriticalPath(Facts):
-    """What the length of a run came from."""
-
-    total_s: float
-    parts: tuple[PathPart, ...]
-    from_new_group: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Account(Facts):
     """What the ranks called altogether."""
 
@@ -923,31 +679,6 @@ class Account(Facts):
     largest_bytes: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class DdpStory(Facts):
-    """What a DDP module sent, and why."""
-
-    module: int = 0
-    """Its number, where there are several."""
-    made_at: str = ""
-    what: tuple[str, ...] = ()
-    """The calls, or their contents, in short."""
-    count: int = 0
-    of: int = 0
-    bytes: int = 0
-    before: int = 0
-    first: int = 0
-    more: int = 0
-    number: int = 0
-    share: float = 0.0
-    step_s: float = 0.0
-    single_bucket: bool = False
-    with_buffers: bool = False
-    dtype: str = ""
-    parameters: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ThreadEnded(Facts):
     """Threads that ended by an error."""
 
@@ -955,7 +686,6 @@ class ThreadEnded(Facts):
     count: int = 1
 
 
-@dataclass(frozen=True, kw_only=True)
 class BackendNamed(Facts):
     """Another backend than the run has, and what became of it."""
 
@@ -965,7 +695,6 @@ class BackendNamed(Facts):
     at: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class AttemptEnded(Facts):
     """What ended an attempt before the one that a record shows."""
 
@@ -974,7 +703,6 @@ class AttemptEnded(Facts):
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StartedByScript(Facts):
     """Processes that scripts started and that joined a process group."""
 

@@ -1,21 +1,27 @@
-"""Groups that ranks made otherwise than others did, or destroyed while others still used them.
+"""Groups and worlds that ranks made otherwise than others did, or destroyed while others still used them.
 
 Every rank has to make every group, in the same order, whether it is a member or not: PyTorch finds the members of a
 group by the number of its `new_group`. A script may break that unharmed; it is told where a run stopped over a group.
+The first group is made by a rendezvous, where ranks look for a store.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from lab.diagnosis.ends import activities_of, lines_of
+from lab.diagnosis import finding as f
+from lab.diagnosis.ends import Wait, activities_of, find_waits, lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
-from lab.diagnosis.finding import Finding, FindingKind, GroupDestroyed, GroupNotMade, GroupsDiffer, Side, majority
-from lab.diagnosis.waits import Wait, find_waits
-from lab.trace.model import Group, Mark, World, is_end_of_world, worlds_of
+from lab.diagnosis.finding import Finding, FindingKind, Rendezvous, group_ranks, majority, sides_of
+from lab.trace.model import Group, Mark, StoreLookup, World, is_end_of_world, worlds_of
 from lab.trace.steps import Step
+
+Made = Mapping[int, Sequence[Mark]]
+"""By rank: the `new_group` that it called in one world."""
 
 
 def find_group_faults(evidence: Evidence) -> list[Finding]:
@@ -23,18 +29,18 @@ def find_group_faults(evidence: Evidence) -> list[Finding]:
     ranks = evidence.trace.ranks
     worlds = {rank: worlds_of(trace, evidence.trace.groups) for rank, trace in ranks.items()}
     waits = find_waits(evidence, until_failed=True)
-    found = []
+    findings = []
     for turn in range(max(map(len, worlds.values()), default=0)):
         made = {rank: ours[turn].made for rank, ours in worlds.items() if len(ours) > turn}
         finding = _made_otherwise(made, evidence) or _not_made(made, evidence, waits)
-        found += [finding] if finding is not None else []
-    return found or [*_destroyed(evidence, worlds, waits)]
+        findings += [finding] if finding is not None else []
+    return findings or [*_destroyed(evidence, worlds, waits)]
 
 
 # -- new_group
 
 
-def _made_otherwise(made: Mapping[int, Sequence[Mark]], evidence: Evidence) -> Finding | None:
+def _made_otherwise(made: Made, evidence: Evidence) -> Finding | None:
     """The first new_group that made another group on some rank, if a rank got no further with that group or a later."""
     for number in range(max(map(len, made.values()), default=0)):
         here = {rank: marks[number] for rank, marks in made.items() if len(marks) > number}
@@ -55,55 +61,40 @@ def _stuck(rank: int, marks: Sequence[Mark], evidence: Evidence) -> bool:
 
 def _used(number: int, evidence: Evidence) -> bool:
     """Whether a collective never ended in a group that was made by this new_group or a later one."""
-    for step in evidence.steps:
-        plain = step.group.name.partition("'")[0]
-        if step.state != "completed" and plain.isdecimal() and int(plain) > number:
-            return True
-    return False
+    names = (step.group.name.partition("'")[0] for step in evidence.steps if step.state != "completed")
+    return any(name.isdecimal() and int(name) > number for name in names)
 
 
-def _difference(number: int, here: Mapping[int, Mark], made: Mapping[int, Sequence[Mark]]) -> Finding:
+def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
     common, odd = majority({rank: mark.members for rank, mark in here.items()})
-    slip: Literal["", "left_out", "added"] = ""
     others = tuple(rank for rank in here if rank not in odd)
-    lines = tuple(here[rank].source for rank in (*odd, *others))
-    if common is None:
-        sides, theirs, odd = _sides(here, here), None, ()
-    else:
-        tails = [_members(made[rank][number:]) for rank in odd]
-        rest = _members(made[others[0]][number:])
-        left_out, besides = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
-        slip = "left_out" if left_out else "added" if besides else ""
-        sides, theirs = _sides(odd, here), _sides(others[:1], here)[0]
-    facts = GroupsDiffer(
+    facts = f.GroupsDiffer(
         number=number + 1,
-        sides=sides,
-        common=theirs,
-        slip=slip,
+        sides=_sides(odd or here, here),
         ranks=odd,
         others=others,
         step=f"new_group #{number + 1}",
-        lines=lines,
+        lines=tuple(here[rank].source for rank in (*odd, *others)),
     )
-    return Finding(kind=FindingKind.GROUPS, facts=facts)
+    if common is not None:
+        rest, *tails = ([mark.members for mark in made[rank][number:]] for rank in (others[0], *odd))
+        left_out, added = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
+        slip: Literal["", "left_out", "added"] = "left_out" if left_out else "added" if added else ""
+        facts = replace(facts, common=_sides(others[:1], here)[0], slip=slip)
+    return facts.as_finding(FindingKind.GROUPS)
 
 
-def _sides(ranks: Iterable[int], here: Mapping[int, Mark]) -> tuple[Side, ...]:
+def _sides(ranks: Iterable[int], here: Mapping[int, Mark]) -> tuple[f.Side, ...]:
     """What ranks made, and where."""
-    made: dict[tuple[tuple[int, ...], str], list[int]] = {}
-    for rank in ranks:
-        made.setdefault((here[rank].members, here[rank].source), []).append(rank)
     return tuple(
-        Side(ranks=tuple(ours), what=f"[{', '.join(map(str, members))}]", lines=(source,))
-        for (members, source), ours in made.items()
+        f.Side(ranks=tuple(ours), what=f"[{', '.join(map(str, members))}]", lines=(source,))
+        for (members, source), ours in group_ranks(
+            {one: (here[one].members, here[one].source) for one in ranks}
+        ).items()
     )
 
 
-def _members(marks: Sequence[Mark]) -> list[tuple[int, ...]]:
-    return [mark.members for mark in marks]
-
-
-def _not_made(made: Mapping[int, Sequence[Mark]], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding | None:
+def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Finding | None:
     """A new_group that ranks never came out of, because a member never came to it."""
     stuck = {rank: (len(marks), marks[-1]) for rank, marks in made.items() if marks and marks[-1].end is None}
     stuck = {rank: one for rank, one in stuck.items() if evidence.ranks[rank].alive}
@@ -111,24 +102,23 @@ def _not_made(made: Mapping[int, Sequence[Mark]], evidence: Evidence, waits: Map
         return None
     number, mark = min(stuck.values(), key=lambda one: one[0])
     ours = [rank for rank, (count, _) in stuck.items() if count == number]
-    missing = [rank for rank in mark.members if len(made.get(rank, ())) < number]
+    missing = tuple(rank for rank in mark.members if len(made.get(rank, ())) < number)
     if not missing:
         return None
     lines = tuple(stuck[rank][1].source for rank in ours)
     took = max(0.0, evidence.over - min(stuck[rank][1].begin for rank in ours))
     elsewhere = [evidence.place(evidence.ranks[rank]) for rank in missing if rank in evidence.ranks]
-    facts = GroupNotMade(
+    facts = f.GroupNotMade(
         members=tuple(mark.members),
         did=activities_of(evidence, missing, waits),
         at=tuple(dict.fromkeys(lines)),
-        ranks=tuple(missing),
+        ranks=missing,
         others=tuple(ours),
         step=f"new_group #{number}",
         lines=(*(place.at for place in elsewhere if place is not None), *lines),
         seconds=round(took, 6),
     )
-    kind = FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED
-    return Finding(kind=kind, facts=facts)
+    return facts.as_finding(FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED)
 
 
 # -- destroy_process_group
@@ -136,18 +126,14 @@ def _not_made(made: Mapping[int, Sequence[Mark]], evidence: Evidence, waits: Map
 
 def _destroyed(evidence: Evidence, worlds: Mapping[int, list[World]], waits: Mapping[int, Wait]) -> Iterator[Finding]:
     """Steps that ranks waited or failed in, whose missing ranks had destroyed the group and lived on."""
-    told = set()
-    for rank in evidence.ranks:
-        hit = evidence.broken(rank)
-        if hit is None or hit[1].number in told or hit[1].message:
-            continue
-        step = hit[1]
-        told.add(step.number)
+    broken = [hit[1] for rank in evidence.ranks if (hit := evidence.broken(rank)) is not None and not hit[1].message]
+    for step in {step.number: step for step in broken}.values():
         ends = {one: _end_of_group(one, step.group, evidence) for one in step.missing}
         gone = {
             one: mark
             for one, mark in ends.items()
-            if mark is not None and (_lived_on(evidence, one, mark) or _began_again(mark, worlds[one]))
+            if mark is not None
+            and (_lived_on(evidence, one, mark) or any(world.begun.begin > mark.begin for world in worlds[one]))
         }
         if gone:
             yield _left_group(step, gone, evidence, waits)
@@ -172,16 +158,14 @@ def _lived_on(evidence: Evidence, rank: int, end: Mark) -> bool:
     return facts.alive or (facts.left and ended > end.begin + SEEN_LATER_S)
 
 
-def _began_again(end: Mark, worlds: Sequence[World]) -> bool:
-    return any(world.begun.begin > end.begin for world in worlds)
-
-
 def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
     entered, calls = tuple(sorted(step.calls)), step.calls.values()
     alone, failed = len(gone) > len(entered), any(call.error for call in calls)
     took = round(max(0.0, evidence.over - min(call.begin for call in calls)), 6)
     destroyed, used = [mark.source for mark in gone.values()], [call.source for call in calls]
-    facts = GroupDestroyed(
+    if alone:
+        used = [step.calls[rank].source for rank in entered]
+    facts = f.GroupDestroyed(
         gone=tuple(gone),
         entered=entered,
         alone=alone,
@@ -194,9 +178,136 @@ def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits:
         ranks=entered if alone else tuple(gone),
         others=tuple(gone) if alone else entered,
         step=step.title,
-        lines=(*(calls_of.source for calls_of in map(step.calls.__getitem__, entered)), *destroyed)
-        if alone
-        else (*destroyed, *used),
+        lines=(*used, *destroyed) if alone else (*destroyed, *used),
         seconds=None if failed else took,
     )
-    return Finding(kind=FindingKind.WENT_ALONE if alone else FindingKind.GROUPS, facts=facts)
+    return facts.as_finding(FindingKind.WENT_ALONE if alone else FindingKind.GROUPS)
+
+
+# -- ranks that did not find each other in init_process_group, by the stores that they looked for
+
+_LOOPBACK = re.compile(r"localhost|127\.|::1$")
+"""Addresses that each node has for itself."""
+Lookups = Mapping[int, StoreLookup]
+"""By rank: the store that it looked for in its last init_process_group."""
+
+
+def explain_rendezvous(evidence: Evidence) -> Finding | None:
+    """What kept ranks in init_process_group, or failed them there; None where that is not on record."""
+    lookups = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
+    stuck = tuple(rank for rank in lookups if _is_stuck(evidence, rank))
+    if not stuck:
+        return None
+    asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.found}
+    facts = _apart(asked) or _unanswered(asked, evidence) or _numbered(asked, stuck, evidence)
+    return _rendezvous(facts, asked, evidence) if facts is not None else None
+
+
+def _rendezvous(facts: Rendezvous, asked: Lookups, evidence: Evidence) -> Finding:
+    odd = facts.ranks
+    others = tuple(rank for rank in asked if rank not in odd)
+    places = {rank: place.at for rank in odd if (place := evidence.place(evidence.ranks[rank])) is not None}
+    lines = tuple(asked[rank].source if rank in asked else places.get(rank, "") for rank in (*odd, *others))
+    return replace(facts, others=others, lines=lines).as_finding(FindingKind.RENDEZVOUS)
+
+
+def find_split_worlds(evidence: Evidence) -> list[Finding]:
+    """Ranks that met at one store and do not agree how many they are, or who: whatever they do then hangs or fails."""
+    met: dict[str, dict[int, StoreLookup]] = {}
+    for rank, facts in evidence.ranks.items():
+        lookup = None if facts.left else _lookup(evidence, rank)
+        if lookup is None or not lookup.found:
+            continue
+        worlds = worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
+        if worlds and worlds[-1].destroyed is None:
+            own = "" if _is_runs(lookup, evidence) or not _LOOPBACK.match(lookup.host) else facts.node
+            met.setdefault(f"{_address(lookup)} {own}", {})[rank] = lookup
+    split = [(_disagreement(asked), asked) for asked in met.values()]
+    return [_rendezvous(facts, asked, evidence) for facts, asked in split if facts is not None]
+
+
+def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
+    trace = evidence.trace.ranks.get(rank)
+    marks = [mark for mark in trace.marks if mark.name == "init_process_group"] if trace is not None else []
+    if trace is None or not marks or not trace.stores or trace.stores[-1].begin < marks[-1].begin:
+        return None
+    return trace.stores[-1]
+
+
+def _is_stuck(evidence: Evidence, rank: int) -> bool:
+    """Whether a rank never got out of its last init_process_group, or failed there."""
+    marks = [mark for mark in evidence.trace.ranks[rank].marks if mark.name == "init_process_group"]
+    place = evidence.place(evidence.ranks[rank])
+    raised = evidence.ranks[rank].failed and place is not None and place.call == "init_process_group"
+    return marks[-1].end is None or raised
+
+
+def _address(lookup: StoreLookup) -> str:
+    return f"{lookup.host}:{lookup.port}"
+
+
+def _apart(asked: Lookups) -> Rendezvous | None:
+    """Ranks that looked at different addresses."""
+    addresses = {rank: f"at {_address(of)}" for rank, of in asked.items()}
+    if len(set(addresses.values())) == 1:
+        return None
+    silent = tuple(rank for rank in asked if not asked[rank].found)
+    silent, odd = silent if len(silent) < len(asked) else (), majority(addresses)[1]
+    return Rendezvous(how="addresses", sides=sides_of(addresses), silent=silent, ranks=odd)
+
+
+def _unanswered(asked: Lookups, evidence: Evidence) -> Rendezvous | None:
+    """No store at the one address; unless rank 0 hosts one there, and only waits for the others."""
+    silent = tuple(rank for rank in asked if not asked[rank].found)
+    met = tuple(rank for rank in asked if asked[rank].found)
+    hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
+    if not silent or (hosts and (met or len(silent) == 1)):
+        return None
+    why = next((of.error.partition("\n")[0] for of in asked.values() if of.error), "")
+    return Rendezvous(how="unanswered", address=_address(asked[silent[0]]), silent=silent, met=met, error=why)
+
+
+def _is_runs(lookup: StoreLookup, evidence: Evidence) -> bool:
+    """Whether the lab itself has a store at that address."""
+    plan = evidence.record.plan()
+    return (lookup.host, lookup.port) == (plan.master_addr, plan.master_port)
+
+
+def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous | None:
+    """The store is there: ranks that expect more of them than came, or that say they are the same one."""
+    if not any(of.found for of in asked.values()):
+        return None  # rank 0 alone, and whether it hosts a store there is not known
+    disagreement = _disagreement(asked)
+    if disagreement is not None:
+        return disagreement
+    first = next(iter(asked.values()))
+    world, came = first.world_size, {rank: of.asked_rank for rank, of in asked.items()}
+    facts = Rendezvous(
+        how="unconnected",
+        address=_address(first),
+        world_size=world,
+        run_size=len(evidence.ranks),
+        met=tuple(came),
+        stuck=stuck,
+    )
+    beyond = {rank: str(number) for rank, number in came.items() if number >= world}
+    if beyond:
+        sides = tuple(f.Side(ranks=(rank,), what=number) for rank, number in beyond.items())
+        return replace(facts, how="beyond", sides=sides, ranks=tuple(beyond))
+    missing = len(set(range(world)) - set(came.values()))
+    if not missing:
+        return facts
+    more = world > len(evidence.ranks)
+    absent = () if more else tuple(rank for rank in evidence.ranks if rank not in asked)
+    did = activities_of(evidence, absent, {})
+    return replace(facts, how="missing", missing=missing, absent=did, ranks=absent)
+
+
+def _disagreement(asked: Lookups) -> Rendezvous | None:
+    """Ranks that expect different numbers of them, or say that they are the same one."""
+    address = _address(next(iter(asked.values())))
+    worlds = {rank: str(of.world_size) for rank, of in asked.items()}
+    if len(set(worlds.values())) > 1:
+        return Rendezvous(how="sizes", address=address, sides=sides_of(worlds), ranks=majority(worlds)[1])
+    same = [one for one in sides_of({rank: str(of.asked_rank) for rank, of in asked.items()}) if len(one.ranks) > 1]
+    return Rendezvous(how="same_rank", address=address, sides=tuple(same)) if same else None

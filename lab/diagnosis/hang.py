@@ -1,4 +1,4 @@
-"""A run that did not go on: who never came, who waited, and where everybody was."""
+"""A run that did not go on: who never came, who waited, and where everybody was; and messages that cannot come."""
 
 from __future__ import annotations
 
@@ -6,92 +6,97 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lab.diagnosis import finding as f
 from lab.diagnosis import wording
-from lab.diagnosis.disagreement import that_stop_a_run
-from lab.diagnosis.ends import Standing, activities_of, blame, calls_at, lines_of, stood_of
-from lab.diagnosis.errors import lost_a_peer
-from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import (
-    Activities,
-    CallFacts,
-    Finding,
-    FindingKind,
-    InFlight,
-    MissedStep,
-    Ring,
-    Side,
-    StoodApart,
+from lab.diagnosis.disagreement import due, skipped, that_stop_a_run
+from lab.diagnosis.ends import (
+    Standing,
+    Wait,
+    activities_of,
+    blame,
+    call_facts,
+    calls_at,
+    find_cycle,
+    find_waits,
+    lines_of,
+    longest_wait_s,
+    majority_step,
+    missed_steps,
+    stood_of,
+    waited_s,
 )
-from lab.diagnosis.judgement import Judgement
-from lab.diagnosis.links import blows, cause_of, culprit_of
-from lab.diagnosis.messages import find_strayed, find_unmatched
-from lab.diagnosis.rendezvous import explain_rendezvous
-from lab.diagnosis.waits import Wait, find_cycle, find_waits, majority_step, missed_steps, waited, waited_s
+from lab.diagnosis.errors import lost_a_peer
+from lab.diagnosis.evidence import Evidence, Judgement
+from lab.diagnosis.finding import Finding, FindingKind, majority
+from lab.diagnosis.groups import explain_rendezvous
+from lab.diagnosis.links import cause_of, culprit_of, find_causes_outside
+from lab.trace.model import Call
 from lab.trace.steps import Step
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait that is shorter than both, in seconds and in parts of the time limit, is no standstill."""
+_FEWEST = 3
+"""Ranks of which most can do alike."""
+Waits = Mapping[int, Wait]
 
 
 def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
     facts, standing = evidence.facts, Standing.of(evidence)
-    outside, going_on, causes = blows(facts), None, list[Finding]()
+    outside, going_on, causes = find_causes_outside(facts), None, list[Finding]()
     seen = standing.waited_for(evidence)
     culprit = seen.ranks[0] if seen is not None else None
-    error = wording.render_stood_apart(seen.facts) if seen and isinstance(seen.facts, StoodApart) else ""
+    error = wording.render_stood_apart(seen.facts) if seen and isinstance(seen.facts, f.StoodApart) else ""
     if evidence.at_hand:
-        waits = find_waits(evidence)
-        going_on = _Hang(evidence, waits).still_going_on() if _longest_s(evidence, waits) is not None else None
+        hang = _Hang(evidence, find_waits(evidence))
+        going_on = hang.still_going_on() if hang.longest_s() is not None else None
         causes = [] if outside else _causes(evidence)
     if going_on is not None:
         culprit = None
     # The trace tells more where it blames somebody else than the stacks do, or tells what that one called, or knows
     # that nobody can be blamed.
-    cause = causes[0] if causes else None
+    cause, better = causes[0] if causes else None, False
     if cause is not None and cause.ranks:
-        better = culprit not in cause.ranks or cause.kind.names_by_calls
-    else:
-        better = cause is not None and cause.kind.names_nobody_for_sure
+        better = culprit not in cause.ranks or "by_calls" in cause.kind.properties
+    elif cause is not None:
+        better = "blameless" in cause.kind.properties
+    findings = [one for one in (going_on, seen) if one is not None][:1]
+    heads, cause_word = [], ""
     if outside:
-        culprit, error, told = next(iter(outside[0].ranks), None), outside[0].headline, outside
+        findings, heads = outside, [one.headline for one in outside]
+        culprit, error, cause_word = next(iter(outside[0].ranks), None), heads[0], cause_of(outside[0])
     elif cause is not None and better:
+        findings, heads = causes, [one.headline for one in causes]
         culprit = culprit if culprit in cause.ranks else next(iter(cause.ranks), None)
-        error, told = cause.headline, causes
-    else:
-        told = [one for one in (going_on, seen) if one is not None][:1]
-    kind = cause.kind if cause is not None and better else None
-    held = {rank for blow in outside for rank in blow.ranks}
-    heads = [one.headline for one in told] if outside or better else []
+        error, cause_word = cause.headline, cause.kind.value
     if going_on is not None and culprit is None:
         heads.insert(0, going_on.headline)
-    never_came = culprit if kind is FindingKind.NEVER_ENTERED else None
+    held = {rank for one in outside for rank in one.ranks}
+    never_came = culprit if cause_word == FindingKind.NEVER_ENTERED.value else None
     reason = wording.hang_reason(
         facts.time_given,
         heads,
         [(rank, stood_of(evidence, evidence.ranks[rank])) for rank in standing.absent if rank not in held],
         [(rank, stood_of(evidence, evidence.ranks[rank])) for rank in standing.waiting if rank != never_came],
-        [(rank, error if rank == culprit and not (better or outside) else "had ended") for rank in standing.gone],
+        [(rank, error if rank == culprit and not cause_word else "had ended") for rank in standing.gone],
     )
-    blamed = None
-    if culprit is not None:
-        cause_word = cause_of(outside[0]) if outside else kind.value if kind is not None else ""
-        blamed = blame(facts.rank(culprit), error, cause=cause_word)
+    blamed = blame(facts.rank(culprit), error, cause=cause_word) if culprit is not None else None
     if outside and outside[0].link:
         blamed = culprit_of(outside[0])
-    return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(told))
+    return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
 
 
 def _causes(evidence: Evidence) -> list[Finding]:
     """What the trace says first, and what has nothing to do with it; nothing where the first is about no step."""
     stopping, other = that_stop_a_run(evidence)
-    found = stopping or explain_hang(evidence, stopping) or other
+    hung = explain_hang(evidence, stopping)
+    found = stopping or hung or other
     if not found or not (found[0].step or found[0].kind is FindingKind.RENDEZVOUS):
         return []
     causes, involved = found[:1], {*found[0].ranks, *found[0].others}
-    for one in (*found[1:], *explain_hang(evidence, stopping)):
+    for one in (*found[1:], *hung):
         ours = {*one.ranks, *one.others}
-        if one.step and one.kind.ends_a_run and ours.isdisjoint(involved):
+        if one.step and "ends" in one.kind.properties and ours.isdisjoint(involved):
             causes, involved = [*causes, one], involved | ours
     return causes
 
@@ -103,9 +108,9 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     hang = _Hang(evidence, find_waits(evidence))
     waits = hang.waits
     findings = hang.stand_off(differing)
-    if not findings and not differing and _longest_s(evidence, waits) is not None:
+    if not findings and not differing and hang.longest_s() is not None:
         return [hang.still_going_on()]
-    told = {
+    explained = {
         rank
         for finding in findings
         for rank in (*finding.ranks, *finding.others)
@@ -114,7 +119,7 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     by_groups = [finding for finding in differing if finding.kind is FindingKind.GROUPS]
     over_groups = {rank for finding in by_groups for rank in (*finding.ranks, *finding.others)}
     for step, waiting, missing in missed_steps(waits):
-        if not (set(waiting) <= told or set(missing) <= over_groups):
+        if not (set(waiting) <= explained or set(missing) <= over_groups):
             findings.append(hang.missed(step, waiting, missing, explained=bool(findings or differing)))
     findings += hang.all_there(named={finding.step for finding in differing})
     return findings or ([] if differing or waits else hang.no_waits())
@@ -127,14 +132,6 @@ def explain_stand_off(evidence: Evidence) -> list[Finding]:
     return _Hang(evidence, find_waits(evidence, until_failed=True)).stand_off(())
 
 
-def _longest_s(evidence: Evidence, waits: Mapping[int, Wait]) -> float | None:
-    """The longest wait, where the time was up before anybody had waited for long for ranks that could still come."""
-    facts, longest_s = evidence.facts, waited(evidence, list(waits.values()))
-    if not waits or not facts.timed_out or longest_s >= min(_BRIEF_S, _BRIEF_PART * facts.timeout_s):
-        return None
-    return longest_s if all(rank.alive for rank in evidence.ranks.values()) else None
-
-
 @dataclass(frozen=True)
 class _Hang:
     """Makes the findings on a run that did not go on."""
@@ -142,13 +139,22 @@ class _Hang:
     evidence: Evidence
     waits: dict[int, Wait]
 
+    def longest_s(self) -> float | None:
+        """The longest wait, where the time was up before anybody had waited long for ranks that could still come."""
+        facts, longest_s = self.evidence.facts, longest_wait_s(self.evidence, self.waits.values())
+        if not self.waits or not facts.timed_out or longest_s >= min(_BRIEF_S, _BRIEF_PART * facts.timeout_s):
+            return None
+        return longest_s if all(rank.alive for rank in self.evidence.ranks.values()) else None
+
     def missed(self, step: Step, waiting: tuple[int, ...], missing: tuple[int, ...], *, explained: bool) -> Finding:
         """A step that some ranks waited in and others never entered."""
-        ranks_of, ours = self.evidence.ranks, [self.waits[rank] for rank in waiting]
-        unknown = tuple(rank for rank in missing if self.evidence.dumped and rank not in ranks_of)
+        ranks_of, dumped = self.evidence.ranks, self.evidence.dumped
+        unknown = tuple(rank for rank in missing if dumped and rank not in ranks_of)
         missing = tuple(rank for rank in missing if rank not in unknown)
-        if not missing:
-            return self.not_known(step, waiting, unknown)
+        calls = tuple(self.waits[rank].facts for rank in waiting)
+        if not missing:  # perhaps they waited for ranks that left no dump
+            facts = f.MissedStep(waits=calls, missing=(), unknown=unknown, **self._common(waiting, step=step))
+            return facts.as_finding(FindingKind.NOT_KNOWN)
         free = tuple(rank for rank in missing if rank not in self.waits)
         gone = tuple(rank for rank in free if rank in ranks_of and not ranks_of[rank].alive)
         kind, ranks, several = FindingKind.NEVER_ENTERED, free, False
@@ -161,30 +167,23 @@ class _Hang:
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
             several = bool(groups - {step.group}) and not step.message and not explained
         untold: tuple[int, ...] = ()
-        if free and self.evidence.dumped:  # what they did instead is not known
-            told = self.evidence.dumped.messages
-            untold = () if told else free
-            ranks = ranks if told and len(free) <= len(waiting) else ()
+        if free and dumped:  # what they did instead is not known
+            untold = () if dumped.messages else free
+            ranks = ranks if dumped.messages and len(free) <= len(waiting) else ()
         refused = calls_at(step.calls[rank] for rank in missing if rank in step.calls)
-        facts = MissedStep(
-            waits=self._calls(waiting),
+        facts = f.MissedStep(
+            waits=calls,
             missing=missing,
             unknown=unknown,
             message=step.message,
-            receives=ours[0].call.operation.receives,
+            receives=self.waits[waiting[0]].call.operation.receives,
             did=activities_of(self.evidence, missing, self.waits),
             refused=refused if len(refused) == len(missing) and all(call.error for call in refused) else (),
             several_groups=several,
             untold_messages=untold,
             **self._common(waiting, ranks, step, [rank for rank in (*missing, *waiting) if rank not in ranks]),
         )
-        return Finding(kind=kind, facts=facts)
-
-    def not_known(self, step: Step, waiting: Sequence[int], unknown: Sequence[int]) -> Finding:
-        """A step that ranks waited in, perhaps for ranks that left no dump."""
-        common = self._common(waiting, step=step)
-        facts = MissedStep(waits=self._calls(waiting), missing=(), unknown=tuple(unknown), **common)
-        return Finding(kind=FindingKind.NOT_KNOWN, facts=facts)
+        return facts.as_finding(kind)
 
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
         """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
@@ -199,25 +198,26 @@ class _Hang:
         steps = {waits[rank].step.number for rank in cycle}
         return [self.ring(cycle, sorted(rank for rank, wait in waits.items() if wait.step.number in steps))]
 
-    def ring(self, cycle: Sequence[int], ranks: Sequence[int]) -> Finding:
+    def ring(self, cycle: tuple[int, ...], ranks: Sequence[int]) -> Finding:
         """Ranks that wait for each other in a ring; all who wait in its steps, and of each step one."""
         ours = [self.waits[rank] for rank in ranks]
-        ops, made = [wait.call.operation for wait in ours], {wait.step.group.title: wait.step.group for wait in ours}
         collectives = not any(wait.step.message for wait in ours)
         all_of: Literal["collectives", "receives", "sends", "mixed"] = "collectives" if collectives else "mixed"
-        if not collectives and all(op.receives for op in ops):
+        if not collectives and all(wait.call.operation.receives for wait in ours):
             all_of = "receives"
-        elif not collectives and all(op.sends for op in ops):
+        elif not collectives and all(wait.call.operation.sends for wait in ours):
             all_of = "sends"
-        groups = [Side(ranks=one.ranks, what=title, lines=(one.source,)) for title, one in made.items() if one.source]
-        facts = Ring(
-            cycle=tuple(cycle),
-            waits=self._calls(ranks),
+        made = {wait.step.group.title: wait.step.group for wait in ours if collectives}
+        facts = f.Ring(
+            cycle=cycle,
+            waits=tuple(wait.facts for wait in ours),
             all_of=all_of,
-            groups=tuple(groups) if collectives else (),
+            groups=tuple(
+                f.Side(ranks=one.ranks, what=title, lines=(one.source,)) for title, one in made.items() if one.source
+            ),
             **self._common(ranks, step=self.waits[cycle[0]].step),
         )
-        return Finding(kind=FindingKind.DEADLOCK, facts=facts)
+        return facts.as_finding(FindingKind.DEADLOCK)
 
     def all_there(self, named: set[str]) -> list[Finding]:
         """Steps that everybody entered and that still did not end."""
@@ -228,16 +228,17 @@ class _Hang:
             if step.title in named or (len({call.op for call in step.calls.values()}) > 1 and not step.message):
                 continue
             entered = tuple(step.calls) if self.evidence.dumped else None
-            sources = lines_of(wait.call for wait in ours)
-            common = self._common([wait.rank for wait in ours], step=step)
-            facts = InFlight(entered=entered, sources=sources, **common)
-            findings.append(Finding(kind=FindingKind.IN_FLIGHT, facts=facts))
+            sources, common = (
+                lines_of(wait.call for wait in ours),
+                self._common([wait.rank for wait in ours], step=step),
+            )
+            findings.append(f.InFlight(entered=entered, sources=sources, **common).as_finding(FindingKind.IN_FLIGHT))
         return findings
 
     def still_going_on(self) -> Finding:
         """Ranks that the time limit met at work: whoever a call lacked was about to come, for all that is known."""
         alive = [rank for rank, facts in sorted(self.evidence.ranks.items()) if facts.alive]
-        return self._activities(FindingKind.OUT_OF_TIME, alive, longest_s=_longest_s(self.evidence, self.waits))
+        return self._activities(FindingKind.OUT_OF_TIME, alive, longest_s=self.longest_s())
 
     def no_waits(self) -> list[Finding]:
         """Nobody waited in a call on record: where everybody was."""
@@ -254,10 +255,8 @@ class _Hang:
         if outside:
             return [self._activities(FindingKind.OWN_CODE, alive)]
         seen = standing.waited_for(evidence)
-        odd = seen.ranks[0] if seen is not None else None
-        if odd is None or odd not in alive or evidence.trace.recorded:
-            return [self._activities(FindingKind.WAITING, alive)]
-        return [self._activities(FindingKind.WAITING, alive, [rank for rank in alive if rank != odd], [odd])]
+        odd = [rank for rank in seen.ranks if rank in alive and not evidence.trace.recorded] if seen is not None else []
+        return [self._activities(FindingKind.WAITING, alive, [rank for rank in alive if rank not in odd], odd)]
 
     def _activities(
         self,
@@ -265,14 +264,10 @@ class _Hang:
         alive: Sequence[int],
         waiting: Sequence[int] = (),
         ranks: Sequence[int] = (),
-        longest_s: float | None = None,
+        **more: Any,
     ) -> Finding:
         did = activities_of(self.evidence, alive, self.waits)
-        facts = Activities(did=did, longest_s=longest_s, **self._common(waiting or alive, ranks))
-        return Finding(kind=kind, facts=facts)
-
-    def _calls(self, ranks: Sequence[int]) -> tuple[CallFacts, ...]:
-        return tuple(self.waits[rank].facts for rank in ranks)
+        return f.Activities(did=did, **more, **self._common(waiting or alive, ranks)).as_finding(kind)
 
     def _common(
         self, waiting: Sequence[int], ranks: Sequence[int] = (), step: Step | None = None, others: Sequence[int] = ()
@@ -295,3 +290,234 @@ class _Hang:
             return self.evidence.last_line(rank)
         place = self.evidence.place(facts) or self.evidence.thread(facts)
         return place.at if place is not None else self.evidence.last_line(rank)
+
+
+# -- messages that cannot come: sends that nobody receives, receives that nobody sends to
+
+
+def find_unmatched(evidence: Evidence, waits: Waits) -> list[Finding]:
+    """Messages that ranks waited in, and that cannot come even if every other rank goes on as it can.
+
+    A message whose other end may still come, because that rank is in its own code or waits for such a one, is none; nor
+    is one in a ring of messages only, of which each may come when another one does.
+    """
+    pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
+    for wait in pending.values():
+        unlike = _neighbour(evidence, wait)
+        if unlike is not None:
+            return [unlike]
+    findings, explained = [], set[int]()
+    for rank, wait in pending.items():
+        peer = wait.on[0] if len(wait.on) == 1 else None
+        other = pending.get(peer) if peer is not None else None
+        if rank in explained or (other is not None and other.rank in explained):
+            continue
+        explained.add(rank)
+        if peer is not None and peer not in evidence.ranks:
+            findings.append(_unmatched("no_such_rank", (wait,), evidence, ranks=(rank,), last_rank=max(evidence.ranks)))
+        elif other is not None and other.on == (rank,) and other.call.operation.sends != wait.call.operation.sends:
+            ours = (wait, other) if wait.call.operation.sends else (other, wait)
+            findings.append(_passing_by(ours, evidence))
+            explained.add(other.rank)
+        elif not _in_mixed_ring(rank, waits):
+            explained.discard(rank)
+        elif other is not None and _in_mixed_ring(other.rank, waits):
+            findings.append(_other_peers(wait, other, evidence, waits))
+            explained.add(other.rank)
+        elif (left := _left_waiting(wait, pending)) is not None and left.rank not in explained:
+            findings.append(_other_peers(left, wait, evidence, waits))
+            explained.add(left.rank)
+        else:
+            findings.append(_nobody_there(wait, evidence, waits))
+    return findings
+
+
+def _in_mixed_ring(rank: int, waits: Waits) -> bool:
+    """Whether a rank waits for itself in the end, and not by messages alone."""
+    seen: dict[int, bool] = {}
+    todo = [(one, False) for one in waits[rank].on]
+    while todo:
+        one, mixed = todo.pop()
+        if one == rank and mixed:
+            return True
+        if one in waits and one != rank and not (one in seen and seen[one] >= mixed):
+            seen[one] = mixed
+            todo += [(after, mixed or not waits[one].step.message) for after in waits[one].on]
+    return False
+
+
+def _left_waiting(wait: Wait, pending: Waits) -> Wait | None:
+    """Who waits to receive from a rank that sends to another, or to send to one that receives from another."""
+    sends = wait.call.operation.sends
+    others = (other for other in pending.values() if other.on == (wait.rank,))
+    return next((other for other in others if other.call.operation.sends != sends), None)
+
+
+def _passing_by(ours: tuple[Wait, ...], evidence: Evidence) -> Finding:
+    """Two ranks that send to and receive from each other, and do not mean the same message."""
+    differ = len({one.call.group for one in ours}) > 1
+    calls = tuple(call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours)
+    return _unmatched("passing_by", ours, evidence, waits=calls, waited_s=waited_s(evidence, ours))
+
+
+def _other_peers(wait: Wait, other: Wait, evidence: Evidence, waits: Waits) -> Finding:
+    """A rank that waits for another's message, or for it to take one, while that one waits for somebody else."""
+    did, ours = activities_of(evidence, (rank for rank in other.on if rank != wait.rank), waits), (wait, other)
+    return _unmatched("other_peers", ours, evidence, did=did, waited_s=waited_s(evidence, ours))
+
+
+def _nobody_there(wait: Wait, evidence: Evidence, waits: Waits) -> Finding:
+    """A message whose other end waits in something else."""
+    before = sum(step.state == "completed" and _same_ends(step, wait.step) for step in evidence.steps)
+    most = majority_step(waits)
+    alone = most is not None and most != wait.step.number
+    as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
+    ours = (wait, *(waits[rank] for rank in wait.on if rank in waits))
+    left, is_next = _left_out(evidence, wait)
+    more: dict[str, Any] = {"did": activities_of(evidence, wait.on, waits), "before": before}
+    if left is None:
+        return _unmatched("nobody_there", ours, evidence, ranks=(wait.rank,) if alone and not as_before else (), **more)
+    lines = (left.source, *(one.call.source for one in ours))
+    more |= {"ranks": wait.on, "lines": lines, "left_out": left, "left_next": is_next}
+    return _unmatched("nobody_there", ours, evidence, **more)
+
+
+def _same_ends(message: Step, waited: Step) -> bool:
+    """Whether a message went between the ends of one that was waited for, of which one may be any rank."""
+    ends = zip((waited.source, waited.destination), (message.source, message.destination), strict=True)
+    return message.message and all(wanted in (None, end) for wanted, end in ends)
+
+
+def _unmatched(
+    how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"],
+    ours: tuple[Wait, ...],
+    evidence: Evidence,
+    ranks: tuple[int, ...] = (),
+    **more: Any,
+) -> Finding:
+    common: dict[str, Any] = {
+        "waits": tuple(wait.facts for wait in ours),
+        "waited_s": waited_s(evidence, ours[:1]),
+        "others": tuple(wait.rank for wait in ours if wait.rank not in ranks),
+        "step": ours[0].step.title,
+        "lines": tuple(wait.call.source for wait in ours),
+        "seconds": waited_s(evidence, ours[:2]),
+    }
+    return f.UnmatchedMessage(how=how, ranks=ranks, **{**common, **more}).as_finding(FindingKind.UNMATCHED)
+
+
+# -- whose fault it is
+
+
+def left_by(evidence: Evidence, rank: int) -> int | None:
+    """The other end of the message that a rank failed in, if it had ended before that one was over.
+
+    Where it had not even begun, it is only where it called less than most ranks did, and the one that failed as often
+    as they: else that one may have called once too often.
+    """
+    hit = evidence.broken(rank) if evidence.at_hand else None
+    if hit is None or not hit[1].message:
+        return None
+    step = hit[1]
+    ends = [one for one in (step.source, step.destination) if one is not None and one != rank]
+    if len(ends) != 1 or ends[0] not in evidence.ranks or not evidence.ranks[ends[0]].left:
+        return None
+    calls = {one: len(evidence.calls(one)) for one in evidence.ranks}
+    usual, _ = majority(calls)
+    began = ends[0] in step.calls
+    return ends[0] if began or (usual is not None and calls[ends[0]] < usual == calls[rank]) else None
+
+
+def _left_out(evidence: Evidence, wait: Wait) -> tuple[f.CallFacts | None, bool]:
+    """The call that the other end of a message left out, and whether its own loop would have come to it next.
+
+    Or else it had been about to when it went on with what comes after it there. None where it left nothing out.
+    """
+    calls = evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
+    if calls and calls[-1].state == "unfinished":
+        calls = calls[:-1]  # what it did instead
+    beats = [(call.op, call.source) for call in calls]
+    before = due(beats)
+    if before is not None and _answers(calls[before], wait):
+        return call_facts(calls[before], wait.step), True
+    once = [call for call in map(calls.__getitem__, skipped(beats)) if _answers(call, wait)]
+    return (call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
+
+
+def _answers(call: Call, wait: Wait) -> bool:
+    """Whether a call is of the other end of what a rank waits in."""
+    return call.peer == wait.rank and call.operation.sends == wait.call.operation.receives
+
+
+def _neighbour(evidence: Evidence, wait: Wait) -> Finding | None:
+    """A rank that has another neighbour than the others at the same line.
+
+    With three or more ranks: most address the rank at the same distance from their own, and this one does not.
+    """
+
+    def alike(rank: int) -> list[Call]:
+        """The calls of a rank that are of the same kind, at the same line and in the same group."""
+        wanted = (wait.call.op, wait.call.source, wait.call.group)
+        return [call for call in evidence.calls(rank) if (call.op, call.source, call.group) == wanted]
+
+    ranks, ours = wait.step.group.ranks, alike(wait.rank)
+    size = len(ranks)
+    if wait.call not in ours or size < _FEWEST:
+        return None
+    turn = ours.index(wait.call)
+    there = {rank: calls[turn].peer for rank in ranks if len(calls := alike(rank)) > turn}
+    meant = {rank: (peer - rank) % size for rank, peer in there.items() if peer is not None}
+    usual, odd = majority(meant)
+    if usual is None or odd != (wait.rank,) or len(meant) != size:
+        return None
+    others = tuple(rank for rank in meant if rank != wait.rank)
+    return _unmatched("neighbour", (wait,), evidence, ranks=odd, usual_distance=usual, group_size=size, alike=others)
+
+
+# -- the rank of a ring that waits elsewhere than its own loop would have gone: the others wait where theirs went
+
+
+def find_strayed(evidence: Evidence, waits: Waits, ring: Sequence[int]) -> Finding | None:
+    """The only rank of all that wait that left its loop half way, if it is in the ring; None where nobody is, or more.
+
+    Where several left their loops, they may have agreed on it.
+    """
+    if not ring:
+        return None
+    strayed = {rank: again for rank, wait in waits.items() if (again := _left_half_way(evidence, wait)) is not None}
+    rank = next(iter(strayed), None)
+    if rank is None or len(strayed) > 1 or rank not in ring:
+        return None
+    wait = waits[rank]
+    others = tuple(other for other in ring if other != rank)
+    facts = f.Strayed(
+        cycle=tuple(ring),
+        wait=wait.facts,
+        usual=_like(evidence, strayed[rank]),
+        ranks=(rank,),
+        others=others,
+        step=wait.step.title,
+        lines=(wait.call.source, *(waits[other].call.source for other in others)),
+        seconds=waited_s(evidence, [wait]),
+    )
+    return facts.as_finding(FindingKind.DEADLOCK)
+
+
+def _left_half_way(evidence: Evidence, wait: Wait) -> Call | None:
+    """The call that the loop of a rank went on with a round before, where it now waits in something else."""
+    calls = evidence.calls(wait.rank)
+    place = next(n for n, call in enumerate(calls) if call is wait.call)
+    done = [(call.op, f"{call.source} {call.group}") for call in calls[: place + 1]]
+    before = due(done[:-1])
+    if before is None or (done[before] == done[-1] and calls[before].peer == wait.call.peer):
+        return None
+    return calls[before]
+
+
+def _like(evidence: Evidence, again: Call) -> f.CallFacts:
+    """A call of an earlier round, without its number: `all_reduce in [0, 1] at train.py:10`."""
+    step = evidence.step(again)
+    if step is not None and step.message:
+        return call_facts(again, step)
+    group = "" if step is None or step.group.label == "default" else step.group.title
+    return f.CallFacts(rank=again.rank, name=again.op, source=again.source if step is not None else "", group=group)

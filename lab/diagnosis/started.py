@@ -12,7 +12,7 @@ from contextlib import suppress
 from lab.diagnosis.ends import end_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.finding import Finding, FindingKind, StartedByScript
+from lab.diagnosis.finding import Finding, FindingKind, StartedByScript, group_ranks
 from lab.diagnosis.wording import outlived_reason
 from lab.node.messages.agent import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
@@ -44,23 +44,20 @@ def find_started(facts: RunFacts, record: Record) -> Started:
 
 
 def _meetings(joined: Iterable[Joined]) -> list[list[Joined]]:
-    """Those that met, in the order in which they came."""
+    """Those that met, in the order in which they came.
+
+    All at one place are together, unless several workers started somebody who says to be the same rank.
+    """
     places: dict[tuple[int, str], list[Joined]] = {}
     for one in sorted(joined, key=lambda one: one.time):
         places.setdefault((one.world_size, one.meeting), []).append(one)
-    return [turn for place in places.values() for apart in _by_workers(place) for turn in _turns(apart)]
-
-
-def _by_workers(place: Sequence[Joined]) -> list[list[Joined]]:
-    """All of them together, unless several workers started somebody who says to be the same rank."""
-    owners: dict[int, set[int]] = {}
-    for one in place:
-        owners.setdefault(one.said, set()).add(worker_of(one.rank))
-    if all(len(workers) == 1 for workers in owners.values()):
-        return [list(place)]
-    return [
-        [one for one in place if worker_of(one.rank) == worker] for worker in {worker_of(one.rank) for one in place}
-    ]
+    meetings: list[list[Joined]] = []
+    for place in places.values():
+        owners = {(one.said, worker_of(one.rank)) for one in place}
+        together = len(owners) == len({rank for rank, _ in owners})
+        for worker in {None} if together else {worker for _, worker in owners}:
+            meetings += _turns(one for one in place if worker in (None, worker_of(one.rank)))
+    return meetings
 
 
 def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
@@ -109,7 +106,7 @@ def _started(one: RankFacts, rank: RankFacts) -> bool:
     return one.parent is None and one.rank == rank.parent and one is not rank
 
 
-def tell_outlived(evidence: Evidence) -> str:
+def describe_outlived(evidence: Evidence) -> str:
     """The reason of a run that passed though ranks failed: the workers that had started them did not mind."""
     failed = [rank for rank in evidence.facts.ranks if rank.outlived and (rank.code or rank.signal)]
     first = min(failed, key=lambda rank: rank.raised or rank.ended or 0.0)
@@ -118,23 +115,16 @@ def tell_outlived(evidence: Evidence) -> str:
     return outlived_reason(len(facts.ranks), facts.duration_s, first.rank, first.node, end, len(failed) - 1)
 
 
-def tell_started(record: Record) -> list[Finding]:
+def describe_started(record: Record) -> list[Finding]:
     """That the ranks of a run are no workers, or that there were others beside them."""
-    started, found = record.started(), list[Finding]()
+    started, facts = record.started(), list[StartedByScript]()
     if started is None:
         return []
-    by_worker: dict[int, list[int]] = {}
-    for one in started.ranks:
-        if one.process is not None:
-            by_worker.setdefault(one.worker, []).append(one.rank)
+    ranks = tuple(one.rank for one in started.ranks)
+    by_worker = group_ranks({one.rank: one.worker for one in started.ranks if one.process is not None})
     if by_worker:
-        told = StartedByScript(
-            by_worker={worker: tuple(ranks) for worker, ranks in by_worker.items()},
-            others=tuple(one.rank for one in started.ranks),
-        )
-        found.append(Finding(kind=FindingKind.STARTED, facts=told))
+        facts.append(StartedByScript(by_worker={one: tuple(ours) for one, ours in by_worker.items()}, others=ranks))
     if started.aside:
         workers = tuple(sorted({worker_of(number) for number in started.aside}))
-        told = StartedByScript(aside=len(started.aside), aside_workers=workers, any_ranks=bool(started.ranks))
-        found.append(Finding(kind=FindingKind.STARTED, facts=told))
-    return found
+        facts.append(StartedByScript(aside=len(started.aside), aside_workers=workers, any_ranks=bool(ranks)))
+    return [one.as_finding(FindingKind.STARTED) for one in facts]

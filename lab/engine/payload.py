@@ -13,28 +13,29 @@ from lab.feature import features
 
 _SHIM = '''"""What `import lab` gives a script inside a node."""
 
-from labnode.node.rank.note import note
-from labnode.node.rank.read_output import OutputError, read_output
-
-__all__ = ["OutputError", "note", "read_output"]
+from labnode.node.rank.note import note as note
 '''
-
 _SUFFIXES = (".py", ".cpp", ".hpp")
 """A node needs the C++ as text only: by it a compiled recorder is known to be of this version."""
 
 
 def node_files() -> dict[str, bytes]:
     """Path below the import root -> content: `lab/node` as `labnode/node`, and what features have."""
-    parts = {"labnode/node": Path(__file__).parent.parent / "node"}
+    parts, shim = {"labnode/node": Path(__file__).parent.parent / "node"}, _SHIM
     for feature in features():
         if feature.on_node:
             parts[f"labnode/features/{feature.name}/on_node"] = Path(str(files(feature.on_node)))
+            for name, entry in feature.exports.items():
+                module = entry.partition(":")[0]
+                if module.startswith(f"{feature.on_node}."):  # scripts can have it, too
+                    there = module.replace(feature.on_node, f"labnode.features.{feature.name}.on_node")
+                    shim += f"from {there} import {name} as {name}\n"
     packages = {"labnode", *(str(folder) for part in parts for folder in PurePosixPath(part).parents[:-1])}
     found = {f"{package}/__init__.py": b"" for package in sorted(packages)}
     for part, source in parts.items():
         paths = sorted(path for path in source.rglob("*") if path.suffix in _SUFFIXES)
         found |= {f"{part}/{path.relative_to(source).as_posix()}": path.read_bytes() for path in paths}
-    return {**found, "lab/__init__.py": _SHIM.encode()}
+    return {**found, "lab/__init__.py": shim.encode()}
 
 
 @lru_cache(maxsize=1)
@@ -60,14 +61,14 @@ def tar(files: Mapping[str, bytes]) -> bytes:
 
 def sent_first() -> bytes:
     """What an agent that speaks over its standard streams is sent first: the program that makes it, and its files."""
-    from lab.engine.docker import boot
+    from lab.engine import boot
 
     return part(Path(boot.__file__).read_bytes()) + part(node_archive())
 
 
 def part(content: bytes) -> bytes:
     """Something to be taken off standard input there: its length, and it."""
-    from lab.engine.docker.boot import HEADER_BYTES
+    from lab.engine.boot import HEADER_BYTES
 
     return b"%*d%b" % (HEADER_BYTES, len(content), content)
 

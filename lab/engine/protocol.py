@@ -11,7 +11,6 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
 if TYPE_CHECKING:
-    from lab.engine.docker.connection import Connection
     from lab.engine.doctor import Check, Wanted
 
 _BY_A_SIGNAL = 128
@@ -328,7 +327,7 @@ class PythonRunner(Protocol):
 class ImageMaker(Protocol):
     """Makes nodes of images that can be made upon others."""
 
-    def image_connection(self) -> Connection:
+    def image_connection(self) -> Any:
         """To the Docker engine that makes images."""
 
 

@@ -190,7 +190,7 @@ class Attempts:
             self.facts.ranks.clear()  # who was planned may not be who meets
         else:
             self.writer.event(Restarted(time.time()))
-            self.facts.take(Restarted(time.time()))
+            self.facts.add(Restarted(time.time()))
             self.writer.begin_attempt()
             self.facts.begin_attempt()
             self._tell(number - 1)
@@ -220,7 +220,7 @@ class Attempts:
                 first = _first(facts) or time.time()
                 over = Over(max(ends, default=first), max(0.0, max(ends, default=first) - first))
                 self.writer.event(over, number)
-                facts.take(over)
+                facts.add(over)
             self._tell(number)
 
 
@@ -374,14 +374,14 @@ class Collector:
         attempt = self.attempts.number(getattr(event, "attempt", ""))
         for one in (*self.attempts.left_open(event), attempt):
             self.writer.event(event, one)
-            self.facts.attempt(one).take(event)
+            self.facts.attempt(one).add(event)
         if isinstance(event, Exited) and event.rank != STARTER:
             self.writer.settle(event.rank, attempt=attempt)
             self.stdin.hear(event)
         if isinstance(event, Named) and len(self.facts.named) == 1:  # of all ranks, the first
-            from lab.diagnosis.backend import backend_finding
+            from lab.diagnosis.ends import find_named_backends
 
-            self.observer.progress(backend_finding(self.facts.named).headline)
+            self.observer.progress(find_named_backends(self.facts.named)[0].headline)
         if isinstance(event, (Halted, NodeTroubled, NodeCame, Fault, FaultHealed)):
             self.observer.progress(self._from_outside(event))
 
@@ -409,7 +409,7 @@ class Collector:
         last = len(self.facts.earlier)
         for number in range(0 if clock.monotonic_s else last, last + 1):
             self.writer.event(clock, number)
-            self.facts.attempt(number).take(clock)
+            self.facts.attempt(number).add(clock)
 
     def _refused(self, node: str, message: Refused) -> None:
         """An agent does not act on something: it cannot start the run, or has it no more."""

@@ -7,11 +7,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.expectations import settle
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.judgement import Judgement
 from lab.errors import LabError
 from lab.feature import hook
 from lab.plan.cluster import ClusterInfo
@@ -61,10 +60,10 @@ def outcome(
     ]
     bare, attempts = judge(evidence), tuple[Attempt, ...]()
     if earlier:
-        from lab.diagnosis.attempts import restarts_used_up, with_story
+        from lab.diagnosis.judge import restarts_used_up, with_attempts
 
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
-        bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.max_restarts))
+        bare = with_attempts(bare, attempts, restarts_used_up(facts, plan.launcher.max_restarts))
     told, others = list[Mapping[str, Any]](), list[Expectation]()
     for companion in companions:
         tells, expects = companion.told(evidence.record, expect)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.finding import Facts, Finding, FindingKind
+from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind
+from lab.features.links import findings as links
+from lab.features.links.findings import LinkKind
+from lab.features.stragglers import findings as stragglers
+from lab.features.stragglers.findings import TimeKind
+from lab.features.training import findings as training
+from lab.features.training.findings import TrainingKind
+from lab.features.values import findings as values
+from lab.features.values.findings import ValueKind
 
-_EXAMPLES: list[tuple[FindingKind, Facts]] = [
+_EXAMPLES: list[tuple[Kind, Facts]] = [
     (
         FindingKind.CUT_OFF,
         f.Cut(
@@ -41,7 +49,7 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
     ),
     (
         FindingKind.CUT_OFF,
-        f.Flap(
+        links.Flap(
             ranks=(1,),
             others=(0, 2),
             step="all_reduce #2",
@@ -221,7 +229,7 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
     ),
     (
         FindingKind.SHAPE,
-        f.Replicas(
+        training.Replicas(
             others=(0, 1),
             lines=("train.py:20",),
             how="parameters",
@@ -231,7 +239,7 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
     ),
     (
         FindingKind.SHAPE,
-        f.Replicas(
+        training.Replicas(
             ranks=(0,),
             others=(1, 2),
             lines=("train.py:20",),
@@ -631,8 +639,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.COUNTS,
-        f.PhaseCounts(
+        TrainingKind.COUNTS,
+        training.PhaseCounts(
             ranks=(1,),
             others=(0,),
             lines=("train.py:4",),
@@ -646,8 +654,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.PARAMETER_ORDER,
-        f.Replicas(
+        TrainingKind.PARAMETER_ORDER,
+        training.Replicas(
             ranks=(2,),
             others=(0, 1),
             lines=("train.py:20",),
@@ -658,8 +666,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DIVERGED,
-        f.Replicas(
+        TrainingKind.DIVERGED,
+        training.Replicas(
             ranks=(0,),
             others=(1, 2),
             lines=("train.py:31", "train.py:20"),
@@ -670,8 +678,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DIVERGED,
-        f.Replicas(
+        TrainingKind.DIVERGED,
+        training.Replicas(
             ranks=(1,),
             others=(0, 2),
             lines=("train.py:20",),
@@ -686,8 +694,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DIVERGED,
-        f.WeightsApart(
+        TrainingKind.DIVERGED,
+        training.WeightsApart(
             ranks=(2,),
             others=(0, 1),
             lines=("train.py:18", "train.py:19"),
@@ -699,8 +707,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.WRONG_RESULT,
-        f.WrongResult(
+        ValueKind.WRONG_RESULT,
+        values.WrongResult(
             others=(1, 0),
             step="all_reduce #1",
             lines=("train.py:9",),
@@ -710,8 +718,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.CHANGED_BEFORE_WAIT,
-        f.WrongResult(
+        ValueKind.CHANGED_BEFORE_WAIT,
+        values.WrongResult(
             others=(0, 1),
             step="all_reduce #1",
             lines=("train.py:9",),
@@ -722,14 +730,14 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.NONFINITE,
-        f.OddValues(
+        ValueKind.NONFINITE,
+        values.OddValues(
             ranks=(1,), others=(0, 2), step="all_reduce #2", lines=("train.py:9",), how="nan", at=("train.py:9",)
         ),
     ),
     (
-        FindingKind.OUTLIER,
-        f.OddValues(
+        ValueKind.OUTLIER,
+        values.OddValues(
             ranks=(2,),
             others=(0, 1),
             step="all_reduce #2",
@@ -740,8 +748,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.OUTLIER,
-        f.OddValues(
+        ValueKind.OUTLIER,
+        values.OddValues(
             ranks=(2,),
             others=(0, 1),
             step="all_reduce #3",
@@ -755,14 +763,14 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.SAME_VALUES,
-        f.SameValues(
+        ValueKind.SAME_VALUES,
+        values.SameValues(
             others=(0, 1, 2), step="all_reduce #1", lines=("train.py:9",), steps=2, op="all_reduce", at=("train.py:9",)
         ),
     ),
     (
-        FindingKind.SLOW_LINK,
-        f.SlowLink(
+        LinkKind.SLOW_LINK,
+        links.SlowLink(
             others=(0, 1, 2),
             link="node1 - node2",
             measure="round_trip_s",
@@ -776,8 +784,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         f.AttemptEnded(ranks=(0,), number=0, world_size=2, reason="rank 0 (node0) raised ValueError: no at train.py:3"),
     ),
     (
-        FindingKind.STRAGGLER,
-        f.Straggler(
+        TimeKind.STRAGGLER,
+        stragglers.Straggler(
             ranks=(1,),
             others=(0, 2),
             lines=("train.py:25",),
@@ -793,8 +801,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DDP_COUNTED,
-        f.DdpStory(
+        TrainingKind.DDP_COUNTED,
+        training.DdpStory(
             others=(0, 1),
             step="all_gather #1",
             lines=("train.py:20",),
@@ -805,8 +813,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DDP_VERIFIED,
-        f.DdpStory(
+        TrainingKind.DDP_VERIFIED,
+        training.DdpStory(
             others=(0, 1),
             step="broadcast #2",
             lines=("train.py:20",),
@@ -816,8 +824,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DDP_STATE,
-        f.DdpStory(
+        TrainingKind.DDP_STATE,
+        training.DdpStory(
             others=(0, 1),
             step="broadcast #3",
             lines=("train.py:20",),
@@ -830,8 +838,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DDP_BUFFERS,
-        f.DdpStory(
+        TrainingKind.DDP_BUFFERS,
+        training.DdpStory(
             others=(0, 1),
             step="broadcast #4",
             lines=("train.py:20",),
@@ -843,8 +851,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DDP_REDUCED,
-        f.DdpStory(
+        TrainingKind.DDP_REDUCED,
+        training.DdpStory(
             others=(0, 1),
             step="all_reduce #4",
             lines=("train.py:20",),
@@ -857,8 +865,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DDP_COMPRESSED,
-        f.DdpStory(
+        TrainingKind.DDP_COMPRESSED,
+        training.DdpStory(
             others=(0, 1),
             step="all_reduce #4",
             lines=("train.py:20",),
@@ -870,8 +878,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DDP_REBUILT,
-        f.DdpStory(
+        TrainingKind.DDP_REBUILT,
+        training.DdpStory(
             others=(0, 1),
             step="broadcast #5",
             lines=("train.py:20",),
@@ -884,12 +892,12 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DDP_OVERLAP,
-        f.DdpStory(others=(0, 1), lines=("train.py:5",), made_at="train.py:5", step_s=0.01, single_bucket=True),
+        TrainingKind.DDP_OVERLAP,
+        training.DdpStory(others=(0, 1), lines=("train.py:5",), made_at="train.py:5", step_s=0.01, single_bucket=True),
     ),
     (
-        FindingKind.DDP_UNUSED,
-        f.DdpStory(
+        TrainingKind.DDP_UNUSED,
+        training.DdpStory(
             others=(0, 1),
             step="all_reduce #5",
             lines=("train.py:20",),
@@ -899,8 +907,8 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
         ),
     ),
     (
-        FindingKind.DDP_OTHER,
-        f.DdpStory(
+        TrainingKind.DDP_OTHER,
+        training.DdpStory(
             others=(0, 1),
             step="all_reduce #4",
             lines=("train.py:20",),
@@ -910,27 +918,30 @@ _EXAMPLES: list[tuple[FindingKind, Facts]] = [
             count=2,
         ),
     ),
-    (FindingKind.DDP_SILENT, f.DdpStory(others=(0, 1), lines=("train.py:5",), made_at="train.py:5", count=3, of=4)),
     (
-        FindingKind.TIME,
-        f.CriticalPath(
+        TrainingKind.DDP_SILENT,
+        training.DdpStory(others=(0, 1), lines=("train.py:5",), made_at="train.py:5", count=3, of=4),
+    ),
+    (
+        TimeKind.TIME,
+        stragglers.CriticalPath(
             others=(0, 1),
             lines=("train.py:12",),
             seconds=2.0,
             total_s=2.0,
             parts=(
-                f.PathPart(share=0.75, op="all_reduce", source="train.py:12", rank=1),
-                f.PathPart(share=0.25, op="all_reduce", source="train.py:12", rank=None),
+                stragglers.PathPart(share=0.75, op="all_reduce", source="train.py:12", rank=1),
+                stragglers.PathPart(share=0.25, op="all_reduce", source="train.py:12", rank=None),
             ),
         ),
     ),
     (
-        FindingKind.TIME,
-        f.TimeShares(
+        TimeKind.TIME,
+        stragglers.TimeShares(
             others=(0,),
             seconds=0.0,
             shares=(
-                f.TimeShare(
+                stragglers.TimeShare(
                     rank=0,
                     total=1.000000001,
                     own=0.700000001,

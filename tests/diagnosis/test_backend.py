@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.backend import backend_finding, find_named_backends
+from lab.diagnosis.ends import find_named_backends
 from lab.node.messages.agent import Named
 from tests.diagnosis.facts import told_facts
 
@@ -21,13 +21,13 @@ def test_ranks_that_named_the_same_are_told_together_with_their_line():
 
 
 def test_a_name_that_stays_is_told_with_what_the_scenario_says():
-    assert backend_finding([Named(1, 1.0, "gloo", "mpi", at="a.py:3")]).headline == (
+    assert find_named_backends([Named(1, 1.0, "gloo", "mpi", at="a.py:3")])[0].headline == (
         "rank 1 named gloo at a.py:3, and kept it; the scenario says mpi"
     )
 
 
 def test_what_is_too_long_to_be_a_name_is_cut():
-    assert len(backend_finding([Named(0, 1.0, "x" * 5000, "mpi")]).headline) < 200
+    assert len(find_named_backends([Named(0, 1.0, "x" * 5000, "mpi")])[0].headline) < 200
 
 
 def test_nothing_named_is_nothing_found():

@@ -21,10 +21,10 @@ def _found(*ends: tuple[int, str, int, float], together: bool = False) -> Findin
     """What is found where ranks failed: who, how, having lost whom, when."""
     facts = RunFacts(ranks=[RankFacts(rank=rank, node=f"node{rank}") for rank in range(3)])
     for rank in range(3):
-        facts.take(Clock(0.0, f"node{rank}", address=f"10.0.0.{rank}"))
+        facts.add(Clock(0.0, f"node{rank}", address=f"10.0.0.{rank}"))
     for rank, how, peer, at in ends:
         error = _TEXTS[how].format(peer)
-        facts.take(Exited(rank, at + 0.1, f"node{rank}", code=1, error=error, raised=at))
+        facts.add(Exited(rank, at + 0.1, f"node{rank}", code=1, error=error, raised=at))
     failed = sorted((rank for rank in facts.ranks if rank.failed), key=lambda rank: rank.raised or 0.0)
     return broken_link(facts, failed, lambda rank, node: together)
 
@@ -54,9 +54,9 @@ def test_that_others_have_ended_well_does_not_explain_a_reset_and_that_the_peer_
     for ended, link in ((1, "node0 - node2"), (2, "")):
         facts = RunFacts(ranks=[RankFacts(rank=rank, node=f"node{rank}") for rank in range(3)])
         for rank in range(3):
-            facts.take(Clock(0.0, f"node{rank}", address=f"10.0.0.{rank}"))
-        facts.take(Exited(ended, 0.9, f"node{ended}", code=0))
-        facts.take(Exited(0, 1.1, "node0", code=1, error=_TEXTS["reset"].format(2), raised=1.0))
+            facts.add(Clock(0.0, f"node{rank}", address=f"10.0.0.{rank}"))
+        facts.add(Exited(ended, 0.9, f"node{ended}", code=0))
+        facts.add(Exited(0, 1.1, "node0", code=1, error=_TEXTS["reset"].format(2), raised=1.0))
         found = broken_link(facts, [facts.ranks[0]], lambda rank, node: False)
         assert (found.link if found is not None else "") == link
 
@@ -64,7 +64,7 @@ def test_that_others_have_ended_well_does_not_explain_a_reset_and_that_the_peer_
 def test_a_rank_whose_connection_to_the_store_was_reset_names_the_link_to_its_node() -> None:
     facts = RunFacts(ranks=[RankFacts(rank=rank, node=f"node{rank}") for rank in range(3)])
     error = "torch.distributed.DistNetworkError: Software caused connection abort"
-    facts.take(Exited(1, 1.1, "node1", code=1, error=error, raised=1.0))
+    facts.add(Exited(1, 1.1, "node1", code=1, error=error, raised=1.0))
     found = broken_link(facts, [facts.ranks[1]], lambda rank, node: False, "node0")
     assert found is not None
     assert found.link == "node0 - node1"

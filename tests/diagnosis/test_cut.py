@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
+from lab.diagnosis.facts import Network
 from lab.diagnosis.finding import Cut
 from lab.diagnosis.links import find_cut
-from lab.diagnosis.network import Network
 from lab.node.messages.agent import Connections
 
 
@@ -21,7 +21,7 @@ def _network(nodes: int, *broken: tuple[int, int], told_by: set[int] | None = No
                 {"silent_s": 3.0, "unacknowledged_bytes": 9, "sent_again": 4, "segments_out": 9, **more} if lost else {}
             )
             told = Connections(5.0, f"node{one}", "r", f"node{other}", 1, answers=not lost, **known)
-            network.take(told, over=False)
+            network.add(told, over=False)
     return network
 
 
@@ -69,14 +69,14 @@ def test_a_bridge_is_no_cut_off_node() -> None:
 def test_data_that_came_through_after_all_is_no_cut() -> None:
     network = _network(3, (0, 2), (1, 2))
     for one, other in ((0, 2), (2, 0), (1, 2), (2, 1)):
-        network.take(Connections(6.0, f"node{one}", "r", f"node{other}", 1), over=False)
+        network.add(Connections(6.0, f"node{one}", "r", f"node{other}", 1), over=False)
     assert _cut(network, 3) is None
 
 
 def test_what_is_missing_once_the_run_is_over_means_nothing() -> None:
     network = _network(3, (0, 2), (1, 2))
     for one, other in permutations(range(3), 2):
-        network.take(Connections(6.0, f"node{one}", "r", f"node{other}", 0, answers=True), over=True)
+        network.add(Connections(6.0, f"node{one}", "r", f"node{other}", 0, answers=True), over=True)
     cut = _cut(network, 3)
     assert cut is not None
     assert cut.nodes == ("node2",)
@@ -93,8 +93,8 @@ def test_a_cut_in_one_direction_is_called_so() -> None:
     network = _network(3, (0, 2), (1, 2))
     for node in ("node0", "node1"):
         sent = network.latest[node, "node2"]._replace(segments_out=50, segments_in=40)
-        network.take(sent, over=False)
-        network.take(network.latest["node2", node]._replace(segments_out=47, segments_in=50), over=False)
+        network.add(sent, over=False)
+        network.add(network.latest["node2", node]._replace(segments_out=47, segments_in=50), over=False)
     cut = _cut(network, 3)
     assert cut is not None
     assert cut.direction == "received"

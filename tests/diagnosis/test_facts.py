@@ -71,8 +71,8 @@ def test_all_facts_come_back(tmp_path: Path, facts: RunFacts) -> None:
 
 def test_what_a_lost_node_took_with_it_is_only_what_ran_there_and_had_not_ended() -> None:
     facts = RunFacts(ranks=[RankFacts(rank=n, node="node0" if n < 2 else "node1") for n in range(3)])
-    facts.take(Exited(rank=0, time=1.0, code=0))
-    facts.take(NodeLost(2.0, "node0", "was killed"))
+    facts.add(Exited(rank=0, time=1.0, code=0))
+    facts.add(NodeLost(2.0, "node0", "was killed"))
     assert [each.node_lost for each in facts.ranks] == [False, True, False]
     assert [each.over for each in facts.ranks] == [True, True, False]
 
@@ -80,5 +80,5 @@ def test_what_a_lost_node_took_with_it_is_only_what_ran_there_and_had_not_ended(
 def test_ranks_of_which_there_is_no_plan_are_known_by_their_events() -> None:
     facts = RunFacts(ranks=[])
     for number in (2, 0):
-        facts.take(Started(rank=number, node=f"node{number}", time=1.0))
+        facts.add(Started(rank=number, node=f"node{number}", time=1.0))
     assert [(each.rank, each.node) for each in facts.ranks] == [(0, "node0"), (2, "node2")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.glance import worth_reading
+from lab.diagnosis.judge import worth_reading
 from lab.record.layout import TRACE
 from tests.traces import TraceMaker
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.limits import limits_told
+from lab.diagnosis.reasons import render_limits
 from lab.node.messages.agent import Limited
 
 MIB = 1 << 20
 
 
 def told(reached: list[Limited]) -> str:
-    return "".join(f"; {clause}" for clause in limits_told(reached))
+    return "".join(f"; {clause}" for clause in render_limits(reached))
 
 
 def test_nothing_is_said_where_no_limit_was_reached():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis import patterns
-from lab.diagnosis.patterns import find_in_log
+from lab.diagnosis import expectations as patterns
+from lab.diagnosis.expectations import find_in_log
 
 
 def test_a_log_is_searched_line_by_line(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_package_is_to_be_named_and_a_file_of_ones_own_to_be_shipped(tmp_path:
     facts = facts_of("mine")
     assert "name its package under `requirements:`" in way_to_module(facts, facts.ranks[0])
     assert way_to_module(facts, facts.ranks[1]) == ""
-    facts.take(NotShipped(1.0, "mine", "/p/mine.py", "/p/s"))
+    facts.add(NotShipped(1.0, "mine", "/p/mine.py", "/p/s"))
     said = way_to_module(facts, facts.ranks[0])
     assert said.startswith("; /p/mine.py was not shipped: nodes get the folder of the script, /p/s")
     assert "requirements" not in said

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis import patterns
-from lab.diagnosis.expectations import check_expectations
-from lab.diagnosis.patterns import Searches, TooLong, found_in, found_in_log
+from lab.diagnosis import expectations as patterns
+from lab.diagnosis.expectations import Searches, TooLong, check_expectations, found_in, found_in_log
 from lab.record.result import RankResult
 from lab.spec.scenario import Expect
 

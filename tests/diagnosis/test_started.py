@@ -10,7 +10,7 @@ import pytest
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.limits import left_told
+from lab.diagnosis.reasons import render_orphans
 from lab.diagnosis.started import find_started, place_started
 from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
 from lab.record.layout import TRACE
@@ -24,7 +24,7 @@ Said = tuple[int, int, int, int, str]
 def run_of(workers: int, *joined: Said) -> RunFacts:
     facts = RunFacts(ranks=[RankFacts(rank=rank, node=f"node{rank}", started=0.0) for rank in range(workers)])
     for when, (worker, nth, rank, size, place) in enumerate(joined):
-        facts.take(Joined(number_of(worker, nth), float(when), f"node{worker}", "", 100 + when, rank, size, place))
+        facts.add(Joined(number_of(worker, nth), float(when), f"node{worker}", "", 100 + when, rank, size, place))
     return facts
 
 
@@ -85,7 +85,7 @@ def test_workers_that_met_stay_the_ranks_whatever_they_start(tmp_path: Path) -> 
 def ended(tmp_path: Path, *ends: Exited) -> Evidence:
     facts = run_of(1, (0, 0, 0, 2, "p"), (0, 1, 1, 2, "p"))
     for end in ends:
-        facts.take(end)
+        facts.add(end)
     place_started(facts, found(tmp_path, facts))
     return Evidence(facts=facts, record=Record(path=tmp_path))
 
@@ -134,7 +134,7 @@ def test_an_end_that_nobody_saw_is_told_as_that(tmp_path: Path) -> None:
 def test_processes_that_are_left_are_named_with_whose_they_were() -> None:
     one = LeftRunning(1.0, "node0", "run", 7, 1, "sleep 9")
 
-    assert "".join(f"; {clause}" for clause in left_told([one, one._replace(rank=None)])) == (
+    assert "".join(f"; {clause}" for clause in render_orphans([one, one._replace(rank=None)])) == (
         "; rank 1 left 1 process running, which was stopped: sleep 9"
         "; processes of node0 had left 1 process running, which was stopped: sleep 9"
     )

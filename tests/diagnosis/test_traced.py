@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.judgement import Judgement
 from tests.diagnosis import facts as told
 from tests.traces import TraceMaker
 

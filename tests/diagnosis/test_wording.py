@@ -6,12 +6,14 @@ After a change of words, write the file anew with `python -m tests.diagnosis.tes
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft7Validator
 
 from lab.diagnosis.finding import FindingKind
+from lab.feature import feature_findings
 from tests.diagnosis.examples import EXAMPLES
 
 pytestmark = pytest.mark.unit
@@ -29,7 +31,7 @@ def test_every_kind_is_worded_as_the_golden_file_has_it() -> None:
 
 
 def test_there_is_an_example_of_every_kind() -> None:
-    assert {one.kind for one in EXAMPLES} == set(FindingKind)
+    assert {one.kind for one in EXAMPLES} == {*FindingKind, *chain(*feature_findings("kinds"))}
 
 
 def test_findings_are_as_the_published_schema_says() -> None:

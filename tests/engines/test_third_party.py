@@ -1,4 +1,4 @@
-"""A package of somebody else adds an engine, a verb and a key; nothing in the lab knows of it."""
+"""A package of somebody else adds an engine, a verb, a key and a finding; nothing in the lab knows of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def typed(tmp_path: Path) -> Typed:
     return typed
 
 
-def test_an_installed_package_adds_an_engine_a_verb_and_a_key(typed: Typed, site: Path) -> None:
+def test_an_installed_package_adds_an_engine_a_verb_a_key_and_a_finding(typed: Typed, site: Path) -> None:
     def fine(*words: str) -> str:
         done = typed(*words, path=site)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
@@ -74,6 +74,9 @@ def test_an_installed_package_adds_an_engine_a_verb_and_a_key(typed: Typed, site
         assert fine("niceness", "nice.yaml") == "niceness 7: node0, node1\n"
         assert "passed" in fine("run", "nice.yaml")
         assert "idle" in fine("show")
+        findings = {one["kind"]: one for one in json.loads(fine("explain", "--json"))["findings"]}
+        assert findings["polite"]["facts"] == {"nodes": 2, "least": 1}
+        assert findings["polite"]["sentence"] in " ".join(fine("explain").split())
         assert fine("stop", "node1")
         assert fine("start")
     finally:

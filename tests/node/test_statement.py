@@ -116,7 +116,7 @@ def test_no_datagram_harms_an_agent_or_what_the_lab_makes_of_it(agent: Agent, se
         told = wire.decode(wire.encode(message))
         assert isinstance(told, Note)
         assert read_event(json.loads(event_line(told))) == told
-        facts.take(told)
+        facts.add(told)
     json.dumps(facts.ranks[0].notes, indent=2, allow_nan=False)
     agent.sent.clear()
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.docker.state import nodeless
-from lab.engine.doctor import Check, Wanted, gpu_checks, look, self_test_command, told_steps
+from lab.engine.doctor import Check, Wanted, gpu_checks
 from lab.engine.payload import node_files, tar
 from lab.errors import LabError
 from lab.feature import hook
@@ -33,10 +35,9 @@ def examine(connection: Connection, wanted: Wanted) -> list[Check]:
     """Everything that could keep containers from being nodes."""
     image = wanted.image or DEFAULT_IMAGE
     checks = [_version(connection), _image(connection, image), *_orphans(connection)]
-    if wanted.gpus:
-        checks += gpu_checks(look(connection.call(connection.api.info).get("Runtimes", {})), wanted.gpus, wanted.nodes)
-    if wanted.gpu_test:
-        checks += _gpu_test(connection, image)
+    if wanted.gpus or wanted.gpu_test:
+        runtimes = connection.call(connection.api.info).get("Runtimes", {})
+        checks += gpu_checks(wanted, runtimes, partial(_gpu_test, connection, image))
     if inspect_image(connection.client, image) is not None:
         checks += _inside(connection, image)
     return checks
@@ -71,63 +72,60 @@ def _orphans(connection: Connection) -> list[Check]:
     ]
 
 
-def _gpu_test(connection: Connection, image: str) -> list[Check]:
-    """The self-test in a container that has all GPUs."""
+def _run_probe(
+    connection: Connection, body: Mapping[str, Any], files: bytes = b"", deadline_s: int = _PROBE_DEADLINE_S
+) -> tuple[int, str, str]:
+    """Run a container to its end; returns its exit code, and what it wrote to standard output and error."""
+    labels = {label.OWNER: label.owner(), label.CLUSTER: "doctor"}
+    probe = connection.ask("POST", "/containers/create", {**body, "Labels": labels})["Id"]
+    api, call = connection.api, connection.call
+    try:
+        if files:
+            call(lambda: api.put_archive(probe, "/", files))
+        connection.start(probe)
+        code = call(lambda: api.wait(probe, timeout=deadline_s))["StatusCode"]
+        said, errors = (call(lambda own=own: api.logs(probe, stdout=own, stderr=not own)) for own in (True, False))  # type: ignore[misc]
+        return code, said.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+    finally:
+        connection.ask("DELETE", f"/containers/{probe}?force=1&v=1")
+
+
+def _gpu_test(
+    connection: Connection,
+    image: str,
+    words: Sequence[str],
+    variables: Mapping[str, str],
+    read: Callable[[str, int, str], list[Check]],
+) -> list[Check]:
+    """Run the self-test in a container that has all GPUs."""
     if inspect_image(connection.client, image) is None:
         return [Check("failed", "gpu test", f"{image} is not there yet", "lab up")]
-    from docker.types import DeviceRequest
-
-    words, variables = self_test_command()
-    config = connection.api.create_host_config(
-        device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])], shm_size=1 << 30
-    )
-    probe = connection.call(
-        lambda: connection.api.create_container(
-            image,
-            entrypoint=["/bin/sh", "-c", 'exec "$(command -v python3 || command -v python)" "$@"', "sh"],
-            command=words,
-            environment=variables,
-            host_config=config,
-            labels={label.OWNER: label.owner(), label.CLUSTER: "doctor"},
-        )
-    )["Id"]
+    body = {
+        "Image": image,
+        "Entrypoint": ["/bin/sh", "-c", 'exec "$(command -v python3 || command -v python)" "$@"', "sh"],
+        "Cmd": [*words],
+        "Env": [f"{name}={value}" for name, value in variables.items()],
+        "HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}], "ShmSize": 1 << 30},
+    }
     try:
-        connection.call(lambda: connection.api.start(probe))
-        code = connection.call(lambda: connection.api.wait(probe, timeout=_GPU_DEADLINE_S))["StatusCode"]
-        said = connection.call(lambda: connection.api.logs(probe, stderr=False))
-        errors = connection.call(lambda: connection.api.logs(probe, stdout=False))
+        code, said, errors = _run_probe(connection, body, deadline_s=_GPU_DEADLINE_S)
     except LabError as error:  # the engine has no such device, and says so in words of its own
-        mend = "`lab doctor --gpus 1` says what is missing"
-        return [Check("failed", "a container with GPUs", error.message, mend)]
-    finally:
-        connection.call(lambda: connection.api.remove_container(probe, force=True, v=True))
-    steps = told_steps(said.decode("utf-8", "replace"), code, errors.decode("utf-8", "replace"))
-    return [Check("ok", "a container with GPUs", image), *steps]
+        return [Check("failed", "a container with GPUs", error.message, "`lab doctor --gpus 1` says what is missing")]
+    return [Check("ok", "a container with GPUs", image), *read(said, code, errors)]
 
 
 def _inside(connection: Connection, image: str) -> list[Check]:
     """What is in the image, and what a container that is allowed to can do to its network, tried out."""
-    host_config = connection.api.create_host_config(cap_drop=["ALL"], cap_add=["NET_ADMIN"], network_mode="none")
     more = hook("doctor_probe")
     program = f"{_PROBE}{more.PROGRAM if more else ''}print(json.dumps(can))\n"
-    probe = connection.call(
-        lambda: connection.api.create_container(
-            image,
-            entrypoint=["/bin/sh", "-c", _ANY_PYTHON, program],
-            user="0:0",
-            host_config=host_config,
-            labels={label.OWNER: label.owner(), label.CLUSTER: "doctor"},
-        )
-    )["Id"]
-    try:
-        connection.call(lambda: connection.api.put_archive(probe, "/", _sent(more.sent() if more else {})))
-        connection.call(lambda: connection.api.start(probe))
-        connection.call(lambda: connection.api.wait(probe, timeout=_PROBE_DEADLINE_S))
-        can = json.loads(connection.call(lambda: connection.api.logs(probe, stderr=False)) or b"{}")
-    finally:
-        connection.call(lambda: connection.api.remove_container(probe, force=True, v=True))
-    recorder = _recorder(image, built=can.get("recorder", False))
-    return [recorder, *(more.checks(can) if more else ())]
+    body = {
+        "Image": image,
+        "Entrypoint": ["/bin/sh", "-c", _ANY_PYTHON, program],
+        "User": "0:0",
+        "HostConfig": {"CapDrop": ["ALL"], "CapAdd": ["NET_ADMIN"], "NetworkMode": "none"},
+    }
+    can = json.loads(_run_probe(connection, body, _sent(more.sent() if more else {}))[1] or "{}")
+    return [_recorder(image, built=can.get("recorder", False)), *(more.checks(can) if more else ())]
 
 
 def _sent(more: Mapping[str, bytes]) -> bytes:

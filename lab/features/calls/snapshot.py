@@ -30,7 +30,7 @@ from lab.record.read import Record
 from lab.record.record_files import read_file, replace_file
 from lab.record.result import Expectation, Result
 from lab.spec.expressions import RankVariables
-from lab.spec.lessons import is_installed
+from lab.spec.load import is_installed
 from lab.spec.reading import shown
 from lab.spec.scenario import Scenario
 from lab.trace.model import Buffer, Call, Group, RankTrace, Trace

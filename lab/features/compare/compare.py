@@ -20,7 +20,7 @@ from lab.record.read import Record
 from lab.record.record_files import read_beginning
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.spec.environment import LAB_VARIABLES
+from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step, match
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural

@@ -12,4 +12,9 @@ FEATURE = Feature(
             "run many submissions in the place of a scenario's script, isolated, and give each its points",
         )
     },
+    exports={
+        "OutputError": "lab.features.grade.on_node.read_output:OutputError",
+        "read_output": "lab.features.grade.on_node.read_output:read_output",
+    },
+    on_node="lab.features.grade.on_node",
 )

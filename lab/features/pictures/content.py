@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import accumulate, zip_longest
 from typing import Any
 
-from lab.diagnosis.wording import together
+from lab.diagnosis.wording import join_ranks
 from lab.features.pictures.model import (
     ELLIPSIS,
     Block,
@@ -27,8 +27,8 @@ from lab.features.pictures.model import (
     summary_text,
     texts_that_differ,
 )
+from lab.features.values.expected import Part
 from lab.operations import reduction
-from lab.trace.expected import Part
 from lab.trace.model import Call, Group
 from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 
@@ -212,7 +212,7 @@ def _failures(picture: Picture) -> list[str]:
         for rank in picture.ranks
         if rank.error
     }
-    return [capital(clause) for clause in together((rank, f"failed: {error}") for rank, error in errors.items())]
+    return [capital(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors.items())]
 
 
 def _wrong_elements(picture: Picture) -> list[str]:

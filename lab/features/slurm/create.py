@@ -15,8 +15,8 @@ from typing import Any
 
 import lab
 from lab import __version__
+from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.docker import boot
 from lab.engine.held import greet
 from lab.engine.interrupts import may_outlive
 from lab.engine.ownership import new_folder, register_cluster

@@ -1,1 +1,1 @@
-"""Training: what ranks train, and how far it is the same on all of them."""
+"""Training: whether ranks train the same, and what DistributedDataParallel sends."""

@@ -1,5 +1,21 @@
-"""Training: what ranks train, and how far it is the same on all of them."""
+"""Training: whether ranks train the same, what DistributedDataParallel sends, what ranks did more often than others."""
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="training", on_node="lab.features.training.on_node")
+FEATURE = Feature(
+    name="training",
+    needs=("stragglers", "values"),
+    keys={"expect.replicas": "lab.features.training.equal:ReplicasKeys"},
+    hooks={
+        "expect.replicas": "lab.features.training.equal:judge_replicas",
+        "trace_lines": "lab.features.training.trace_lines:ModuleReader",
+    },
+    findings={
+        "kinds": "lab.features.training.findings:TrainingKind",
+        "words": "lab.features.training.wording:WORDS",
+        "counts": "lab.features.training.phases:count_phases",
+        "state": "lab.features.training.replicas:find_unlike_state",
+        "explain": "lab.features.training.ddp:explain_ddp",
+    },
+    on_node="lab.features.training.on_node",
+)

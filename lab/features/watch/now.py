@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from lab.diagnosis.waits import call_facts
+from lab.diagnosis.ends import call_facts
 from lab.diagnosis.wording import describe_call
 from lab.features.html.contents import clean_line
 from lab.features.html.timelines import end_text

@@ -8,8 +8,11 @@ import os
 import sys
 
 RESULTS_VARIABLE = "LAB_RESULTS"
-
-
+"""Names a file of JSON: the results of all ranks."""
+FOLDER_VARIABLE = "LAB_WORK_FOLDER"
+"""Where the check has copies of what the ranks of node 0 left."""
+LEFT_OUT_VARIABLE = "LAB_LEFT_OUT"
+"""Names a file of JSON: each path that was not copied, and why."""
 _HINT = "lab.read_output reads what ranks left within limits"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import functools
 import json
 import os
 import signal
@@ -75,10 +74,10 @@ class _Process:
         except OSError:  # the run is over
             recorder.stop()
         else:
-            _tell_of_the_end()
+            _report_end()
         os.close(stack)
 
-    def tell_of(self, error: BaseException) -> None:
+    def report(self, error: BaseException) -> None:
         """Tell the agent what was raised."""
         with suppress(OSError, ValueError):
             note.send(self.socket, note.raised(self.rank, note.without_frames(error, _OWN_CODE)))
@@ -105,75 +104,65 @@ def environment(folder: str, values: int | None, before: str) -> dict[str, str]:
     }
 
 
-def prepare(folder: str, values: int | None, note_socket: str) -> None:
-    """In a worker, after its own recorder: have its forks recorded if they join a process group."""
-    _prepare(folder, values, note_socket, started=False)
+def prepare(folder: str, values: int | None, note_socket: str, *, started: bool = False) -> None:
+    """Have this process, if a script `started` it, and its forks recorded if they join a process group.
+
+    In a worker it follows its own recorder.
+    """
+    _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
+    _process.of_worker = not started
+    when_imported("torch.distributed.distributed_c10d", _watch)
+    when_imported("torch.distributed.rendezvous", lambda module: replace((module,), "_create_c10d_store", _looking))
 
 
 def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
     """In an interpreter that a script started and that imports torch.distributed; returns the spec of that module."""
-    said = json.loads(settings)
-    groups.choose_backend(int(os.environ.get("RANK", "0")), str(said["folder"]), os.environ[note.SOCKET_VARIABLE])
-    _prepare(str(said["folder"]), said["values"], os.environ[note.SOCKET_VARIABLE], started=True)
+    known, note_socket = json.loads(settings), os.environ[note.SOCKET_VARIABLE]
+    groups.choose_backend(int(os.environ.get("RANK", "0")), str(known["folder"]), note_socket)
+    prepare(str(known["folder"]), known["values"], note_socket, started=True)
     return finder.find_spec(name, path, target)
 
 
-def _prepare(folder: str, values: int | None, note_socket: str, *, started: bool) -> None:
-    _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
-    _process.of_worker = not started
-    when_imported("torch.distributed.distributed_c10d", _watch)
-    when_imported("torch.distributed.rendezvous", _watch_rendezvous)
-
-
 def _watch(module: ModuleType) -> None:
-    public = (module, sys.modules.get("torch.distributed"))
-    replace(public, "init_process_group", functools.partial(_beginning, module))
-    replace((module,), "_new_process_group_helper", _meeting)
-
-
-def _beginning(module: ModuleType, init: Any) -> Any:
-    @wraps(init)
-    def wrapper(*arguments: Any, **named: Any) -> Any:
-        if not _process.started or _process.trace >= 0:
-            return init(*arguments, **named)
-        _process.record()
-        try:
-            return module.init_process_group(*arguments, **named)  # which is recorded from now on
-        except BaseException:  # perhaps before it came to where others are met
-            _process.join(_number(named, "rank"), _number(named, "world_size"), "")
-            raise
-
-    return wrapper
-
-
-def _number(named: dict[str, Any], name: str) -> int:
-    given = named.get(name)
-    return given if isinstance(given, int) else -1
-
-
-def _meeting(make: Any) -> Any:
-    @wraps(make)
-    def wrapper(*arguments: Any, **named: Any) -> Any:
-        if _process.trace >= 0 and _process.rank < 0:
-            given = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
-            _process.join(int(given["group_rank"]), int(given["group_size"]), _place_of(given.get("store")))
-        return make(*arguments, **named)
-
-    return wrapper
-
-
-def _watch_rendezvous(module: ModuleType) -> None:
-    """A rank that nobody meets is one, too."""
-
-    def watched(create: Any) -> Any:
-        @wraps(create)
-        def wrapper(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **more: Any) -> Any:
-            _process.join(int(rank), int(world_size), str(port))
-            return create(hostname, port, rank, world_size, *rest, **more)
+    def beginning(init: Any) -> Any:
+        @wraps(init)
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            if not _process.started or _process.trace >= 0:
+                return init(*arguments, **named)
+            _process.record()
+            try:
+                return module.init_process_group(*arguments, **named)  # which is recorded from now on
+            except BaseException:  # perhaps before it came to where others are met
+                rank, world_size = named.get("rank"), named.get("world_size")
+                if isinstance(rank, int):
+                    _process.join(rank, world_size if isinstance(world_size, int) else -1, "")
+                raise
 
         return wrapper
 
-    replace((module,), "_create_c10d_store", watched)
+    def meeting(make: Any) -> Any:
+        @wraps(make)
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            if _process.trace >= 0 and _process.rank < 0:
+                given = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
+                _process.join(int(given["group_rank"]), int(given["group_size"]), _place_of(given.get("store")))
+            return make(*arguments, **named)
+
+        return wrapper
+
+    replace((module, sys.modules.get("torch.distributed")), "init_process_group", beginning)
+    replace((module,), "_new_process_group_helper", meeting)
+
+
+def _looking(create: Any) -> Any:
+    """Looks for a store as a rank: one that nobody meets is one, too."""
+
+    @wraps(create)
+    def wrapper(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **more: Any) -> Any:
+        _process.join(int(rank), int(world_size), str(port))
+        return create(hostname, port, rank, world_size, *rest, **more)
+
+    return wrapper
 
 
 def _place_of(store: Any) -> str:
@@ -198,51 +187,41 @@ def _writes_stacks() -> int:
     return stack
 
 
-def _tell_of_the_end() -> None:
+def _report_end() -> None:
     """Have the agent told how this process ends, whichever way it chooses."""
-    atexit.register(_process.leave, None)
-    os._exit = _watched_exit(os._exit)
-    sys.excepthook = _watched_hook(sys.excepthook)
-    when_imported("multiprocessing.util", _watch_children_of_multiprocessing)
+    leave, hook = os._exit, sys.excepthook
 
-
-def _watched_exit(leave: Any) -> Any:
     @wraps(leave)
     def _exit(status: int) -> Any:
         _process.leave(status)
         leave(status)
 
-    return _exit
-
-
-def _watched_hook(hook: Any) -> Any:
     @wraps(hook)
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
         if _process.rank >= 0 and isinstance(error, BaseException):
-            _process.tell_of(error)
+            _process.report(error)
             _process.leave(1)
             trace = error.__traceback__
         hook(kind, error, trace)
 
-    return excepthook
+    atexit.register(_process.leave, None)
+    os._exit, sys.excepthook = _exit, excepthook
+    when_imported("multiprocessing.util", lambda module: replace((module,), "_exit_function", _leaving))
 
 
-def _watch_children_of_multiprocessing(module: ModuleType) -> None:
-    """These call this one as they end, also while what they raise is on its way to be printed."""
-    plain = module._exit_function
+def _leaving(plain: Any) -> Any:
+    """What children of multiprocessing call as they end, also while what they raise is on its way to be printed."""
 
     @wraps(plain)
     def _exit_function(*arguments: Any, **named: Any) -> Any:
         error = sys.exc_info()[1]
-        code = 0
+        code = int(error is not None)
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
             error = error.__context__ if code else None  # PyTorch's spawn has reported that one, and leaves
-        elif error is not None:
-            code = 1
         if _process.rank >= 0 and error is not None and not _process.left:
-            _process.tell_of(error)
+            _process.report(error)
         _process.leave(code)
         return plain(*arguments, **named)
 
-    module._exit_function = _exit_function  # type: ignore[attr-defined]
+    return _exit_function

@@ -82,10 +82,18 @@ def wait_until_read(pipe: int) -> None:
 def run_worker(spec: dict[str, Any]) -> None:
     """Run the script of one rank in this process, a fork of the warm agent, and never return.
 
-    `missing` in the specification are slow parts of torch that the agent wants to know of if the script imports them.
+    `missing` in the specification are slow parts of torch that the agent wants to know of if the script imports them,
+    for it to import them before the next run.
     """
     code, names = _run(spec)
-    _undisturbed(lambda: _report_imports(spec))
+
+    def report_imports() -> None:
+        imported = [name for name in spec.get("missing", ()) if name in sys.modules]
+        if imported:
+            with suppress(OSError):  # the next run imports them itself
+                note.send(spec["note_socket"], Imported(spec["rank"], imported))
+
+    _undisturbed(report_imports)
     _leave(code, names)
 
 
@@ -170,10 +178,10 @@ def _run_once(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int
     except SystemExit as error:
         status = _exit_code(error.code)
         if status:
-            _report(_without_own_frames(error), spec)
+            _report(error, spec)
         return status
     except KeyboardInterrupt as error:
-        _without_own_frames(error)
+        without_frames(error, _OWN_CODE)
         sys.excepthook(type(error), error, error.__traceback__)
         return -signal.SIGINT
     except BaseException as error:
@@ -183,7 +191,7 @@ def _run_once(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int
 
 
 def _tell(error: BaseException, spec: dict[str, Any]) -> None:
-    _undisturbed(lambda: _report(_without_own_frames(error), spec), times=2)
+    _undisturbed(lambda: _report(error, spec), times=2)
     _undisturbed(lambda: sys.excepthook(type(error), error, error.__traceback__))
 
 
@@ -195,11 +203,6 @@ def _undisturbed(action: Callable[[], object], times: int = 1) -> None:
             return
         except BaseException:
             traceback.print_exc()
-
-
-def _without_own_frames(error: BaseException) -> BaseException:
-    """The error without the frames of the worker and its recorder."""
-    return without_frames(error, _OWN_CODE)
 
 
 def _exit_code(value: Any) -> int:
@@ -214,15 +217,7 @@ def _exit_code(value: Any) -> int:
 def _report(error: BaseException, spec: dict[str, Any]) -> None:
     """Tell the agent what was raised, before anything else can fail because of it."""
     with suppress(OSError, ValueError):  # the traceback is still printed
-        _SEND_STATEMENT(spec["note_socket"], raised(spec["rank"], error))
-
-
-def _report_imports(spec: dict[str, Any]) -> None:
-    """Tell the agent which slow parts of torch the script has imported, for it to import them before the next run."""
-    names = [name for name in spec.get("missing", ()) if name in sys.modules]
-    if names:
-        with suppress(OSError):  # the next run imports them itself
-            note.send(spec["note_socket"], Imported(spec["rank"], names))
+        _SEND_STATEMENT(spec["note_socket"], raised(spec["rank"], without_frames(error, _OWN_CODE)))
 
 
 def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:

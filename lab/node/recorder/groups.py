@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -21,19 +20,21 @@ from .patching import replace, wraps
 _LONGEST_REASON = 300
 
 
-def watch(module: ModuleType, watch_foreign: Callable[[Any], None]) -> None:
+def watch(module: ModuleType, compiled: Any) -> None:
     """Have the groups recorded that `torch.distributed.distributed_c10d` makes and destroys.
 
-    `watch_foreign` is called with each that is not torch's own.
+    Args:
+        module: that one.
+        compiled: the compiled recorder; None where Python records calls.
     """
     public = (module, sys.modules.get("torch.distributed"))
-    making = partial(_making, module, watch_foreign)
+    making = partial(_making, module, compiled)
     replace((module,), "_new_process_group_helper", making)
     replace(public, "split_group", making)
     replace(public, "destroy_process_group", partial(_destroying, module))
 
 
-def _making(module: ModuleType, watch_foreign: Callable[[Any], None], make: Any) -> Any:
+def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
     def described(ranks: Any, *arguments: Any, **named: Any) -> Any:
         made = make(*arguments, **named)
         if isinstance(made, tuple):  # the group and its store
@@ -42,7 +43,8 @@ def _making(module: ModuleType, watch_foreign: Callable[[Any], None], make: Any)
             group, ranks, default = made, sorted(module._world.pg_group_ranks.get(made, ())), False
         if isinstance(group, module.ProcessGroup):  # else this process is not in it
             if type(group).__module__ != module.ProcessGroup.__module__:
-                watch_foreign(group)
+                for watch_foreign in hooks("foreign_group"):
+                    watch_foreign(group, compiled)
             _describe(module, group, ranks, default)
         return made
 

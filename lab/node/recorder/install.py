@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -79,9 +79,7 @@ def start_in_started(fd: int, folder: str, values: int | None) -> None:
 @cache
 def _patch() -> None:
     """Have recorded what belongs to a training step; once in a process and its forks."""
-    marks.watch_collections()
-    for name, action in marks.PATCHES.items():
-        patch(name, action)
+    marks.watch()
     patch("torch.distributed.rendezvous", groups.watch_stores)
     patch("torch._dynamo.trace_rules", _hide_from_dynamo)
     for begin in hooks("recorder"):
@@ -107,20 +105,15 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     global _begin_again
     torch = sys.modules["torch"]
     compiled = find_compiled() if choice in ("auto", "compiled") and not _has_gpus(torch) else None
-    kind = "compiled" if compiled is not None else "python"
 
-    def begin(to: int, who: int) -> None:
+    def begin(to: int, who: int = _UNKNOWN_RANK) -> None:
+        kind = "python" if compiled is None else "compiled"
         journal.open(to, rank=who, recorder=kind, torch=str(torch.__version__), values=values)
-
-    def write_compiled(to: int) -> None:
         if compiled is not None:
             journal.write_through(compiled.write, compiled.stop)
             compiled.start(to, source.folder, source.hidden, values, LIMIT_BYTES)
 
-    def begin_again(to: int) -> None:
-        begin(to, _UNKNOWN_RANK)
-        write_compiled(to)
-
+    source.start(folder, _hidden_folders(torch))
     begin(fd, rank)
     if choice not in CHOICES:
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
@@ -129,8 +122,6 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         why = "it knows no streams of GPUs" if _has_gpus(torch) else compiled_recorder.why()
         journal.cut(f"there is no compiled recorder: {why}")
         return
-    source.start(folder, _hidden_folders(torch))
-    write_compiled(fd)
     if compiled is not None:
         marks.write_with(compiled.mark)
     for act in hooks("recording"):
@@ -144,14 +135,9 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         handles.watch_class(RecordedWork)
         for watch in hooks("group_class"):
             watch(RecordedGroup)
-    groups.watch(module, partial(_watch_foreign, compiled))
+    groups.watch(module, compiled)
     handles.watch(module)
-    _begin_again = begin_again
-
-
-def _watch_foreign(compiled: Any, group: Any) -> None:
-    for watch in hooks("foreign_group"):
-        watch(group, compiled)
+    _begin_again = begin
 
 
 def _has_gpus(torch: Any) -> bool:

@@ -29,7 +29,7 @@ def contents(side: str, tensors: Sequence[torch.Tensor], limit: int) -> dict[str
 
     Nothing where none can be read, or the limit is 0.
     """
-    readable = [_is_readable(tensor) for tensor in tensors]
+    readable = [is_readable(tensor) for tensor in tensors]
     if not limit or not any(readable):
         return {}
     whole = sum(tensor.numel() for tensor, ok in zip(tensors, readable) if ok) <= limit
@@ -52,7 +52,7 @@ def summary(tensor: torch.Tensor) -> dict[str, Any]:
     Of complex numbers it is their absolute values that are compared.
     """
     flat = tensor.detach().contiguous()
-    count, dtype, data = flat.numel(), flat.dtype, _sample(flat)
+    count, dtype, data = flat.numel(), flat.dtype, sample(flat)
     said: dict[str, Any] = {"n": count}
     if count:
         code = _CODES.get(dtype)
@@ -68,18 +68,7 @@ def summary(tensor: torch.Tensor) -> dict[str, Any]:
     return said
 
 
-def norm(tensor: torch.Tensor) -> float | str | None:
-    """The norm of the elements, or of the sample that a summary would be of; None where it cannot be read."""
-    if not _is_readable(tensor) or tensor.is_complex():
-        return None
-    flat = tensor.detach().contiguous()
-    if not flat.numel():
-        return 0.0
-    length = torch.linalg.vector_norm(torch.frombuffer(_sample(flat), dtype=flat.dtype).double()).item()
-    return float(f"{length:.9g}") if length - length == 0 else str(length)
-
-
-def _sample(flat: torch.Tensor) -> Any:
+def sample(flat: torch.Tensor) -> Any:
     """The memory of all elements, as long as the tensor is there; of a large one, a copy of some."""
     count, size = flat.numel(), flat.element_size()
     memory = memoryview((ctypes.c_char * (count * size)).from_address(flat.data_ptr()))
@@ -89,7 +78,7 @@ def _sample(flat: torch.Tensor) -> Any:
     return bytearray().join([memory[at : at + block] for at in range(0, _BLOCKS * step, step)])
 
 
-def _is_readable(tensor: torch.Tensor) -> bool:
+def is_readable(tensor: torch.Tensor) -> bool:
     """Whether the elements are plain numbers in this process's memory."""
     return (
         tensor.is_cpu

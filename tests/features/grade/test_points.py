@@ -168,7 +168,7 @@ def test_a_run_is_made_again_whose_node_is_lost_when_all_ranks_have_ended() -> N
 
 def test_a_check_that_took_too_long_and_was_killed_then_took_too_long() -> None:
     facts = RunFacts(ranks=[])
-    facts.take(Exited(-1, 1.0, "node0", error="the check did not end within 1m"))
-    facts.take(Exited(-1, 2.0, "node0", signal="SIGKILL", stopped=True))
+    facts.add(Exited(-1, 1.0, "node0", error="the check did not end within 1m"))
+    facts.add(Exited(-1, 2.0, "node0", signal="SIGKILL", stopped=True))
     assert facts.check is not None
     assert facts.check.error == "the check did not end within 1m"

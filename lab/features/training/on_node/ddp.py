@@ -11,26 +11,51 @@ from typing import Any
 from ....node.recorder import marks
 from ....node.recorder.journal import journal, source
 from ....node.recorder.patching import patch, wraps
-from . import replicas
+from . import replicas, usage
 
 _numbers = itertools.count(1)
-_awaited: dict[int, tuple[weakref.ref[Any], int, int | None]] = {}
-"""By the address of a module whose rebuilt buckets are not on record: its number, and when they were seen to have been
-rebuilt."""
+_OF_OTHER_TORCH = ((None, None),)
 
+
+class _Module:
+    """What is recorded of a DDP module."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.has_hook = False
+        """Whether its hook is recorded."""
+        self.is_awaited = True
+        """Whether its buckets may still be rebuilt, or were and are not recorded yet."""
+        self.rebuilt_at: int | None = None
+        """When they were seen to have been rebuilt."""
+
+
+_modules: weakref.WeakKeyDictionary[Any, _Module] = weakref.WeakKeyDictionary()
 _described: list[int] = []
 """The numbers of all modules that there were."""
-_hooked: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Modules whose hook is on record."""
-_OF_OTHER_TORCH = ((None, None),)
-_constructed: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""The number of each module."""
 
 
 def record() -> None:
     """Have modules of DDP and steps of optimizers recorded in this process."""
     patch("torch.nn.parallel.distributed", _watch)
+    usage.watch_collections()
+    patch("torch.optim.optimizer", usage.watch)
     patch("torch.optim.optimizer", replicas.watch)
+
+
+def finish() -> None:
+    """Write what is known at the end of the default group, or of the script.
+
+    That is of buckets that were rebuilt in a last forward pass, and of norms after the last steps.
+    """
+    for module, known in list(_modules.items()):
+        if known.is_awaited and known.rebuilt_at is not None:
+            try:
+                module.logger.set_runtime_stats_and_log()
+            except (AttributeError, RuntimeError):
+                continue
+            _write_rebuilt(module, known)
+    replicas.finish()
 
 
 def _watch(module: ModuleType) -> None:
@@ -40,7 +65,7 @@ def _watch(module: ModuleType) -> None:
     kind.forward = _watched_forward(kind.forward)
 
 
-def _watched_init(construct: Any, distributed: ModuleType) -> Any:
+def _watched_init(construct: Any, distributed: Any) -> Any:
     marked = marks.marked(b"DDP()", construct)
 
     @wraps(construct)
@@ -56,14 +81,14 @@ def _watched_init(construct: Any, distributed: ModuleType) -> Any:
             computed[:] = [parameters, result]
             return result
 
-        distributed._compute_bucket_assignment_by_size = compute_and_keep  # type: ignore[attr-defined]
+        distributed._compute_bucket_assignment_by_size = compute_and_keep
         try:
             marked(self, *arguments, **named)
         except BaseException:
             _describe_failed(self)
             raise
         finally:
-            distributed._compute_bucket_assignment_by_size = compute  # type: ignore[attr-defined]
+            distributed._compute_bucket_assignment_by_size = compute
         if computed:
             _describe(self, *computed)
 
@@ -75,28 +100,32 @@ def _watched_forward(forward: Any) -> Any:
 
     @wraps(forward)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
+        known = _modules.get(self)
         try:
             if journal.on:
-                _announce(self)
+                _announce(self, known)
             return marked(self, *arguments, **named)
         finally:
-            if id(self) in _awaited:
-                _look_for_rebuilt(self)
+            # DDP tells its rebuilt buckets in the forward pass after the one that rebuilt them.
+            if known is not None and known.is_awaited and getattr(self, "_has_rebuilt_buckets", False):
+                if known.rebuilt_at is None:
+                    known.rebuilt_at = time.monotonic_ns()
+                else:
+                    _write_rebuilt(self, known)
 
     return wrapper
 
 
-def _announce(module: Any) -> None:
+def _announce(module: Any, known: _Module | None) -> None:
     """Say whose forward begins, where there are several modules, and whether and by what gradients are exchanged."""
     synchronised = getattr(module, "require_backward_grad_sync", True)
     if len(_described) > 1 or not synchronised:
-        journal.add("module", d=_constructed.get(module, 0), sync=int(synchronised))
+        journal.add("module", d=known.number if known else 0, sync=int(synchronised))
     hooks = getattr(module, "_comm_hooks", _OF_OTHER_TORCH)
-    if hooks and module in _constructed and module not in _hooked:
-        _hooked.add(module)
-        hook = hooks[-1][0]
-        names = (getattr(hook, name, "") for name in ("__module__", "__qualname__"))
-        journal.add("hook", d=_constructed[module], name=".".join(map(str, names)))
+    if hooks and known is not None and not known.has_hook:
+        known.has_hook = True
+        names = (getattr(hooks[-1][0], name, "") for name in ("__module__", "__qualname__"))
+        journal.add("hook", d=known.number, name=".".join(map(str, names)))
 
 
 def _describe(module: Any, parameters: list[Any], result: Any) -> None:
@@ -104,12 +133,11 @@ def _describe(module: Any, parameters: list[Any], result: Any) -> None:
         number = next(_numbers)
         buckets = [list(bucket) for bucket in reversed(result[0])]  # as DDP hands them to its reducer
         _write_parameters(module, number, parameters, buckets)
-        _constructed[module] = number
+        _modules[module] = _Module(number)
         _described.append(number)
         replicas.add(module, number, parameters)
-        _awaited[id(module)] = (weakref.ref(module), number, None)
     except (AttributeError, TypeError, IndexError):
-        pass  # another version of torch: its calls are on record, its buckets are not
+        pass  # another version of torch: its calls are recorded, its buckets are not
 
 
 def _describe_failed(module: Any) -> None:
@@ -130,41 +158,13 @@ def _write_parameters(module: Any, number: int, parameters: list[Any], buckets: 
     journal.add("ddp", d=number, g=group, at=at, params=described, buckets=buckets, rebuilt=False)
 
 
-def _look_for_rebuilt(module: Any) -> None:
-    """Write the rebuilt buckets once DDP tells them: in the forward pass after the one that rebuilt them."""
-    if getattr(module, "_has_rebuilt_buckets", False):
-        of, number, seen = _awaited[id(module)]
-        if of() is not module:
-            del _awaited[id(module)]  # it is gone, and this one has its address
-        elif seen is None:
-            _awaited[id(module)] = (of, number, time.monotonic_ns())
-        else:
-            _write_rebuilt(module, number, seen)
-
-
-def _write_rebuilt(module: Any, number: int, seen: int) -> None:
+def _write_rebuilt(module: Any, known: _Module) -> None:
     try:
         text = module._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", "")
         buckets = [[int(index) for index in bucket.split()] for bucket in text.split(",")]
         if any(buckets):
-            del _awaited[id(module)]
+            known.is_awaited = False
             group = module.process_group.group_name
-            journal.add("ddp", t=seen, d=number, g=group, buckets=buckets, rebuilt=True)
+            journal.add("ddp", t=known.rebuilt_at, d=known.number, g=group, buckets=buckets, rebuilt=True)
     except (AttributeError, ValueError, RuntimeError):
-        del _awaited[id(module)]  # another version of torch
-
-
-def finish() -> None:
-    """Write what is known at the end of the default group, or of the script.
-
-    That is of buckets that were rebuilt in a last forward pass, and of norms after the last steps.
-    """
-    for of, number, seen in list(_awaited.values()):
-        module = of()
-        if seen is not None and module is not None:
-            try:
-                module.logger.set_runtime_stats_and_log()
-            except (AttributeError, RuntimeError):
-                continue
-            _write_rebuilt(module, number, seen)
-    replicas.finish()
+        known.is_awaited = False  # another version of torch

@@ -10,46 +10,62 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from ....node.recorder.journal import journal, source
 from ....node.recorder.patching import inlined, nothing
 
-_UNFORESEEN = (AttributeError, RuntimeError, TypeError, ValueError)
-"""What parameters of a kind that nobody thought of may raise."""
+
+class _Trained:
+    """What an optimizer changes: the parameters of a DDP module, or of an optimizer that has none of those."""
+
+    def __init__(self, kind: str, key: str, number: int, of: Any, read: Callable[[Any], dict[str, Any]]) -> None:
+        self._kind, self._facts, self._of, self._read = kind, {key: number}, weakref.ref(of), read
+        self._steps = self._written = 0
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the module, or the optimizer, still is."""
+        return self._of() is not None
+
+    def step(self) -> None:
+        """It was changed once more."""
+        self._steps += 1
+        if self._steps & (self._steps - 1) == 0:
+            self.write()
+
+    def write(self) -> None:
+        """Write the norms as they are now, unless they are written already, or it is gone."""
+        of = self._of()
+        if of is None or self._steps == self._written:
+            return
+        try:
+            facts = self._read(of)
+        except (AttributeError, RuntimeError, TypeError, ValueError):  # parameters of a kind that nobody thought of
+            return
+        self._written = self._steps
+        journal.add(self._kind, **self._facts, steps=self._steps, **facts)
 
 
-class _Replica:
-    """A DDP module of this process, with how often an optimizer changed it."""
-
-    def __init__(self, module: Any, number: int, parameters: list[Any]) -> None:
-        self.module = weakref.ref(module)
-        self.number = number
-        self.parameters = [weakref.ref(parameter) for parameter in parameters]
-        self.known = {id(parameter) for parameter in parameters}
-        self.steps = self.told = 0
-
-
-class _Other:
-    """How far an optimizer is that has no parameter of a DDP module."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.steps = self.told = 0
-
-
-_replicas: list[_Replica] = []
+_modules: list[tuple[_Trained, set[int]]] = []
+"""Each with the identities of its parameters."""
 _numbers = itertools.count(1)
-_others: weakref.WeakKeyDictionary[Any, _Other] = weakref.WeakKeyDictionary()
-"""Optimizers that have no parameter of a DDP module."""
+_optimizers: weakref.WeakKeyDictionary[Any, _Trained] = weakref.WeakKeyDictionary()
+"""Those that have no parameter of a DDP module."""
 _stepping: list[weakref.ref[Any]] = []
-"""The optimizer whose step goes on: one that others step inside of is told as a whole."""
+"""The optimizer whose step goes on: one that others step inside of counts as a whole."""
 
 
 def add(module: Any, number: int, parameters: list[Any]) -> None:
     """Watch a DDP module that has been constructed; its parameters are in DDP's order."""
-    _replicas.append(_Replica(module, number, parameters))
+    references = [weakref.ref(parameter) for parameter in parameters]
+
+    def read(_: Any) -> dict[str, Any]:
+        return {"norms": [_norm(parameter()) for parameter in references]}
+
+    _modules.append((_Trained("norms", "d", number, module, read), set(map(id, parameters))))
 
 
 def watch(module: ModuleType) -> None:
@@ -67,62 +83,43 @@ def _after_step(optimizer: Any, *_: Any) -> None:
     if not journal.on or id(optimizer) not in [id(of()) for of in _stepping]:
         return
     _stepping.clear()
-    groups = [group["params"] for group in optimizer.param_groups if group["params"]]
-    first, ours = {id(parameters[0]) for parameters in groups}, False
-    for replica in _replicas:
-        if first & replica.known and replica.module() is not None:
-            ours = True
-            replica.steps += 1
-            if replica.steps & (replica.steps - 1) == 0:
-                _write_norms(replica)
-    if groups and not ours and _is_distributed():
-        other = _others.get(optimizer)
-        if other is None:
-            other = _others[optimizer] = _Other(next(_numbers))
-        other.steps += 1
-        if other.steps & (other.steps - 1) == 0:
-            _write_weights(other, optimizer)
+    first = {id(group["params"][0]) for group in optimizer.param_groups if group["params"]}
+    trained = [module for module, known in _modules if first & known and module.is_there]
+    distributed = sys.modules.get("torch.distributed")
+    if first and not trained and distributed is not None and distributed.is_initialized():
+        if optimizer not in _optimizers:
+            _optimizers[optimizer] = _Trained("weights", "o", next(_numbers), optimizer, _read_optimizer)
+        trained = [_optimizers[optimizer]]
+    for one in trained:
+        one.step()
 
 
 def finish() -> None:
     """Write the norms after the last steps, of what is still there: the default group ends, or the script."""
-    for replica in _replicas:
-        if replica.steps > replica.told and replica.module() is not None:
-            _write_norms(replica)
-    for optimizer, other in list(_others.items()):
-        if other.steps > other.told:
-            _write_weights(other, optimizer)
+    for one in (*(module for module, _ in _modules), *_optimizers.values()):
+        one.write()
 
 
-def _is_distributed() -> bool:
-    distributed = sys.modules.get("torch.distributed")
-    return distributed is not None and distributed.is_initialized()
-
-
-def _write_norms(replica: _Replica) -> None:
-    try:
-        norms = [_norm(parameter()) for parameter in replica.parameters]
-    except _UNFORESEEN:
-        return
-    replica.told = replica.steps
-    journal.add("norms", d=replica.number, steps=replica.steps, norms=norms)
-
-
-def _write_weights(other: _Other, optimizer: Any) -> None:
-    try:
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        sizes = [parameter.numel() for parameter in parameters]
-        gradients = [_norm(parameter.grad) for parameter in parameters]
-        norms = [_norm(parameter) for parameter in parameters]
-    except _UNFORESEEN:
-        return
-    at = source.line()
-    other.told = other.steps
-    journal.add("weights", o=other.number, steps=other.steps, at=at, sizes=sizes, grads=gradients, norms=norms)
+def _read_optimizer(optimizer: Any) -> dict[str, Any]:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return {
+        "at": source.line(),
+        "sizes": [parameter.numel() for parameter in parameters],
+        "grads": [_norm(parameter.grad) for parameter in parameters],
+        "norms": [_norm(parameter) for parameter in parameters],
+    }
 
 
 def _norm(tensor: Any) -> Any:
-    """None for one that is not plain numbers in this process's memory."""
-    from ....node.recorder.values import norm
+    """The norm of the elements, or of the sample that a summary would be of; None where it cannot be read."""
+    import torch
 
-    return None if tensor is None else norm(tensor)
+    from ....node.recorder.values import is_readable, sample
+
+    if tensor is None or not is_readable(tensor) or tensor.is_complex():
+        return None
+    flat = tensor.detach().contiguous()
+    if not flat.numel():
+        return 0.0
+    length = torch.linalg.vector_norm(torch.frombuffer(sample(flat), dtype=flat.dtype).double()).item()
+    return float(f"{length:.9g}") if length - length == 0 else str(length)

@@ -7,4 +7,9 @@ FEATURE = Feature(
     engines={"idle": "lab_idle.engine:IdleEngine"},
     verbs={"niceness": ("lab_idle.verb", "change how far behind others nodes of the idle engine are")},
     keys={"niceness": "lab_idle.keys:IdleKeys"},
+    findings={
+        "kinds": "lab_idle.findings:IdleKind",
+        "words": "lab_idle.findings:WORDS",
+        "explain": "lab_idle.findings:find_polite_nodes",
+    },
 )

@@ -1,0 +1,164 @@
+"""`lab.read_output`: reads a file that ranks left, in the check of a scenario, whatever they put there.
+
+A check compares what a stranger's script wrote. So what cannot be read as it should be is an error with a sentence,
+never a wait, a crash or all of the memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from functools import partial
+from typing import Any
+
+from ....node import below
+from ....node.rank.check import FOLDER_VARIABLE, LEFT_OUT_VARIABLE
+
+MAX_BYTES = 16 << 20
+MAX_DEPTH = 100
+"""How many lists and mappings may lie within each other in JSON."""
+MAX_VALUES = 1_000_000
+"""Values in JSON: a byte can stand for a list, which takes 60."""
+MAX_DIGITS = 400
+"""Of a number in JSON: more than any float has, and few enough to be read at once."""
+_KINDS = ("json", "text", "bytes")
+_NO_STRUCTURE = re.compile(r"[^][{}]+")
+_LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class OutputError(Exception):
+    """A file that ranks left is not there, or is not what a check can read."""
+
+
+OutputError.__module__ = "lab"
+
+
+def read_output(
+    path: str | os.PathLike[str], kind: str = "json", *, max_bytes: int = MAX_BYTES, folder: str = ""
+) -> Any:
+    """Read a file that ranks left.
+
+    Args:
+        path: of the file, relative to the folder in which the ranks worked.
+        kind: `json`, `text` (UTF-8) or `bytes`.
+        max_bytes: how large the file may be.
+        folder: where it is; empty: the folder that the check is given, `LAB_WORK_FOLDER`, else the current one.
+
+    Returns:
+        The value that the JSON stands for, a string, or bytes.
+
+    Raises:
+        OutputError: there is no such file, it is no regular file or too large, it is not of this kind; or its JSON
+            is nested more than 100 deep, has more than a million values, or a number that no float can hold.
+        ValueError: there is no such kind.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"kind is {kind!r}, not one of {', '.join(_KINDS)}")
+    top = os.path.realpath(folder or os.environ.get(FOLDER_VARIABLE) or os.getcwd())
+    name = _relative(os.fsdecode(path), top)
+    try:
+        data = _read(top, name, max_bytes)
+        return data if kind == "bytes" else _decode(data) if kind == "text" else parse_json(_decode(data))
+    except (MemoryError, RecursionError) as error:
+        raise OutputError(f"{below.printable(name)} cannot be read: {type(error).__name__}") from None
+    except OutputError as error:
+        raise OutputError(f"{below.printable(name)} {error}") from None
+
+
+def _relative(path: str, top: str) -> str:
+    """A path as it is below a folder."""
+    if os.path.isabs(path):
+        path = os.path.relpath(path, top)
+    path = os.path.normpath(path)
+    if path.split("/")[0] == ".." or "\0" in path:
+        raise OutputError(f"{below.printable(path)!r} is not below the folder of the ranks")
+    return path
+
+
+def _read(top: str, path: str, max_bytes: int) -> bytes:
+    try:
+        descriptor = below.open_regular_file(top, path)
+    except below.NotAFile as error:
+        raise OutputError(str(error)) from None
+    except FileNotFoundError:
+        raise OutputError(_why_not_there(path)) from None
+    except OSError as error:
+        raise OutputError(f"cannot be read: {error.strerror}") from None
+    with open(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_size > max_bytes:
+            raise OutputError(f"is larger than {max_bytes:,} bytes")
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OutputError(f"is larger than {max_bytes:,} bytes")
+    return data
+
+
+def _why_not_there(path: str) -> str:
+    """Why there is no such file: the ranks did not leave it, or it was left out."""
+    listed = os.environ.get(LEFT_OUT_VARIABLE)
+    if listed:
+        with open(listed, encoding="utf-8") as file:
+            left_out = json.load(file)
+        parts = below.printable(path).split("/")
+        for end in range(len(parts), 0, -1):
+            why = left_out.get("/".join(parts[:end]))
+            if why:
+                return f"is not among the files of the check: {why}"
+    return "is not there"
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise OutputError(f"is not text in UTF-8: byte {error.start} is {data[error.start]:#04x}") from None
+
+
+def parse_json(text: str) -> Any:
+    """The value that JSON stands for.
+
+    Raises:
+        OutputError: it is not JSON, or has too much of something; the text is the end of a sentence.
+    """
+    _refuse_structure(text)
+    try:
+        value = json.loads(
+            text, parse_int=partial(_number, kind=int), parse_float=_number, parse_constant=_refuse_constant
+        )
+    except json.JSONDecodeError as error:
+        raise OutputError(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    if _LONE_SURROGATE.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise OutputError("holds half of a character, which is no text") from None
+    return value
+
+
+def _refuse_structure(text: str) -> None:
+    """Refuse JSON that nests too deep, or has too many values, before anything is made of it."""
+    plain = text.replace("\\\\", "").replace('\\"', "")  # what is left of strings holds no quotes
+    if plain.count('"') > 4 * MAX_VALUES:
+        raise OutputError(f"has more than {MAX_VALUES:,} values")
+    outside = "".join(plain.split('"')[::2])
+    depth = 0
+    for bracket in _NO_STRUCTURE.sub("", outside)[: 2 * MAX_VALUES]:
+        depth += 1 if bracket in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise OutputError(f"is nested more than {MAX_DEPTH} deep")
+    if outside.count(",") + outside.count("[") + outside.count("{") > MAX_VALUES:
+        raise OutputError(f"has more than {MAX_VALUES:,} values")
+
+
+def _number(digits: str, kind: type = float) -> float:
+    if len(digits) > MAX_DIGITS:
+        raise OutputError(f"holds a number of {len(digits):,} digits; {MAX_DIGITS} are allowed")
+    value: float = kind(digits)
+    if value in (float("inf"), float("-inf")):
+        raise OutputError(f"holds a number that no float can hold: {digits[:40]}")
+    return value
+
+
+def _refuse_constant(word: str) -> Any:
+    raise OutputError(f"holds {word}, which is no number in JSON")

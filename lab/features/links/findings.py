@@ -1,0 +1,242 @@
+"""What was wrong with links between nodes while a run went on: silences, long round trips, losses, low rates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, pairwise
+from statistics import median
+from typing import Any, Literal, NamedTuple
+
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind
+from lab.diagnosis.links import Pair, outside_of_most
+from lab.diagnosis.rules import Explained
+from lab.node.messages.agent import BLINK_S, Connections
+from lab.trace.steps import Step
+from lab.words import name_link
+
+
+class LinkKind(Kind):
+    """The kinds of findings of this feature; a silence is `cut_off`."""
+
+    SLOW_LINK = "slow_link", 1
+
+
+class Flap(Facts):
+    """Nothing got through between nodes for a while, and then it did."""
+
+    links: tuple[tuple[str, str], ...]
+    nodes: tuple[str, ...] = ()
+    """Who is at an end of all of them."""
+    bursts_s: tuple[float, ...] = ()
+    step_s: float | None = None
+    """How long the step took that was under way."""
+
+
+class SlowLink(Facts):
+    """Links that are far worse than others."""
+
+    measure: Literal["round_trip_s", "lost_share", "bytes_per_s"]
+    worst: float
+    rest: float
+    segments: int = 0
+    """How many were sent again."""
+    links: tuple[tuple[str, str], ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Whose links they are; empty where that is no single side."""
+
+
+def explain_links(run: Explained) -> list[Finding]:
+    """Slow links; and silences, unless the network was still broken when the run was over."""
+    flaps = [] if any(one.kind is FindingKind.CUT_OFF for one in run.causes) else find_flaps(run.evidence)
+    return [*find_slow_links(run.evidence), *flaps]
+
+
+# -- nodes that were cut off for a while and reached the others again
+
+
+_TOGETHER_S = 0.5
+"""Silences that lie no farther apart are one: an agent looks so often."""
+
+
+class _Silence(NamedTuple):
+    """Nothing was acknowledged between two nodes; times are seconds of the trace."""
+
+    begin: float
+    end: float
+    """When that was known."""
+    pair: frozenset[str]
+
+
+def find_flaps(evidence: Evidence) -> list[Finding]:
+    """What was not acknowledged between nodes for a while, and then came through.
+
+    A node is named where there are several such links and it is at an end of all of them; of one link neither end.
+    """
+    known = [(one, _meanwhile(evidence, one), later) for one, later in _silences(evidence)]
+    silences = [one for one, step, later in known if step or later]
+    if not silences:
+        return []
+    pairs = sorted({one.pair for one in silences}, key=sorted)
+    common = frozenset.intersection(*pairs) if len(pairs) > 1 else frozenset()
+    step = max((step for _, step, _ in known if step), key=_seconds, default=None)
+    bursts = _bursts(silences)
+    facts = Flap(
+        links=tuple((one, other) for one, other in map(sorted, pairs)),
+        nodes=tuple(common),
+        bursts_s=tuple(bursts),
+        step_s=_seconds(step) if step is not None else None,
+        link=name_link(*pairs[0]) if len(pairs) == 1 else "",
+        step=step.title if step is not None else "",
+        lines=tuple(call.source for call in step.calls.values()) if step is not None else (),
+        seconds=round(max(bursts), 6),
+        **_ranks_on(common, evidence),
+    )
+    return [facts.as_finding(FindingKind.CUT_OFF)]
+
+
+def _ranks_on(nodes: Collection[str], evidence: Evidence) -> dict[str, Any]:
+    """The ranks on these nodes, and all others."""
+    ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.node in nodes)
+    return {"ranks": ranks, "others": tuple(one.rank for one in evidence.facts.ranks if one.rank not in ranks)}
+
+
+def _silences(evidence: Evidence) -> list[tuple[_Silence, bool]]:
+    """All of them, and whether more was acknowledged later."""
+    ways: dict[Pair, list[Connections]] = defaultdict(list)
+    for event in evidence.record.events():
+        if isinstance(event, Connections) and event.number:
+            ways[event.node, event.peer].append(event)
+    silences = []
+    for way, reports in ways.items():
+        most = max(one.acknowledged_bytes for one in reports)
+        for one in reports:
+            if one.silent_s >= BLINK_S:
+                end = one.time - evidence.trace.origin
+                silences.append((_Silence(end - one.silent_s, end, frozenset(way)), one.acknowledged_bytes < most))
+    return sorted(silences, key=lambda one: one[0][:2])
+
+
+def _meanwhile(evidence: Evidence, silence: _Silence) -> Step | None:
+    """Of the steps of ranks on both nodes that were under way then and came to their end later, the longest."""
+    node_of = {rank.rank: rank.node for rank in evidence.facts.ranks}
+    ended = [step for step in evidence.steps if step.end is not None and step.begin < silence.end < step.end]
+    between = [step for step in ended if silence.pair <= {node_of.get(rank) for rank in step.calls}]
+    return max(between, key=_seconds, default=None)
+
+
+def _seconds(step: Step) -> float:
+    return (step.end or 0.0) - step.begin
+
+
+def _bursts(silences: Sequence[_Silence]) -> list[float]:
+    """How long each lasted at least, seconds; those that overlap, or nearly do, are one."""
+    bursts: list[list[_Silence]] = []
+    for one in silences:
+        if bursts and one.begin <= max(before.end for before in bursts[-1]) + _TOGETHER_S:
+            bursts[-1].append(one)
+        else:
+            bursts.append([one])
+    return [max(one.end - one.begin for one in burst) for burst in bursts]
+
+
+# -- links that are far slower, or lose far more, than others
+
+_LEAST_S = 0.01
+"""Round trips that take less are no worry,"""
+_TIMES = 10
+"""nor such as take less than so many times those of the fastest link."""
+_APART = 3
+"""And every slow one has to take so many times as long as every other."""
+_LEAST_REPORTS = 2
+_LEAST_SEGMENTS = 500
+"""A link has to have carried so many before it says something that some of them were lost,"""
+_LEAST_SHARE = 0.005
+"""at least this share of them, and at least so many times the share of the best link."""
+_LEAST_BYTES = 50_000
+"""A connection has to have carried so many between two reports before that says how fast its link is;"""
+_LEAST_BUSY_S = 0.25
+"""and it is full where it was at it for so long,"""
+_LEAST_ON_ITS_WAY = 16_000
+"""so many bytes were on their way in the end,"""
+_MOST_UNREAD = 0.2
+"""and at most this part of the time it waited for its reader."""
+_CLOCK_S = 0.001
+"""The kernel counts that time by its ticks."""
+Reports = Mapping[Pair, tuple[list[Connections], list[Connections]]]
+"""By link: what the kernel at each of its ends reported."""
+
+
+def find_slow_links(evidence: Evidence) -> list[Finding]:
+    """Links with long round trips, or else such as lose much; names the node whose links are such, and no others."""
+    reports: dict[Pair, tuple[list[Connections], list[Connections]]] = defaultdict(lambda: ([], []))
+    for event in evidence.record.events():
+        if isinstance(event, Connections) and event.number and not event.stuck:
+            pair = min(event.node, event.peer), max(event.node, event.peer)
+            reports[pair][pair.index(event.node)].append(event)
+    nodes = sorted({node for pair in reports for node in pair})
+    if len(nodes) < 3 or set(reports) != set(combinations(nodes, 2)):
+        return []
+    for facts in (_slow(reports), _lossy(reports), _narrow(reports)):
+        if facts is not None:
+            off = outside_of_most(nodes, facts.links)
+            link = name_link(*facts.links[0]) if len(facts.links) == 1 and not off else ""
+            return [replace(facts, nodes=off, link=link, **_ranks_on(off, evidence)).as_finding(LinkKind.SLOW_LINK)]
+    return []
+
+
+def _slow(reports: Reports) -> SlowLink | None:
+    trips: dict[Pair, float] = {}
+    for pair, ends in reports.items():
+        ways = [[one.round_trip_s for one in end if one.round_trip_s] for end in ends]
+        if not all(len(way) >= _LEAST_REPORTS for way in ways):
+            return None
+        trips[pair] = max(map(median, ways))
+    fastest = min(trips.values())
+    slow = tuple(pair for pair, seconds in trips.items() if seconds >= max(_LEAST_S, _TIMES * fastest))
+    rest = max(seconds for pair, seconds in trips.items() if pair not in slow)
+    if not slow or min(trips[pair] for pair in slow) < _APART * rest:
+        return None
+    return SlowLink(measure="round_trip_s", worst=max(trips[pair] for pair in slow), rest=rest, links=slow)
+
+
+def _lossy(reports: Reports) -> SlowLink | None:
+    shares: dict[Pair, float] = {}
+    counts: dict[Pair, int] = {}
+    for pair, ends in reports.items():
+        last = [max(end, key=lambda one: one.time) for end in ends if end]
+        sent = sum(one.segments_out for one in last)
+        if sent >= _LEAST_SEGMENTS:
+            counts[pair] = sum(one.sent_again for one in last)
+            shares[pair] = counts[pair] / sent
+    best = min(shares.values(), default=0.0)
+    lossy = tuple(pair for pair, share in shares.items() if share >= max(_LEAST_SHARE, _TIMES * best))
+    if not lossy or len(lossy) == len(shares):
+        return None
+    again, most = sum(counts[pair] for pair in lossy), max(shares[pair] for pair in lossy)
+    return SlowLink(measure="lost_share", worst=most, rest=best, segments=again, links=lossy)
+
+
+def _narrow(reports: Reports) -> SlowLink | None:
+    """Links that were full at a rate that is far below that of others: neither the sender nor the reader was late."""
+    full: dict[Pair, float] = {}
+    fast: dict[Pair, float] = {}
+    for pair, ends in reports.items():
+        for before, one in (two for end in ends for two in pairwise([Connections(0.0), *end])):
+            carried, busy_s = one.most_bytes - before.most_bytes, one.busy_s - before.busy_s
+            unread_s = one.reader_late_s - before.reader_late_s
+            if carried < _LEAST_BYTES or busy_s < 0:
+                continue
+            speed = carried / max(busy_s, _CLOCK_S)
+            fast[pair] = max(fast.get(pair, 0.0), speed)
+            on_its_way = one.unacknowledged_bytes >= _LEAST_ON_ITS_WAY
+            if busy_s >= _LEAST_BUSY_S and on_its_way and unread_s <= _MOST_UNREAD * busy_s:
+                full[pair] = min(full.get(pair, speed), speed)
+    fastest = max((speed for pair, speed in fast.items() if pair not in full), default=0.0)
+    narrow = tuple(pair for pair, speed in full.items() if speed * _TIMES <= fastest)
+    rest = min((speed for pair, speed in fast.items() if pair not in narrow), default=0.0)
+    if not narrow or rest < _APART * max(full[pair] for pair in narrow):
+        return None
+    return SlowLink(measure="bytes_per_s", worst=min(full[pair] for pair in narrow), rest=rest, links=narrow)

@@ -1,1 +1,0 @@
-"""Replicas: whether what ranks train is the same on all of them."""

@@ -1,0 +1,1 @@
+"""Stragglers: who made the others wait, and where the time of a run went."""

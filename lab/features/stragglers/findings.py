@@ -1,0 +1,313 @@
+"""Who made the others wait, how often and how long; and where the time of every rank, and of the run, went."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from math import comb
+from operator import attrgetter
+from statistics import median
+from typing import NamedTuple
+
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.finding import Facts, Finding, Kind, fields_of
+from lab.diagnosis.rules import Explained
+from lab.diagnosis.wording import NOISE_S
+from lab.features.stragglers.timing import (
+    Span,
+    blocked_spans,
+    critical_path_of,
+    from_new_group,
+    length,
+    parts_of,
+    share_of,
+    waiting_span,
+)
+from lab.frozen import Frozen
+from lab.trace.model import Call, Trace
+from lab.trace.steps import Step
+
+
+class TimeKind(Kind):
+    """The kinds of findings of this feature."""
+
+    STRAGGLER = "straggler", 3
+    TIME = "time", 5
+
+
+class Straggler(Facts):
+    """A rank that the others waited for."""
+
+    each_s: float
+    share: float
+    seldom: bool = False
+    often: bool = False
+    """Whether it came last to most steps; else it was late by far at some."""
+    last: int = 0
+    """To how many steps it came last, or was late to."""
+    steps: int = 0
+    least_s: float = 0.0
+    most_s: float = 0.0
+    usual_s: float = 0.0
+    turns: int = 0
+    """Training steps, where the time of each says something."""
+    collected_s: float = 0.0
+    """For how long its garbage collector ran meanwhile; 0 where that is not why."""
+    collected_in: int = 0
+
+
+class TimeShare(Frozen):
+    """Where the time of a rank went, seconds."""
+
+    rank: int
+    total: float
+    own: float
+    waiting: float
+    communicating: float
+    unknown: float
+
+
+class TimeShares(Facts):
+    """Where the time of the ranks went."""
+
+    shares: tuple[TimeShare, ...]
+    hidden_s: float = 0.0
+
+
+class PathPart(Frozen):
+    """What a part of the critical path was."""
+
+    share: float
+    op: str
+    source: str
+    rank: int | None
+    """Whose own work it was; None: communication."""
+
+
+class CriticalPath(Facts):
+    """What the length of a run came from."""
+
+    total_s: float
+    parts: tuple[PathPart, ...]
+    from_new_group: bool = False
+
+
+_WORTH_SHARES_S = 0.2
+"""Runs shorter than this are not asked where their time went."""
+
+
+def explain_time(run: Explained) -> list[Finding]:
+    """Who was slow; and where the time of a run went that ended well, if somebody was, or if it took long enough."""
+    evidence = run.evidence
+    if not evidence.trace.recorded or evidence.untimed:
+        return []
+    findings = find_straggler(evidence)
+    if run.ended_well and (findings or evidence.trace.last >= _WORTH_SHARES_S):
+        findings += [*find_shares(evidence), *find_critical_path(evidence)]
+    return findings
+
+
+# -- the rank that the others waited for
+
+LEAST_STEPS = 3
+"""The others must have waited for a rank in at least this many steps."""
+LEAST_PART = 2 / 3
+"""And in this part of the steps in which anybody waited, and for this part of the time."""
+MOST_PART = 3 / 4
+"""Where it is far later than usual at less than half of all steps, and these make up so much: now and then."""
+LEAST_SHARE = 0.1
+"""Even without its worst step, it has to cost each of the others this part of the time that the steps span,"""
+NOW_AND_THEN_SHARE = 0.05
+"""or this part, if it is late only sometimes and no other rank is as late,"""
+GREAT_SHARE = 1 / 3
+"""or this part, where its being late now and then might be chance by the number of these steps alone,"""
+LEAST_S = 0.1
+"""and at least this many seconds altogether."""
+
+
+def find_straggler(evidence: Evidence) -> list[Finding]:
+    """The rank that the others waited for most of the time, or for long now and then, if there is one."""
+    meetings = [step for step in evidence.steps if not step.missing and not step.message and len(step.calls) > 1]
+    meetings.sort(key=attrgetter("begin"))
+    late = lateness_at(meetings[1:], evidence.trace)  # at the first, ranks meet that began at different times
+    noticed = [one for one in late if one.longest >= NOISE_S]
+    if not noticed:
+        return []
+    costs: dict[int, float] = defaultdict(float)
+    for one in noticed:
+        costs[one.call.rank] += one.total
+    slow = max(costs, key=costs.__getitem__)
+    others = tuple(rank for rank in evidence.trace.ranks if rank != slow)
+    window, mine = _window(meetings), [one for one in noticed if one.call.rank == slow]
+    jumps = jumps_of(slow, late, len(evidence.trace.ranks))
+    seldom = 2 * len(jumps.late) < len(meetings) and sum(one.total for one in jumps.late) >= MOST_PART * costs[slow]
+    often = len(mine) >= max(LEAST_STEPS, LEAST_PART * len(noticed)) and costs[slow] >= LEAST_PART * sum(costs.values())
+    often = often and not (seldom and jumps.late and not jumps.by_chance)
+    if often:
+        share = LEAST_SHARE
+    else:
+        mine = list(jumps.late)
+        share = GREAT_SHARE if jumps.by_chance else NOW_AND_THEN_SHARE
+    each = sum(one.total for one in mine) / len(others)
+    again = each - max((one.total for one in mine), default=0.0) / len(others)  # one step may have been an accident
+    if again < max(LEAST_S, share * window):
+        return []
+    [(place, _)] = Counter(one.call.source for one in mine).most_common(1)
+    turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)
+    jumped = [one.longest for one in jumps.late]
+    collected_s, collected_in = _collected_in(mine, evidence.trace)
+    facts = Straggler(
+        each_s=each,
+        share=each / window,
+        seldom=seldom,
+        often=often,
+        last=len(mine),
+        steps=len(noticed) if often else len(meetings) - 1,
+        least_s=min(jumped, default=0.0),
+        most_s=max(jumped, default=0.0),
+        usual_s=jumps.usual_s,
+        turns=turns if mine != jumps.late else 0,
+        collected_s=collected_s,
+        collected_in=collected_in,
+        ranks=(slow,),
+        others=others,
+        lines=(place,) if place else (),
+        seconds=round(each * len(others), 6),
+    )
+    return [facts.as_finding(TimeKind.STRAGGLER)]
+
+
+def _window(steps: Sequence[Step]) -> float:
+    """Seconds from the end of the first of these steps to the end of the last."""
+    ends = [call.end for step in steps for call in step.calls.values() if call.end is not None]
+    first = steps[0].end if steps[0].end is not None else steps[0].begin
+    return max(max(ends, default=0.0) - first, 1e-9)
+
+
+def find_shares(evidence: Evidence) -> list[Finding]:
+    """Where the time of the ranks went."""
+    every = [share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
+    shares = [share for share in every if share.total > 0]
+    if not shares:
+        return []
+    facts = TimeShares(
+        shares=tuple(TimeShare(**{name: getattr(one, name) for name in fields_of(TimeShare)}) for one in shares),
+        hidden_s=max(share.hidden for share in shares),
+        others=tuple(share.rank for share in shares),
+        seconds=round(max(share.waiting for share in shares), 6),
+    )
+    return [facts.as_finding(TimeKind.TIME)]
+
+
+# -- how late ranks came to steps, and how long the others waited for them there
+
+JUMP_S = 0.01
+"""Who is late now and then is so by this much at least,"""
+_TIMES = 5
+"""and by so many times what is usual where another one comes last."""
+_LEAST_JUMPS = 3
+_LEAST_PART = 3 / 4
+"""Of all that is as late, this part of the time is the rank's,"""
+_MOST_CHANCE = 0.02
+"""More likely than that it is chance that any rank has so many of such steps."""
+
+
+class Lateness(NamedTuple):
+    """How long others waited at a step for the one who came last."""
+
+    call: Call
+    """Of who came last."""
+    waited: tuple[float, ...]
+    """Seconds, of each of the others that the call held up."""
+    first: bool
+    """Whether the line of the call had not come before: what is made there at first use takes its time."""
+
+    @property
+    def total(self) -> float:
+        """Seconds, of all others together."""
+        return sum(self.waited)
+
+    @property
+    def longest(self) -> float:
+        """Seconds, of the one that waited longest."""
+        return max(self.waited, default=0.0)
+
+
+def lateness_at(steps: Sequence[Step], trace: Trace) -> list[Lateness]:
+    """Of each of these steps to which surely one rank came last, in their order."""
+    spans = {rank: blocked_spans(ranks) for rank, ranks in trace.ranks.items()}
+    lateness, lines = [], set[str]()
+    for step in steps:
+        pacer = step.late
+        if pacer is not None:
+            early = [call for call in step.calls.values() if call is not pacer and call.index in spans[call.rank]]
+            waits = (waiting_span(step, call, spans[call.rank][call.index]) for call in early)
+            lateness.append(Lateness(pacer, tuple(end - begin for begin, end in waits), pacer.source not in lines))
+            lines.add(pacer.source)
+    return lateness
+
+
+class Jumps(NamedTuple):
+    """Steps to which one rank came far later than anybody does as a rule."""
+
+    late: Sequence[Lateness] = ()
+    usual_s: float = 0.0
+    """How late others are as a rule, seconds."""
+    by_chance: bool = True
+    """Whether it may be chance that they are this rank's."""
+
+
+def jumps_of(rank: int, late: Sequence[Lateness], ranks: int) -> Jumps:
+    """Those of a rank, of so many ranks; none where they are few, or not most of what all others were as late."""
+    again = [one for one in late if not one.first]
+    usual_s = median([one.longest for one in again if one.call.rank != rank] or [0.0])
+    jumps = [one for one in again if one.longest >= max(JUMP_S, _TIMES * usual_s)]
+    mine = [one for one in jumps if one.call.rank == rank]
+    if len(mine) < _LEAST_JUMPS or sum(one.total for one in mine) < _LEAST_PART * sum(one.total for one in jumps):
+        return Jumps()
+    return Jumps(mine, usual_s, _by_chance(len(mine), len(jumps), ranks) > _MOST_CHANCE)
+
+
+def _by_chance(mine: int, every: int, ranks: int) -> float:
+    """How likely it is that any rank has so many of all by chance, at most."""
+    others = 1 - 1 / ranks
+    return ranks * sum(comb(every, n) * (1 / ranks) ** n * others ** (every - n) for n in range(mine, every + 1))
+
+
+def _collected_in(late: Sequence[Lateness], trace: Trace) -> tuple[float, int]:
+    """For how long the garbage collector held a rank up, and how often; 0 where others waited for something else."""
+    held = [length(_common(one, trace.ranks[one.call.rank].collections)) for one in late]
+    if sum(held) < sum(map(attrgetter("longest"), late)) / 2:
+        return 0.0, 0
+    return sum(held), sum(map(bool, held))
+
+
+def _common(one: Lateness, spans: Sequence[Span]) -> list[Span]:
+    """What of these spans lies in the time for which others waited."""
+    since, until = one.call.begin - one.longest, one.call.begin
+    return [(max(begin, since), min(end, until)) for begin, end in spans if begin < until and end > since]
+
+
+# -- what the length of a run came from
+
+_MOST_PARTS = 3
+_LEAST_PART_SHARE = 0.05
+
+
+def find_critical_path(evidence: Evidence) -> list[Finding]:
+    """The largest parts of the critical path; nothing where it is not known."""
+    path = critical_path_of(evidence)
+    parts = parts_of(path)
+    if not parts:
+        return []
+    largest = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_PART_SHARE] or parts[:1]
+    took = path[-1].end - path[0].begin
+    facts = CriticalPath(
+        total_s=took,
+        parts=tuple(PathPart(**{name: getattr(one, name) for name in fields_of(PathPart)}) for one in largest),
+        from_new_group=from_new_group(path, evidence.trace),
+        others=tuple(sorted({piece.rank for piece in path})),
+        lines=tuple(part.source for part in largest),
+        seconds=round(took, 6),
+    )
+    return [facts.as_finding(TimeKind.TIME)]

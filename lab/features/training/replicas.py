@@ -1,0 +1,328 @@
+"""Whether what ranks train is the same on all of them: replicas of DDP modules, and weights that no module has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.finding import Finding, FindingKind, Kind, majority, sides_of, unique_lines
+from lab.features.training.findings import Replicas, TrainingKind, WeightsApart
+from lab.features.values.expected import number_of
+from lab.trace.model import Buffer, Call, Module, Turn
+from lab.words import plural
+
+_CLOSE = 1e-4
+"""Norms that differ by less than this part of them are taken to be the same: processors round differently."""
+_OF_DDP = ("backward", "forward", "DDP()")
+"""Phases in which DDP itself calls."""
+Norms = Sequence[float | None]
+
+
+Modules = Mapping[int, Module]
+"""By rank: the replicas of one module."""
+
+
+def find_unlike_state(evidence: Evidence) -> list[Finding]:
+    """Replicas that are not alike, then weights without a module."""
+    return [*find_unlike_replicas(evidence), *find_weights_apart(evidence)]
+
+
+def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
+    """What differs between the replicas of each module: its parameters, or their order, or else their values."""
+    each = (
+        _other_parameters(modules, evidence)
+        or _other_order(modules)
+        or _apart(modules, evidence)
+        or _stepped_by_some(modules, evidence)
+        for modules in _replicas(evidence)
+    )
+    return [finding for finding in each if finding is not None]
+
+
+def _replicas(evidence: Evidence) -> list[Modules]:
+    """Modules that were constructed in the same turn in the same group."""
+    by_turn: dict[tuple[str, int], dict[int, Module]] = {}
+    for number, rank in evidence.trace.ranks.items():
+        turns: dict[str, int] = {}
+        for module in rank.modules:
+            turns[module.group] = turns.get(module.group, 0) + 1
+            by_turn.setdefault((module.group, turns[module.group]), {})[number] = module
+    return [modules for modules in by_turn.values() if len(modules) > 1]
+
+
+def _other_parameters(modules: Modules, evidence: Evidence) -> Finding | None:
+    """Ranks whose module has another number of parameters than most, or one of another shape."""
+    shapes = {rank: tuple((one.dtype, one.shape) for one in module.parameters) for rank, module in modules.items()}
+    if len(set(shapes.values())) == 1:
+        return None
+    _, odd = majority(shapes)
+    if not odd:
+        _, odd = majority(_compared(evidence))
+        odd = tuple(rank for rank in odd if rank in shapes)
+    if len({len(of) for of in shapes.values()}) > 1:
+        counts = sides_of({rank: plural(len(of), "parameter") for rank, of in shapes.items()})
+        facts = Replicas(how="parameters", sides=counts, only_here=_only_here(modules, odd))
+    else:
+        first = _first_difference(shapes)
+        parameters = {rank: module.parameters[first] for rank, module in modules.items()}
+        shown = {rank: f"{one.name} ({one.dtype} {list(one.shape)})" for rank, one in parameters.items()}
+        facts = Replicas(how="parameter", sides=sides_of(shown), place=first + 1)
+    return _finding(FindingKind.SHAPE, facts, modules, odd)
+
+
+def _first_difference(by_rank: Mapping[int, Sequence[object]]) -> int:
+    return next(n for n, of in enumerate(zip(*by_rank.values(), strict=True)) if len(set(of)) > 1)
+
+
+def _compared(evidence: Evidence) -> dict[int, tuple[object, ...]]:
+    """What each rank brought when DDP compared the shapes last, also one that ended before its module was on record."""
+    return {
+        rank: tuple(call.own[0].values)
+        for rank, trace in evidence.trace.ranks.items()
+        for call in trace.calls
+        if call.phase == "DDP()" and call.own and call.own[0].dtype == "int64" and call.own[0].values
+    }
+
+
+def _only_here(modules: Modules, odd: tuple[int, ...]) -> tuple[str, ...]:
+    """Parameters that only the odd ranks have, by name."""
+    others = {one.name for rank, module in modules.items() if rank not in odd for one in module.parameters}
+    return tuple(one.name for rank in odd[:1] for one in modules[rank].parameters if one.name not in others)
+
+
+def _other_order(modules: Modules) -> Finding | None:
+    """Ranks that have the same parameters in another order: nothing stops DDP from adding up what does not belong."""
+    names = {rank: tuple(one.name for one in module.parameters) for rank, module in modules.items()}
+    if len(set(names.values())) == 1 or len({tuple(sorted(of)) for of in names.values()}) > 1:
+        return None
+    first = _first_difference(names)
+    facts = Replicas(how="order", place=first + 1, sides=sides_of({rank: of[first] for rank, of in names.items()}))
+    return _finding(TrainingKind.PARAMETER_ORDER, facts, modules, majority(names)[1])
+
+
+def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
+    """Ranks whose parameters have other values than those of most, the last time that all were looked at."""
+    turns = sorted(set.intersection(*(set(module.norms) for module in modules.values())))
+    apart = [steps for steps in turns if not _alike({rank: module.norms[steps] for rank, module in modules.items()})]
+    if not apart or apart[-1] != turns[-1] or _are_averaged(modules, evidence):
+        return None
+    norms = {rank: module.norms[apart[0]] for rank, module in modules.items()}
+    first, odd = _first_apart(norms)
+    traces = [evidence.trace.ranks[rank] for rank in modules]
+    exchanged = any(call.phase == "backward" and call.operation.reduces for trace in traces for call in trace.calls)
+    facts = Replicas(
+        how="norm",
+        sides=sides_of({rank: f"{of[first]:.6g}" for rank, of in norms.items()}),
+        place=first + 1,
+        parameter=next(iter(modules.values())).parameters[first].name,
+        steps=apart[0],
+        unused_forward=not any(mark.name == "forward" for trace in traces for mark in trace.marks),
+        no_exchange=not exchanged,
+    )
+    return _finding(TrainingKind.DIVERGED, facts, modules, odd)
+
+
+def _first_apart(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:
+    """The first parameter whose norms differ, and the ranks whose norms are not those of most."""
+    count = len(next(iter(norms.values())))
+    first = next(n for n in range(count) if not _alike({rank: of[n : n + 1] for rank, of in norms.items()}))
+    alike = {rank: next(other for other in norms if close(norms[other], mine)) for rank, mine in norms.items()}
+    return first, majority(alike)[1]
+
+
+def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
+    """Ranks whose optimizers changed the module, where those of others never did, though all exchanged its gradients.
+
+    Unless the others may have got the weights in some other way.
+    """
+    stepped = {rank: bool(module.norms) for rank, module in modules.items()}
+    moved = all(len(set(module.norms.values())) > 1 for module in modules.values() if module.norms)
+    if len(set(stepped.values())) == 1 or not moved or _are_averaged(modules, evidence):
+        return None
+    traces = [evidence.trace.ranks[rank] for rank in modules]
+    steps = {rank: [mark for mark in evidence.trace.ranks[rank].marks if mark.name == "step"] for rank in modules}
+    ours = tuple(rank for rank in modules if stepped[rank])
+    firsts = [steps[rank][0] for rank in ours if steps[rank]]
+    since = min((mark.begin for mark in firsts), default=math.inf)
+    for trace in traces:
+        after = [call for call in trace.calls if call.begin > since]
+        if not any(call.phase == "backward" and call.operation.reduces for call in after):
+            return None
+    lines = unique_lines(mark.source for mark in firsts)
+    facts = Replicas(how="steps", stepped=ours, stepped_at=lines, lines=lines)
+    return _finding(TrainingKind.DIVERGED, facts, modules, majority(stepped)[1])
+
+
+def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
+    """Whether ranks may hold other weights by intent: gradients go elsewhere, or weights go round by other calls.
+
+    Such a call moves as many elements as the module has, or there is one for each size of its parameters.
+    """
+    for rank, module in modules.items():
+        sizes = [Buffer(one.dtype, one.shape).count for one in module.parameters]
+        moved = set[int]()
+        for call in evidence.trace.ranks[rank].calls:
+            if call.phase == "backward" and call.operation.reduces and call.group != module.group:
+                return True
+            if call.phase not in _OF_DDP and call.operation.moves_data:
+                moved.add(sum(buffer.count for buffer in call.own))
+        if sizes and (moved >= set(sizes) or max(moved, default=0) >= sum(sizes)):
+            return True
+    return False
+
+
+def _alike(norms: Mapping[int, Norms]) -> bool:
+    first = next(iter(norms.values()))
+    return all(close(first, other) for other in norms.values())
+
+
+def close(one: Norms, other: Norms) -> bool:
+    """Whether norms are those of the same tensors, as far as they are known."""
+    return len(one) == len(other) and all(map(_same, one, other))
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return True  # nobody knows
+    return one == other or (one != one and other != other) or abs(one - other) <= _CLOSE * max(abs(one), abs(other))
+
+
+def _finding(kind: Kind, facts: Replicas, modules: Modules, odd: tuple[int, ...]) -> Finding:
+    others = tuple(rank for rank in modules if rank not in odd)
+    made = [modules[rank].source for rank in (*odd, *others)]
+    at = unique_lines(module.source for module in modules.values())
+    return replace(facts, at=at, ranks=odd, others=others, lines=(*facts.lines, *made)).as_finding(kind)
+
+
+# -- weights that ranks train by the same reduced gradients, without DDP, and that are not the same on all of them
+
+_MOST_CALLS = 512
+"""Of the calls before a step so many are looked at."""
+_ADDS = ("SUM", "AVG")
+Turns = Mapping[int, Turn]
+"""By rank: the same step of the same optimizer."""
+
+
+class _WeightsApart(NamedTuple):
+    """Ranks whose weights differ after a step that took the same gradients on all of them."""
+
+    steps: int
+    turns: Turns
+    reductions: tuple[str, ...]
+    """Lines from which the gradients were reduced."""
+
+
+class _Sum(NamedTuple):
+    """What a reduction gave to a rank."""
+
+    line: str
+    size: int
+    norms: tuple[float, float]
+    """Its norm, and that of the mean if it is a sum."""
+    varied: bool
+    """Whether its elements are not all the same."""
+
+
+def find_weights_apart(evidence: Evidence) -> list[Finding]:
+    """For each optimizer, ranks that went from other weights by gradients that they had reduced together.
+
+    Weights may well differ: those of a pipeline's stages, of parts of a matrix, of an ensemble. But then gradients do,
+    too, or they are not what a reduction gave.
+    """
+    of_ranks = {rank: turns for rank, trace in evidence.trace.ranks.items() if (turns := _with_gradients(trace.turns))}
+    common = set.intersection(*map(set, of_ranks.values())) if of_ranks else set()
+    findings = []
+    for optimizer in sorted({number for number, _ in common}):
+        numbers = sorted(steps for number, steps in common if number == optimizer)
+        apart = [
+            [*_weights_apart(n, {rank: of[optimizer, n] for rank, of in of_ranks.items()}, evidence)] for n in numbers
+        ]
+        still = [last.turns.keys() for last in apart[-1]]
+        findings += [_weights(first) for first in apart[0] if first.turns.keys() in still]
+    return findings
+
+
+def _with_gradients(turns: Mapping[tuple[int, int], Turn]) -> dict[tuple[int, int], Turn]:
+    """The steps whose gradients are on record; those of the last step may have been dropped before that."""
+    return {step: turn for step, turn in turns.items() if any(norm is not None for norm in turn.gradients)}
+
+
+def _weights_apart(steps: int, turns: Turns, evidence: Evidence) -> Iterator[_WeightsApart]:
+    """Among the ranks that made a step, those of the same gradients whose weights differ."""
+    for alike in _of_the_same_gradients(turns):
+        first = next(iter(alike.values()))
+        if not all(close(first.norms, turn.norms) for turn in alike.values()):
+            reduced = [_reductions(turn, _sums(rank, turn, alike, evidence)) for rank, turn in alike.items()]
+            if all(reduced):
+                yield _WeightsApart(steps, alike, tuple(dict.fromkeys(line for lines in reduced for line in lines)))
+
+
+def _of_the_same_gradients(turns: Turns) -> Iterator[Turns]:
+    """Ranks with parameters of the same sizes and gradients of the same norms; at least two, and not all 0."""
+    left = dict(turns)
+    while left:
+        first = next(iter(left.values()))
+        alike = {
+            rank: turn
+            for rank, turn in left.items()
+            if turn.sizes == first.sizes and close(turn.gradients, first.gradients)
+        }
+        left = {rank: turn for rank, turn in left.items() if rank not in alike}
+        if len(alike) > 1:
+            yield alike
+
+
+def _sums(rank: int, turn: Turn, alike: Turns, evidence: Evidence) -> list[_Sum]:
+    """What reductions over all of these ranks had given to one of them before its step, the latest first."""
+    found, groups = [], evidence.trace.groups
+    before = [call for call in evidence.calls(rank) if call.end is not None and call.end <= turn.time]
+    for call in reversed(before[-_MOST_CALLS:]):
+        members = groups[call.group].ranks if call.group in groups else ()
+        if call.operation.reduces and call.reduce_op in _ADDS and alike.keys() <= set(members):
+            found += [one for buffer in call.outputs if (one := _sum(call, buffer, len(members))) is not None]
+    return found
+
+
+def _sum(call: Call, buffer: Buffer, size: int) -> _Sum | None:
+    if buffer.values is not None and len(buffer.values) == buffer.count:
+        norm = math.hypot(*(abs(number_of(value)) for value in buffer.values))
+        return _Sum(call.source, buffer.count, (norm, norm / size), len(set(map(str, buffer.values))) > 1)
+    told = buffer.summary or {}
+    if not isinstance(told.get("norm"), float):
+        return None
+    return _Sum(call.source, buffer.count, (told["norm"], told["norm"] / size), told.get("min") != told.get("max"))
+
+
+def _reductions(turn: Turn, sums: Sequence[_Sum]) -> list[str]:
+    """The lines whose reductions gave a rank its gradients, all of them; empty where some came from elsewhere."""
+    known = [(size, norm) for size, norm in zip(turn.sizes, turn.gradients, strict=True) if norm]
+    each = [_find(size, norm, sums) for size, norm in known]
+    at_once = _find(sum(size for size, _ in known), math.hypot(*(norm for _, norm in known)), sums)
+    found = [one for one in each if one is not None] if None not in each else [at_once] if at_once is not None else []
+    return [one.line for one in found] if any(one.varied for one in found) else []
+
+
+def _find(count: int, norm: float, sums: Sequence[_Sum]) -> _Sum | None:
+    return next((one for one in sums if one.size == count and any(close((n,), (norm,)) for n in one.norms)), None)
+
+
+def _weights(apart: _WeightsApart) -> Finding:
+    turns = apart.turns
+    norms = {rank: turn.norms for rank, turn in turns.items()}
+    first, odd = _first_apart(norms)
+    others = tuple(rank for rank in turns if rank not in odd)
+    shown = {rank: "unknown" if of[first] is None else f"{of[first]:.6g}" for rank, of in norms.items()}
+    facts = WeightsApart(
+        reduced_at=apart.reductions,
+        steps=apart.steps,
+        stepped_at=unique_lines(turn.source for turn in turns.values()),
+        place=first + 1,
+        sides=sides_of(shown),
+        ranks=odd,
+        others=others,
+        lines=(*apart.reductions, *(turns[rank].source for rank in (*odd, *others))),
+    )
+    return facts.as_finding(TrainingKind.DIVERGED)

@@ -1,0 +1,1 @@
+"""Values: results that no inputs give, and what ranks brought that spoils results."""

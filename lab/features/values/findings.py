@@ -1,0 +1,333 @@
+"""Values that are wrong though nothing fails: results that no inputs give, NaN, outliers, the same from all ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from operator import ne
+from typing import Any, Literal, NamedTuple
+
+from lab.diagnosis.ends import lines_of
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.finding import Facts, Finding, Kind, WrongElement, majority
+from lab.features.values.expected import Number, compared, is_copy, is_outside, output_parts
+from lab.trace.clashes import clash_in
+from lab.trace.model import Buffer, Call, calls_within
+from lab.trace.read import wait_after
+from lab.trace.steps import Step
+
+
+class ValueKind(Kind):
+    """The kinds of findings of this feature."""
+
+    WRONG_RESULT = "wrong_result"
+    CHANGED_BEFORE_WAIT = "changed_before_wait"
+    NONFINITE = "nonfinite"
+    OUTLIER = "outlier"
+    SAME_VALUES = "same_values"
+
+
+class WrongResult(Facts):
+    """A step that gave ranks something else than it should have."""
+
+    wrong_ranks: tuple[int, ...]
+    first: WrongElement
+    at: tuple[str, ...] = ()
+    handles: bool = False
+    waits_at: tuple[str, ...] = ()
+    alike: int = 0
+    """How many tensors hold the same as if they were one; 0 where they do not."""
+    again: int = 0
+    """In how many other steps it was so."""
+
+
+class OddValues(Facts):
+    """Values that some ranks brought to a reduction and that spoil it."""
+
+    how: Literal["nan", "far", "other"]
+    at: tuple[str, ...] = ()
+    value: float = 0.0
+    rest: float = 0.0
+    usual: float = 0.0
+    steps: int = 0
+    """Before it, or of the same line."""
+
+
+class SameValues(Facts):
+    """Reductions to which all ranks brought the same."""
+
+    steps: int
+    op: str
+    gradients: bool = False
+    at: tuple[str, ...] = ()
+    others_differ: bool = False
+
+
+# -- results that are not what their operation should have given: computed anew from what all ranks brought
+
+MOST_STEPS = 5000
+"""Steps that are looked at."""
+
+
+class Wrong(NamedTuple):
+    """An output that is not what it should be."""
+
+    call: Call
+    tensor: int
+    element: int | None
+    """The first wrong one; None where it is only known that the tensor as a whole is."""
+    got: Any = None
+    expected: Number | None = None
+
+    @property
+    def facts(self) -> WrongElement:
+        """What stands where, for a finding."""
+        return WrongElement(
+            rank=self.call.rank,
+            tensor=self.tensor,
+            tensors=len(self.call.outputs),
+            element=self.element,
+            reduces=self.call.operation.reduces,
+            got=self.got,
+            expected=self.expected,
+        )
+
+
+def wrong_results(step: Step) -> list[Wrong]:
+    """The first wrong output of each rank, where all ranks came and it is plain what each should have got."""
+    if step.missing:
+        return []
+    calls = [call for call in step.calls.values() if call.state == "completed" and not call.late]
+    return [wrong for call in calls for wrong in islice(_wrong_outputs(step, call), 1)]
+
+
+def _wrong_outputs(step: Step, call: Call) -> Iterator[Wrong]:
+    if call.operation.sends:
+        return
+    for tensor, (buffer, parts) in enumerate(zip(call.outputs, output_parts(step, call), strict=True)):
+        if buffer.values is not None and len(buffer.values) == buffer.count:
+            for element, (expected, wrong) in enumerate(compared(step, parts, buffer.dtype, buffer.values)):
+                if wrong:
+                    yield Wrong(call, tensor, element, buffer.values[element], expected)
+                    break
+        elif is_copy(step, buffer, parts) is False or is_outside(step, buffer, parts):
+            yield Wrong(call, tensor, None)
+
+
+def find_wrong_results(evidence: Evidence) -> list[Finding]:
+    """Steps that gave ranks something else than they should have, those from the same lines together."""
+    by_lines: dict[tuple[str, ...], list[tuple[Step, list[Wrong]]]] = {}
+    for step in islice(evidence.steps, MOST_STEPS):
+        wrongs = wrong_results(step) if clash_in(step) is None else []
+        if wrongs:
+            lines = tuple(sorted({call.source for call in step.calls.values()}))
+            by_lines.setdefault((step.op, *lines), []).append((step, wrongs))
+    return [_wrong_result(*steps[0], len(steps) - 1, evidence) for steps in by_lines.values()]
+
+
+def _wrong_result(step: Step, wrongs: list[Wrong], again: int, evidence: Evidence) -> Finding:
+    ranks = tuple(wrong.call.rank for wrong in wrongs)
+    handles = [wrong.call for wrong in wrongs if wrong.call.hands_out]
+    waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
+    changers, outputs = _who_changed(step, evidence), [buffer.values for buffer in wrongs[0].call.outputs]
+    alike = len(outputs) > 1 and outputs[0] is not None and all(values == outputs[0] for values in outputs)
+    facts = WrongResult(
+        wrong_ranks=ranks,
+        first=wrongs[0].facts,
+        at=lines_of(step.calls.values()),
+        handles=bool(handles),
+        waits_at=tuple(wait.source for wait in waits),
+        alike=len(outputs) if alike else 0,
+        again=again,
+        ranks=changers,
+        others=tuple(rank for rank in dict.fromkeys((*ranks, *step.calls)) if rank not in changers),
+        step=step.title,
+        lines=(*(wrong.call.source for wrong in wrongs), *(wait.source for wait in waits)),
+    )
+    return facts.as_finding(ValueKind.CHANGED_BEFORE_WAIT if handles else ValueKind.WRONG_RESULT)
+
+
+def _who_changed(step: Step, evidence: Evidence) -> tuple[int, ...]:
+    """Ranks that had changed a tensor of their call before they waited for it; nobody where all or none had.
+
+    Parts of one tensor are taken for changed when any of them is, as all ranks may do rightly.
+    """
+    changers = []
+    for rank, call in sorted(step.calls.items()):
+        trace = evidence.trace.ranks[rank]
+        begun = [wait.changed for wait in trace.waits if wait.changed is not None and wait.changed <= call.begin]
+        changers += [rank] if any(calls_within(trace.calls, since, call.begin)[0] is call for since in begun) else []
+    return tuple(changers) if len(changers) < len(step.calls) else ()
+
+
+# -- ranks that bring to a reduction what spoils it for everybody: NaN, or values far from all that were brought there
+
+_ADDS = ("SUM", "AVG")
+_ARITHMETIC = (*_ADDS, "PRODUCT", "PREMUL_SUM")
+"""Reductions of which NaN makes NaN."""
+_LEAST_BEFORE = 2
+"""So many earlier steps at the same line have to tell what is usual there."""
+_FAR = 1e4
+"""A value so many times as large as all others is far from them."""
+_NEAR = 1e2
+
+
+def find_odd_values(evidence: Evidence) -> list[Finding]:
+    """The first reduction to which a rank brought NaN or an outlier: after it the others have it from there."""
+    largest: dict[tuple[str, str, int], list[float]] = {}  # value of any rank, by step
+    for step in evidence.steps:
+        if step.message or not step.operation.reduces:
+            continue
+        guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
+        if guilty and _spoils(step):
+            return [_odd_values(ValueKind.NONFINITE, OddValues(how="nan"), step, guilty)]
+        far = _far(step, largest.setdefault(_line_of(step), []))
+        if far is not None:
+            return [far]
+    return _departures(evidence)
+
+
+def _spoils(step: Step) -> bool:
+    """Whether NaN gets into what a reduction gives; one that only compares may drop it, which its results show."""
+    outputs = [buffer for call in step.calls.values() for buffer in call.outputs]
+    results = [buffer for buffer in outputs if buffer.values is not None or bool(buffer.summary)]
+    adds = all(call.reduce_op in _ARITHMETIC for call in step.calls.values())
+    return adds or not results or any(map(_holds_nan, results))
+
+
+def _far(step: Step, before: list[float]) -> Finding | None:
+    """Whether one rank brought to this step what is far from everything before and from what the others brought."""
+    if step.missing or len(step.calls) < 2 or any(call.reduce_op not in _ADDS for call in step.calls.values()):
+        return None
+    known = {rank: value for rank, call in step.calls.items() if (value := _largest(call)) is not None}
+    if len(known) < len(step.calls):
+        return None
+    earlier, usual = [*before], max(before, default=0.0)
+    before.append(max(known.values()))
+    far = [rank for rank, value in known.items() if value > _FAR * usual]
+    rest = max((value for rank, value in known.items() if rank not in far), default=0.0)
+    if len(earlier) < _LEAST_BEFORE or not usual or len(far) != 1 or not rest:
+        return None
+    if min(earlier) * _NEAR < usual or rest > _NEAR * usual:
+        return None
+    facts = OddValues(how="far", value=known[far[0]], rest=rest, usual=usual, steps=len(earlier))
+    return _odd_values(ValueKind.OUTLIER, facts, step, far)
+
+
+def _departures(evidence: Evidence) -> list[Finding]:
+    """One rank that once brought something else to a line where all ranks brought the same before and after."""
+    by_line: dict[tuple[str, str, int], list[tuple[Step, dict[int, Hashable | None]]]] = {}
+    for step in evidence.steps:
+        if step.operation.reduces and len(step.calls) > _LEAST_BEFORE and not step.missing:
+            values = {rank: brought(call) for rank, call in step.calls.items()}
+            if None not in values.values():
+                by_line.setdefault(_line_of(step), []).append((step, values))
+    findings = []
+    for steps in by_line.values():
+        places = [place for place, (_, values) in enumerate(steps) if len(set(values.values())) > 1]
+        if len(places) != 1:
+            continue
+        before = {next(iter(values.values())) for _, values in steps[: places[0]]}
+        step, values = steps[places[0]]
+        _, odd = majority(values)
+        if len(before) > _LEAST_BEFORE and len(odd) == 1:
+            findings.append(_odd_values(ValueKind.OUTLIER, OddValues(how="other", steps=len(steps) - 1), step, odd))
+    return findings
+
+
+def _line_of(step: Step) -> tuple[str, str, int]:
+    """Steps at the same line, of tensors of the same size."""
+    call = next(iter(step.calls.values()))
+    return step.op, call.source, sum(buffer.count for buffer in call.inputs)
+
+
+def _odd_values(kind: Kind, facts: OddValues, step: Step, ranks: Sequence[int]) -> Finding:
+    others = tuple(rank for rank in sorted(step.calls) if rank not in ranks)
+    lines = tuple(step.calls[rank].source for rank in (*ranks, *others))
+    at = lines_of(step.calls[rank] for rank in ranks)
+    return replace(facts, at=at, ranks=tuple(ranks), others=others, step=step.title, lines=lines).as_finding(kind)
+
+
+def _holds_nan(buffer: Buffer) -> bool:
+    if buffer.values is not None:
+        return "nan" in buffer.values or any(map(ne, buffer.values, buffer.values))  # it differs from itself
+    norm = (buffer.summary or {}).get("norm")
+    return norm == "nan" or (isinstance(norm, float) and math.isnan(norm))
+
+
+def _largest(call: Call) -> float | None:
+    """The largest absolute value that a call brought; None where that is not known, or of whole numbers."""
+    values = [*_extremes(call.inputs)]
+    return max(map(abs, values)) if values and not any(map(math.isnan, values)) else None
+
+
+def _extremes(buffers: Sequence[Buffer]) -> Iterator[float]:
+    for buffer in buffers:
+        if not buffer.dtype.startswith(("float", "bfloat")):
+            yield math.nan
+        summary = buffer.summary or {}
+        values = buffer.values if buffer.values is not None else (summary.get("min"), summary.get("max"))
+        try:
+            yield from map(float, values)
+        except (TypeError, ValueError):
+            yield math.nan
+
+
+# -- reductions to which all ranks bring the same: the same data everywhere, or gradients that were reduced already
+
+_LEAST_STEPS = 2
+
+
+def find_same_values(evidence: Evidence) -> list[Finding]:
+    """For each line whose reductions of floats brought nothing but the same from all ranks: that it was so."""
+    by_line: dict[tuple[str, str], list[tuple[Step, Hashable | None]]] = {}
+    for step in evidence.steps:
+        if step.operation.reduces and len(step.calls) > 1 and not step.missing:
+            values = [brought(call) for call in step.calls.values()]
+            if None in values:
+                continue  # counts, flags, and what is too plain to say anything
+            line = next(iter(step.calls.values())).source
+            by_line.setdefault((step.op, line), []).append((step, values[0] if len(set(values)) == 1 else None))
+    every = [({same for _, same in steps}, [step for step, _ in steps]) for steps in by_line.values()]
+    alike = [steps for values, steps in every if None not in values and len(values) >= _LEAST_STEPS]
+    findings = []
+    for steps in alike:
+        first, calls = steps[0], list(steps[0].calls.values())
+        facts = SameValues(
+            steps=len(steps),
+            op=first.op,
+            gradients=calls[0].phase == "backward",
+            at=lines_of(calls),
+            others_differ=len(alike) < len(by_line),
+            others=tuple(first.calls),
+            step=first.title,
+            lines=lines_of(calls),
+        )
+        findings.append(facts.as_finding(ValueKind.SAME_VALUES))
+    return findings
+
+
+def brought(call: Call) -> Hashable | None:
+    """What a call brought, so that equal things are equal; None where that would say nothing."""
+    contents = tuple(map(_content, call.inputs))
+    return contents if call.reduce_op in _ADDS and any(one is not None for one in contents) else None
+
+
+def _content(buffer: Buffer) -> Hashable | None:
+    if not buffer.dtype.startswith(("float", "bfloat")):
+        return None
+    if buffer.values is not None:
+        kinds = {*map(type, buffer.values)}
+        numbers = buffer.values if kinds == {float} else [one for one in buffer.values if not isinstance(one, str)]
+        return tuple(buffer.values) if list not in kinds and _varied(numbers) else None  # no floats are pairs
+    summary = buffer.summary or {}
+    if not summary.get("hash") or summary.get("min") == summary.get("max"):
+        return None
+    return tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
+
+
+def _varied(numbers: Sequence[float]) -> bool:
+    """Whether numbers differ from each other and are not all whole: neither ones nor counts."""
+    return any(number % 1 for number in numbers) and any(number != numbers[0] for number in numbers)

@@ -1,0 +1,39 @@
+"""What `lab explain` says of a run on the idle engine: its kind, its facts, the rule that finds it, and its words."""
+
+from __future__ import annotations
+
+from lab.diagnosis.finding import Facts, Finding, Kind
+from lab.diagnosis.rules import Explained
+from lab.diagnosis.wording import WordTable
+from lab_idle.keys import LEAST
+
+
+class IdleKind(Kind):
+    """The kinds of findings of this package."""
+
+    POLITE = "polite", 9
+
+
+class Polite(Facts):
+    """That nodes leave the processor to everybody else."""
+
+    nodes: int
+    least: int = LEAST
+    """The least niceness that they have."""
+
+
+def find_polite_nodes(run: Explained) -> list[Finding]:
+    """A finding for each run on the idle engine."""
+    if run.evidence.record.plan().engine != "idle":
+        return []
+    ranks = run.evidence.facts.ranks
+    facts = Polite(nodes=len({rank.node for rank in ranks}), others=tuple(rank.rank for rank in ranks))
+    return [facts.as_finding(IdleKind.POLITE)]
+
+
+WORDS: WordTable = {
+    Polite: lambda facts: (
+        f"{facts.nodes} nodes left the processor to everybody else, with a niceness of {facts.least} or more",
+        "How long anything took depends on what else ran there.",
+    )
+}
