@@ -13,7 +13,7 @@ from lab.errors import UsageError
 from lab.feature import hook, options_of
 from lab.features.help.verb import topics
 from lab.plan.cluster import ClusterInfo
-from lab.spec.lessons import SIGN, lessons
+from lab.spec.load import SIGN, lessons
 
 
 def _scenarios() -> Iterable[str]:

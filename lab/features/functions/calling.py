@@ -28,7 +28,7 @@ from lab.report.harmless import harmless
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.stdin import Stdin
-from lab.spec.backends import check_backend
+from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
 from lab.words import name_ranks
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import __version__
-from lab.carried import carried
 from lab.engine.docker.image import DEFAULT_IMAGE, RECIPE_LABEL, ImageInfo, engine_must_answer, inspect_image, one_line
 from lab.errors import ImageError, ImageUnfit
+from lab.feature import bundled
 from lab.node.recorder import build
 from lab.words import clip, format_bytes, format_duration
 
@@ -136,7 +136,7 @@ def plan_build(
 
 def find_dockerfile() -> Path:
     """Returns the Dockerfile of the node image."""
-    path = carried("Dockerfile")
+    path = bundled("Dockerfile")
     if path.is_file():
         return path
     raise ImageError(
@@ -147,7 +147,7 @@ def find_dockerfile() -> Path:
 
 def _find_sources() -> dict[str, Path]:
     recorder = sorted(map(Path, [build.__file__, *build.sources()]))
-    package = carried("mpi")
+    package = bundled("mpi")
     mpi = sorted(path for pattern in _MPI_FILES for path in package.glob(pattern))
     return {f"{_RECORDER}/{path.name}": path for path in recorder} | {
         f"mpi/{path.relative_to(package).as_posix()}": path for path in mpi

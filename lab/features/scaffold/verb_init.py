@@ -6,13 +6,12 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.carried import carried
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import UsageError
 from lab.features.scaffold.verb_new import TEST, new_scenario, with_schema
 from lab.report.style import Style
-from lab.spec.lessons import OWN_FOLDER
+from lab.spec.load import OWN_FOLDER
 
 _FIRST = "first"
 _GITHUB = Path(".github/workflows/lab.yml")
@@ -51,9 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     files = {OWN_FOLDER / name: text for name, text in scenario.items()}
     files[Path("tests/test_distributed.py")] = TEST.encode()
     if arguments.github or not gitlab:
-        files[_GITHUB] = (carried("docs") / "ci" / "github.yml").read_bytes()
+        files[_GITHUB] = (bundled("docs") / "ci" / "github.yml").read_bytes()
     if gitlab:
-        files[_GITLAB] = (carried("docs") / "ci" / "gitlab.yml").read_bytes()
+        files[_GITLAB] = (bundled("docs") / "ci" / "gitlab.yml").read_bytes()
     done = [_put(folder / path, text, arguments, force=arguments.force) for path, text in files.items()]
     done.append(_put(folder / _IGNORED, f"{_RECORDS}\n".encode(), arguments, force=False))
     return answer(

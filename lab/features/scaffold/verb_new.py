@@ -10,8 +10,7 @@ from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.errors import UsageError
-from lab.spec.lessons import OWN_FOLDER, SCHEMA_FILE, find_lesson, schema_file
-from lab.spec.load import open_scenario
+from lab.spec.load import OWN_FOLDER, SCHEMA_FILE, find_lesson, open_scenario, schema_file
 from lab.words import listing
 
 _FOR_EDITORS = b"# yaml-language-server: $schema="
