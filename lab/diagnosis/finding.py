@@ -1,17 +1,24 @@
-"""What a diagnosis finds, as data: a kind and its facts. `lab.diagnosis.wording` renders the sentences."""
+"""What a diagnosis finds, as data: a kind and its facts. `lab.diagnosis.wording` has the sentences."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
+from lab.feature import feature_findings
 from lab.frozen import Frozen
+from lab.words import capital
 
 T = TypeVar("T")
+Words = str | tuple[str, ...]
+"""A headline, as a clause, and whole sentences that follow it."""
+Renderer = Callable[[Any], Words]
+WordTable = Mapping[Any, Renderer]
+"""What renders facts, by their kind and type, by their kind, or by their type; see `lab.diagnosis.wording`."""
 
 
 def majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
@@ -161,18 +168,24 @@ class Finding(Frozen):
         return self.facts.lines
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """A headline, as a clause, and whole sentences that follow it."""
+        keys = ((self.kind, type(self.facts)), self.kind, type(self.facts))
+        render: Renderer = next(table[key] for table in feature_findings("words") for key in keys if key in table)
+        words = render(self.facts)
+        return (words,) if isinstance(words, str) else words
+
+    @property
     def sentence(self) -> str:
         """The finding in words, for a person."""
-        from lab.diagnosis.wording import render_finding
-
-        return render_finding(self)
+        head, *rest = self.words
+        return " ".join([f"{capital(head)}.", *filter(None, rest)])
 
     @property
     def headline(self) -> str:
-        """What it says first, as a clause."""
-        from lab.diagnosis.wording import render_headline
-
-        return render_headline(self)
+        """What it says first, as a clause: without a capital letter and a full stop."""
+        head = self.words[0]
+        return head[:1].lower() + head[1:]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data: kind and sentence, what every finding tells, and under `facts` what this kind tells."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from lab.diagnosis.ends import end_of
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.finding import Finding, FindingKind, StartedByScript, group_ranks
 from lab.diagnosis.wording import outlived_reason
 from lab.node.messages.agent import Joined, worker_of
@@ -82,28 +82,6 @@ def _size_of_group(record: Record, rank: int) -> int:
             first = next((line for line in read_lines(file) if line.startswith(_GROUP)), b"{}")
         return len(parse_line(first)["ranks"])
     return 0
-
-
-def place_started(facts: RunFacts, started: Started) -> None:
-    """Make them the ranks of the run; workers that are none any more become those that started them."""
-    if not started.ranks or facts.parents:
-        return
-    workers, ranks = {rank.rank: rank for rank in facts.ranks}, list[RankFacts]()
-    for one in started.ranks:
-        if one.process is None:
-            ranks.append(workers.pop(one.worker))
-            continue
-        rank = facts.started.setdefault(one.process, RankFacts(rank=one.rank, node=one.node))
-        rank.rank, rank.parent = one.rank, one.worker
-        ranks.append(rank)
-    for rank in ranks:
-        starter = next((one for one in (*workers.values(), *ranks) if _started(one, rank)), None)
-        rank.outlived = starter is not None and starter.left
-    facts.ranks, facts.parents = sorted(ranks, key=lambda rank: rank.rank), list(workers.values())
-
-
-def _started(one: RankFacts, rank: RankFacts) -> bool:
-    return one.parent is None and one.rank == rank.parent and one is not rank
 
 
 def describe_outlived(evidence: Evidence) -> str:

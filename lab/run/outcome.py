@@ -138,11 +138,11 @@ def _place_started(facts: RunFacts, writer: RecordWriter) -> Started | None:
     """Have the processes that scripts started be the ranks, where they are; None where there were none of those."""
     if not facts.joined:
         return None
-    from lab.diagnosis.started import find_started, place_started  # few runs have any
+    from lab.diagnosis.started import find_started  # few runs have any
 
     started = find_started(facts, Record(path=writer.path))
     writer.place(started)
-    place_started(facts, started)
+    facts.place_started(started)
     return started
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.wording import NOISE_S, Words, WordTable, describe_part
+from lab.diagnosis.finding import Words, WordTable
+from lab.diagnosis.wording import NOISE_S, describe_part
 from lab.features.stragglers.findings import CriticalPath, Straggler, TimeShare, TimeShares
 from lab.words import format_duration, listing, name_ranks, plural
 
