@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import clock, outputs, ports_left, processes, store, strays, strict_network, warm, watched, workplace
+from . import clock, outputs, ports_left, processes, store, strays, strict_network, warm, workplace
 from .config import Config
 from .connection import Connection, listen, standard_streams
 from .deeds.doing import Deeds
@@ -63,10 +63,10 @@ class Agent:
             messages.Hello: self._greet,
             messages.Claim: self._claim,
             messages.Files: lambda _, files: self._run_of(files).place.take(files),
-            Follow: lambda _, asked: self._run_of(asked).watched.follow(asked),
+            Follow: lambda _, asked: self._run_of(asked).follow(asked),
             messages.Prepare: self._prepare,
             messages.Go: lambda _, go: self._run_of(go).go(),
-            LetGo: lambda _, asked: watched.let_go(self._run_of(asked).workers, asked),
+            LetGo: lambda _, asked: self._run_of(asked).let_go(asked),
             messages.Ping: lambda _, ping: self._run_of(ping),
             **clock.ACTIONS,
             messages.Stop: lambda _, stop: self._run_of(stop).stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
@@ -222,7 +222,7 @@ class Agent:
         if self.run is None and self.heap is None and not self.deeds.busy:
             return None  # hundreds of nodes may be at rest on one machine
         limited_s = _MEMORY_TICK_S if self.config.memory_bytes else _LOOK_S
-        return _TICK_S if self.run is None else min(limited_s, self.run.watched.every_s)
+        return _TICK_S if self.run is None else min(limited_s, self.run.traces_every_s)
 
     def _step(self, ready: set[int], wake_r: int) -> None:
         self._for_run(lambda run: run.pass_on(ready))
@@ -259,7 +259,7 @@ class Agent:
         if self.run is None or client is None or client.congested or now < self.traces_due:
             return
         left = self.run.heard.send_traces(lambda: client.congested)
-        self.traces_due = 0.0 if left else now + self.run.watched.every_s
+        self.traces_due = 0.0 if left else now + self.run.traces_every_s
 
     def _read(self, connection: Connection) -> None:
         chunk = connection.receive()

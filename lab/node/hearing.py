@@ -68,7 +68,7 @@ class Hearing:
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait until a worker says something, or takes what it is to read."""
         for worker in self._workers:
-            status = [worker.status_fd] if worker.status_fd >= 0 and worker.status is None else []
+            status = [worker.ends["status"]] if "status" in worker.ends and worker.status is None else []
             for fd in (worker.notes.fileno(), *worker.streams, *status):
                 selector.register(fd, selectors.EVENT_READ)
             if worker.inlet.waiting is not None:

@@ -75,11 +75,11 @@ def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, mine: dict[s
     for name in {"out", "err", "stack", "step", "hold", "status"} & mine.keys():
         os.set_blocking(mine[name], False)
     numbers = {"answered": ANSWERS, "out": 1, "err": 2, "terminal": TERMINAL}  # it answers after it has printed
-    sidecar = mine.get("sidecar")
-    write_pid, write_fd = 0, -1
-    if sidecar is not None:
-        server = channels.sidecar_module(start)
-        write_pid, write_fd = server.start_serving(*users.worker(start.local_rank), socket.socket(fileno=sidecar))
+    ends: dict[str, int] = {name: mine[name] for name in ("stack", "gate", "step", "hold", "status") if name in mine}
+    sidecar_pid = 0
+    if "sidecar" in mine:
+        server, user = channels.sidecar_module(start), users.worker(start.local_rank)
+        sidecar_pid, ends["sidecar"] = server.start_serving(*user, socket.socket(fileno=mine["sidecar"]))
     return Worker(
         rank=start.rank,
         local_rank=start.local_rank,
@@ -87,15 +87,10 @@ def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, mine: dict[s
         notes=notes,
         streams={mine[name]: number for name, number in numbers.items() if name in mine},
         inlet=channels.inlet_of(mine),
-        stack_fd=mine["stack"],
-        gate_fd=mine["gate"],
-        step_fd=mine.get("step", -1),
+        ends=ends,
         trace=trace_file.TraceFile(made=mine["trace"]) if "trace" in mine else None,
         attempt=start.attempt,
-        hold_fd=mine.get("hold", -1),
-        status_fd=mine.get("status", -1),
-        write_fd=write_fd,
-        write_pid=write_pid,
+        sidecar_pid=sidecar_pid,
     )
 
 

@@ -10,7 +10,6 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -38,9 +37,9 @@ from .rank import check, joining, note
 from .rank_process import Worker
 from .statement import Letter
 from .watch import Watch
-from .watched import Watched
 
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
+_UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 Emit = Callable[[wire.Message], None]
 
@@ -78,7 +77,10 @@ class NodeRun:
         writable = [self.place.home, *(left.folders if left is not None else ())]
         self._watch = Watch(config, self._limits, self.users, writable)
         self._tell_of_cleaning = leftovers.Cleaning(self.run, self._tell)
-        self.watched = Watched()
+        self.traces_every_s = _UNWATCHED_S
+        """How often traces are sent."""
+        self._step = False
+        """Whether workers that start are held before each call that is recorded."""
         self._stopping = False
         """Whether no launcher gets another worker."""
 
@@ -153,7 +155,7 @@ class NodeRun:
 
     def _settings(self, folder: str) -> messages.WorkerSettings:
         known = (folder, self.config.import_root, self.config.packages, self.claim.trace, self.claim.trace_values)
-        return messages.WorkerSettings(*known, self.watched.step)
+        return messages.WorkerSettings(*known, self._step)
 
     def _start(self, start: WorkerStart, folder: str) -> Worker:
         """Start a worker that waits at its gate."""
@@ -162,7 +164,7 @@ class NodeRun:
         start.env.update({note.SOCKET_VARIABLE: note_socket, own: self.place.home_beside(folder)})
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
-        settings = self._settings(folder)._replace(step=self.watched.step and start.rank >= 0)
+        settings = self._settings(folder)._replace(step=self._step and start.rank >= 0)
         refused = (self.claim.cold, self.config.strict, self.config.mounts)
         context = launch.LaunchContext(settings, self.users, note_socket, *refused)
         worker = launch.start_worker(channels.with_triggers(start, self._triggers), context)
@@ -233,7 +235,7 @@ class NodeRun:
     def pass_on(self, ready: set[int]) -> None:
         """Pass on what is said at those descriptors that are ready."""
         self.heard.pass_on(ready)
-        if any(worker.status_fd in ready for worker in self.workers):
+        if any(worker.ends.get("status") in ready for worker in self.workers):
             self.reap()
 
     def reap(self) -> None:
@@ -264,13 +266,24 @@ class NodeRun:
             self.heard.joiners.tell_of_ends()
             self.heard.tcp.look()
 
+    def follow(self, asked: messages.Follow) -> None:
+        """Somebody watches the run from now on."""
+        self._step = asked.step
+        self.traces_every_s = _STEPPED_S if asked.step else _FOLLOWED_S
+
+    def let_go(self, asked: messages.LetGo) -> None:
+        """Tell workers at which of their calls they may go on."""
+        for rank, call in asked.calls:
+            for worker in self.workers:
+                if rank in (worker.rank, messages.EVERY_RANK):
+                    worker.write("step", b"%d\n" % call)
+
     def release(self, asked: messages.Release) -> None:
         """Tell a worker that is held that it may go on, and what it has to do before."""
         line = json.dumps({"hold": asked.hold, "deed": asked.deed}).encode() + b"\n"
         for worker in self.workers:
-            if worker.rank == asked.rank and worker.status is None and worker.hold_fd >= 0:
-                with suppress(OSError):  # it has just ended
-                    os.write(worker.hold_fd, line)
+            if worker.rank == asked.rank and worker.status is None:
+                worker.write("hold", line)
 
     @property
     def running(self) -> bool:
@@ -317,7 +330,7 @@ class NodeRun:
         keep = {self.store_pid} if self.store_pid else set()
         told = partial(leftovers.tell_of_left, self.workers, self.run, self.config.node, self._tell)
         keep |= self.spared() | {worker.pid for worker in self.workers if worker.status is None}
-        keep.update(worker.write_pid for worker in self.workers)
+        keep.update(worker.sidecar_pid for worker in self.workers)
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=told) and self.users.many:
             for user in {self.users.worker(worker.local_rank) for worker in self.workers}:
                 processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found

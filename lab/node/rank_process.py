@@ -39,11 +39,10 @@ class Worker:
     """Read end -> 1 (standard output), 2 (standard error), 3 (its terminal) or 4 (its answers)."""
     inlet: channels.Inlet
     """Where what it reads goes in."""
-    stack_fd: int
-    gate_fd: int
-    """Closing it lets the worker run its script."""
-    step_fd: int = -1
-    """Where it is told how far it may go; -1 where it is not held."""
+    ends: dict[str, int]
+    """The other descriptors of its channels by name: `stack`, `gate`, which lets it run its script, and, where it has
+    them, `step` and `hold`, which let it go on from where it is held, `sidecar`, which tells the process beside it what
+    to do, and `status`, where its parent says what has become of it; see `launched`."""
     trace: trace_file.TraceFile | None = None
     """What its recorder writes; None where it is not recorded."""
     status: int | None = None
@@ -69,31 +68,29 @@ class Worker:
     """Unix time at which the gate opened."""
     attempt: str = ""
     """See `Started`."""
-    hold_fd: int = -1
-    """Where it is told that it may go on from a point that a fault waits for; -1 where there is none."""
-    write_fd: int = -1
-    """Where the process that sees its writes is told what to do with them; -1 where none sees them."""
-    write_pid: int = 0
-    """That process."""
-    status_fd: int = -1
-    """Where its parent says what has become of it, see `launched`; -1 where the agent is its parent."""
+    sidecar_pid: int = 0
+    """The process beside it; 0: there is none."""
 
     def open_gate(self) -> bool:
         """Let the worker run its script; returns whether that was still to be done."""
-        if self.gate_fd < 0:
+        if "gate" not in self.ends:
             return False
         self.started = time.time()
-        with suppress(OSError):  # it has ended
-            os.write(self.gate_fd, b"+")
-        os.close(self.gate_fd)
-        self.gate_fd = -1
+        self.write("gate", b"+")
+        os.close(self.ends.pop("gate"))
         return True
+
+    def write(self, end: str, data: bytes) -> None:
+        """Tell the worker something, if it listens there."""
+        if end in self.ends:
+            with suppress(OSError):  # it has ended, or does not listen any more
+                os.write(self.ends[end], data)
 
     def read_stack(self) -> None:
         """Take over what faulthandler has written so far."""
         with suppress(OSError):  # nothing more yet
             for _ in range(_STACK_READS):  # somebody may write as fast as it is read
-                chunk = os.read(self.stack_fd, 65536)
+                chunk = os.read(self.ends["stack"], 65536)
                 if not chunk:
                     return
                 if len(self.stack) < _STACK_LIMIT_BYTES:
@@ -116,12 +113,12 @@ class Worker:
 
     def _next_status(self) -> int | None:
         """What has become of it since the last time; None: nothing."""
-        if self.status_fd < 0:
+        if "status" not in self.ends:
             pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             return status if pid else None
         while True:
             try:
-                report = os.read(self.status_fd, 4)
+                report = os.read(self.ends["status"], 4)
             except BlockingIOError:
                 return None
             if not report:  # its launcher killed its parent, and so it
@@ -201,23 +198,13 @@ class Worker:
 
     def close(self) -> None:
         """Close the agent's ends of all pipes."""
-        for fd in (
-            *self.streams,
-            self.stack_fd,
-            self.gate_fd,
-            self.step_fd,
-            self.hold_fd,
-            self.write_fd,
-            self.status_fd,
-        ):
-            if fd >= 0:
-                os.close(fd)
-        if self.write_pid:
+        for fd in (*self.streams, *self.ends.values()):
+            os.close(fd)
+        if self.sidecar_pid:
             with suppress(OSError):
-                os.kill(self.write_pid, signal.SIGKILL)
-                os.waitpid(self.write_pid, 0)
-        self.streams, self.stack_fd, self.gate_fd, self.step_fd, self.hold_fd = {}, -1, -1, -1, -1
-        self.write_fd, self.write_pid, self.status_fd = -1, 0, -1
+                os.kill(self.sidecar_pid, signal.SIGKILL)
+                os.waitpid(self.sidecar_pid, 0)
+        self.streams, self.ends, self.sidecar_pid = {}, {}, 0
         self.notes.close()
         self.inlet.close()
         if self.trace is not None:

@@ -62,11 +62,7 @@ def cluster_text(
     head += f"\nhosts: {', '.join(asked.hosts)}" if asked.hosts else ""
     head += "".join(f"\ndata: {name} is {folder}" for name, folder in asked.data.items())
     rows = [["node", "state", "address", "memory", "container", "host"]]
-    if len(info.nodes) > MANY:
-        rows += _rows_of_many(info, memory_bytes)
-    for node in info.nodes if len(info.nodes) <= MANY else ():
-        used = format_bytes(memory_bytes.get(node.name) or None)
-        rows.append([node.name, node.state, node.address or NONE, used, node.handle[:12], node.host or NONE])
+    rows += _node_rows(info, memory_bytes)
     left_out = {
         *([] if traits_of(info.engine).containers else ["container"]),
         *(["host"] if not any(node.host for node in info.nodes) else []),
@@ -76,16 +72,19 @@ def cluster_text(
     return f"{head}\n{table_text(rows[0], rows[1:], style)}"
 
 
-def _rows_of_many(info: ClusterInfo, memory_bytes: Mapping[str, int | None]) -> Iterator[list[str]]:
-    """Rows of nodes that are alike in state, host, and about their memory; below them, what all use together."""
+def _node_rows(info: ClusterInfo, memory_bytes: Mapping[str, int | None]) -> Iterator[list[str]]:
+    """A row for each node; of many, one for those alike in state, host, and about memory, and the sum."""
     used = {node.node_rank: memory_bytes.get(node.name) or None for node in info.nodes}
     known = [size for size in used.values() if size is not None]
     much = max(_ODD_TIMES * median(known), _ODD_BYTES) if known else inf
-    nodes = {node.node_rank: node for node in info.nodes}
-    kinds = ((rank, (node.state, node.host, (used[rank] or 0) > much)) for rank, node in nodes.items())
-    for ranks, (state, host, _) in alike(kinds):
-        addresses = span_text([nodes[rank].address or NONE for rank in ranks])
+    nodes, many = {node.node_rank: node for node in info.nodes}, len(info.nodes) > MANY
+    kinds = ((rank, (one.state, one.host, (used[rank] or 0) > much) if many else rank) for rank, one in nodes.items())
+    for ranks, _ in alike(kinds):
+        ours = [nodes[rank] for rank in ranks]
+        addresses = span_text([node.address or NONE for node in ours])
         memory = range_text((used[rank] for rank in ranks), format_bytes)
-        containers = span_text([nodes[rank].handle[:12] for rank in ranks])
-        yield [name_nodes(nodes[rank].name for rank in ranks), state, addresses, memory, containers, host or NONE]
-    yield [plural(len(nodes), "node"), "", "", f"{format_bytes(sum(known) if known else None)} together", "", ""]
+        containers = span_text([node.handle[:12] for node in ours])
+        yield [name_nodes(n.name for n in ours), ours[0].state, addresses, memory, containers, ours[0].host or NONE]
+    if many:
+        total = format_bytes(sum(known) if known else None)
+        yield [plural(len(nodes), "node"), "", "", f"{total} together", "", ""]

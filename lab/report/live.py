@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import IO
 
 from lab.node.messages.agent import TERMINAL
@@ -63,18 +65,8 @@ def fit(text: str, columns: int) -> str:
     text = re.sub(_COLOUR, "", text).expandtabs()
     if text.isascii():
         return text if len(text) <= columns else f"{text[: columns - 1]}…"
-    taken = 0
-    for at, letter in enumerate(text):
-        taken += _columns(letter)
-        if taken > columns:
-            return f"{_fitting(text[:at], columns - 1)}…"
-    return text
-
-
-def _fitting(text: str, columns: int) -> str:
-    while text and sum(map(_columns, text)) > columns:
-        text = text[:-1]
-    return text
+    widths = [*accumulate(map(_columns, text))]
+    return text if widths[-1] <= columns else f"{text[: bisect_right(widths, columns - 1)]}…"
 
 
 def _columns(letter: str) -> int:
@@ -116,10 +108,7 @@ class CrowdLines:
         """What was held, each line with the ranks that printed it; nothing is held any more."""
         groups, self._held = alike(self._held), []
         self._seen.clear()
-        if self._whole:
-            yield from ((sorted(ranks), line) for ranks, (line, _) in groups)
-            return
-        for ranks, (line, _), more in nearly_alike(groups, lambda one: form_of(one[0])):
+        for ranks, (line, _), more in nearly_alike(groups, lambda one: one if self._whole else form_of(one[0])):
             yield sorted(ranks), f"… {more} more lines like these: lab logs" if more else line
 
 

@@ -73,14 +73,14 @@ def plan_text(plan: Plan, style: Style) -> str:
 
 def _worker_rows(workers: Sequence[WorkerPlan]) -> list[list[str]]:
     """A row for each worker; of many, one for all that differ in their place only."""
-    if len(workers) <= MANY:
-        return [[worker.node, *(worker.env[name] for name in _SHOWN), " ".join(worker.argv)] for worker in workers]
-    same = alike((at, (*(one.env[name] for name in _SHOWN[2:]), " ".join(one.argv))) for at, one in enumerate(workers))
+    many = len(workers) > MANY
+    told = [(*(one.env[name] for name in _SHOWN[2:]), " ".join(one.argv)) for one in workers]
     rows = []
-    for places, told in same:
+    for places, _ in alike((at, words if many else at) for at, words in enumerate(told)):
         ours = [workers[at] for at in places]
         locals_ = spans_text({int(one.env["LOCAL_RANK"]) for one in ours})
-        rows.append([name_nodes(one.node for one in ours), spans_text(one.rank for one in ours), locals_, *told])
+        nodes, ranks = name_nodes(one.node for one in ours), spans_text(one.rank for one in ours)
+        rows.append([nodes, ranks, locals_, *told[places[0]]])
     return rows
 
 

@@ -25,14 +25,6 @@ def alike(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
     return [(numbers, thing) for thing, numbers in found.items()]
 
 
-def neighbours(ranks: Sequence[int]) -> list[Sequence[int]]:
-    """Ranks that follow each other put together, so many of them that at most `MANY` blocks come out."""
-    each = 1
-    while len(ranks) > MANY * each:
-        each *= 2
-    return [ranks[first : first + each] for first in range(0, len(ranks), each)]
-
-
 def form_of(text: str) -> str:
     """What texts have in common that differ in their numbers only."""
     return _NUMBER.sub("#", text)
@@ -65,19 +57,6 @@ def nearly_alike(
         elif place not in hidden:
             shown.append((numbers, thing, 0))
     return shown
-
-
-def rarest_first(texts: Sequence[tuple[int, Sequence[str]]]) -> list[tuple[list[int], Sequence[str]]]:
-    """Lines of each rank; of many ranks those of the first of each form, those of the fewest ranks first, and not all.
-
-    Returns:
-        At most `MANY` of them, with the ranks that they stand for.
-    """
-    if len(texts) <= MANY:
-        return [([rank], lines) for rank, lines in texts]
-    lines_of = dict(texts)
-    groups = alike((rank, tuple(map(form_of, lines))) for rank, lines in texts)
-    return [(ranks, lines_of[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))[:MANY]]
 
 
 def spans_text(numbers: Iterable[int], prefix: str = "") -> str:

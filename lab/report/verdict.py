@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lab.errors import LabError, MachineLacks
 from lab.feature import view
@@ -44,7 +44,8 @@ def verdict_text(result: Result, style: Style) -> str:
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung":
         lines.extend(_stacks(result, style))
-    lines += [f"  {_of_the_network(one) or f'broken on purpose: {fault_told(one)}'}" for one in result.faults]
+    describe_faults = view("faults_of_result") if result.faults else None
+    lines += [f"  {sentence}" for sentence in (describe_faults(result.faults) if describe_faults else ())]
     unmet = unmet_sentences(result)
     lines += [f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_EXPECTATIONS]]
     if len(unmet) > _MOST_EXPECTATIONS:
@@ -66,34 +67,6 @@ def _outputs(result: Result) -> list[str]:
         more = len(result.outputs_left_out) - 1
         lines.append(f"  not brought back: {result.outputs_left_out[0]}{f' (and {more} more)' if more else ''}")
     return lines
-
-
-def fault_told(fault: Mapping[str, Any]) -> str:
-    """What was broken on purpose, and when: `stop node2 after 1.20 s, when rank 0 noted step = 3`."""
-    at, why, failed = fault.get("at_s"), fault.get("why"), fault.get("failed")
-    when = f"after {format_duration(at)}" if isinstance(at, float) else "before the run"
-    told = f"{fault.get('fault') or 'a fault'} {when}{f', when {why}' if why else ''}"
-    if failed:
-        return f"{told}; it could not be done: {failed}"
-    measured = _measured(fault.get("found"))
-    told = f"{told}; {measured}" if measured else told
-    noticed, by = fault.get("detected_s"), fault.get("by")
-    return f"{told}; noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else told
-
-
-def _of_the_network(fault: Mapping[str, Any]) -> str:
-    """The network that the whole run had: `network wan-40ms; asked 20 ms ...`; empty where it is something else."""
-    told, measured = str(fault.get("fault")), _measured(fault.get("found"))
-    if not told.startswith("network ") or fault.get("why") or fault.get("failed"):
-        return ""
-    return f"{told}; {measured}" if measured else told
-
-
-def _measured(found: Any) -> str:
-    if not isinstance(found, Mapping) or not found:
-        return ""
-    words = view("measured")
-    return words(found) if words else ""
 
 
 def unmet_sentences(result: Result) -> list[str]:
@@ -132,71 +105,46 @@ def _stacks(result: Result, style: Style) -> list[str]:
 
 
 _LONGEST = 70
-"""Letters of an error or a note."""
+"""Letters of a note."""
 
 
 def result_text(result: Result, style: Style) -> str:
-    """The verdict, then a row for each rank, then what the ranks noted."""
+    """The verdict, then a row for each rank, then what the ranks noted, then the attempts before."""
     parts = [verdict_text(result, style)]
     if result.ranks:
-        rows = (
-            _rows_of_many(result)
-            if len(result.ranks) > MANY
-            else [
-                [str(r.rank), r.node, r.ended or NONE, format_duration(r.duration_s), clip(r.error, 80)]
-                for r in result.ranks
-            ]
-        )
-        parts.append(table_text(["rank", "node", "ended", "time", "error"], rows, style))
-    notes = [
-        [str(r.rank), name, format_value(value, _LONGEST)] for r in result.ranks for name, value in r.notes.items()
-    ]
-    if len(result.ranks) > MANY:
-        notes = _notes_of_many(result)
-    if notes:
+        parts.append(table_text(["rank", "node", "ended", "time", "error"], _rank_rows(result), style))
+    if notes := _note_rows(result):
         parts.append(table_text(["rank", "note", "value"], notes, style))
-    attempts = attempts_text(result, style)
-    if attempts:
-        parts.append(attempts)
-    where = f"engine {result.engine}, cluster {result.cluster}, run {result.run}"
-    parts.append(style.paint(where, "dim"))
+    if result.attempts:
+        rows = [
+            [str(one.number), str(one.world_size), listing(one.nodes), format_duration(one.duration_s), one.verdict,
+             clip(one.reason, 100)]
+            for one in result.attempts
+        ]  # fmt: skip
+        table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
+        more = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
+        parts.append(f"{table}\n{style.paint(more, 'dim')}")
+    parts.append(style.paint(f"engine {result.engine}, cluster {result.cluster}, run {result.run}", "dim"))
     return "\n\n".join(parts)
 
 
-def attempts_text(result: Result, style: Style) -> str:
-    """What became of each attempt, and how to see more of it; empty where there was but one."""
-    if not result.attempts:
-        return ""
-    rows = [
-        [
-            str(one.number),
-            str(one.world_size),
-            listing(one.nodes),
-            format_duration(one.duration_s),
-            one.verdict,
-            clip(one.reason, _LONGEST_REASON),
-        ]
-        for one in result.attempts
-    ]
-    table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
-    more = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
-    return f"{table}\n{style.paint(more, 'dim')}"
-
-
-def _rows_of_many(result: Result) -> list[list[str]]:
-    """Rows of ranks that ended alike, with errors that differ in numbers at most; the first error stands for all."""
-    ranks = {rank.rank: rank for rank in result.ranks}
+def _rank_rows(result: Result) -> list[list[str]]:
+    """A row for each rank; of many, one for those that ended alike, with errors that differ in numbers at most."""
+    ranks, many = {rank.rank: rank for rank in result.ranks}, len(result.ranks) > MANY
     rows = []
-    for numbers, (ended, _) in alike((n, (rank.ended, form_of(rank.error))) for n, rank in ranks.items()):
-        nodes, times = (ranks[n].node for n in numbers), (ranks[n].duration_s for n in numbers)
-        error = clip(ranks[numbers[0]].error, 80)
-        rows.append([spans_text(numbers), name_nodes(nodes), ended or NONE, range_text(times, format_duration), error])
+    for numbers, _ in alike((n, (rank.ended, form_of(rank.error)) if many else n) for n, rank in ranks.items()):
+        first, times = ranks[numbers[0]], (ranks[n].duration_s for n in numbers)
+        nodes = name_nodes(ranks[n].node for n in numbers)
+        time = range_text(times, format_duration)
+        rows.append([spans_text(numbers), nodes, first.ended or NONE, time, clip(first.error, 80)])
     return rows
 
 
-def _notes_of_many(result: Result) -> list[list[str]]:
-    """Rows of notes with what all of these ranks noted; of values that differ in numbers only, some."""
-    noted = ((r.rank, (name, format_value(value, _LONGEST))) for r in result.ranks for name, value in r.notes.items())
+def _note_rows(result: Result) -> list[list[str]]:
+    """A row for each note of each rank; of many ranks, one for what all of them noted, and not all values."""
+    noted = [(r.rank, (name, format_value(value, _LONGEST))) for r in result.ranks for name, value in r.notes.items()]
+    if len(result.ranks) <= MANY:
+        return [[str(rank), *note] for rank, note in noted]
     rows = []
     for ranks, (name, value), more in nearly_alike(alike(noted), lambda one: (one[0], form_of(one[1]))):
         told = f"… {more} other values: lab show {result.run} --json" if more else value
@@ -212,32 +160,27 @@ _SOURCE = re.compile(r"\b[\w./-]+\.py:\d+\b")
 
 def explanation_text(explanation: Explanation, style: Style, broken: Sequence[str] = ()) -> str:
     """The explanation, wrapped at the terminal's width but never beyond 80 columns; and what was broken on purpose."""
+    import textwrap  # not on the way of `lab run`
+
     width = max(40, min(_WIDTH, style.width or _WIDTH))
-    sign = style.verdict(explanation.verdict)
-    lines = [
-        f"{sign}  {style.paint(explanation.scenario, 'bold')}",
-        *_wrap(explanation.sentence, "  ", width, first="  "),
-    ]
-    for number, finding in enumerate(explanation.findings, start=1):
-        told = _wrap(finding.sentence, "    ", width, first=f"{number:>2}. ")
-        lines += ["", *(_painted(line, style) for line in told)]
-    for sentence in broken:
-        lines += ["", *(_painted(line, style) for line in _wrap(sentence, "    ", width, first="    "))]
+
+    def wrap(text: str, first: str, indent: str = "    ") -> list[str]:
+        return textwrap.wrap(
+            text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+
+    lines = [f"{style.verdict(explanation.verdict)}  {style.paint(explanation.scenario, 'bold')}"]
+    lines += wrap(explanation.sentence, "  ", "  ")
+    told = [(f"{number:>2}. ", finding.sentence) for number, finding in enumerate(explanation.findings, start=1)]
+    for first, sentence in (*told, *(("    ", sentence) for sentence in broken)):
+        lines += ["", *(_painted(line, style) for line in wrap(sentence, first))]
     for ranks, stack in alike(explanation.stacks.items())[:_MOST_STACKS]:
         lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
     if explanation.problems:
         lines += ["", style.paint("what is missing", "bold")]
         for problem in explanation.problems:
-            lines += _wrap(problem, "    ", width, first="  - ")
-    lines += ["", style.paint(f"run {explanation.run}", "dim")]
-    return "\n".join(lines)
-
-
-def _wrap(text: str, indent: str, width: int, *, first: str) -> list[str]:
-    import textwrap  # not on the way of `lab run`
-
-    wrapper = textwrap.TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False)
-    return wrapper.wrap(text)
+            lines += wrap(problem, "  - ")
+    return "\n".join([*lines, "", style.paint(f"run {explanation.run}", "dim")])
 
 
 def _painted(line: str, style: Style) -> str:
@@ -274,8 +217,7 @@ def ended_line(number: int, total: int, status: str, name: str, told: str, style
 
 def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
     """How many came to which verdict: `58 passed, 1 failed, 1 hung in 14.2 s`."""
-    counts = Counter(map(_status, outcomes))
-    return counts_text(counts, elapsed_s, style)
+    return counts_text(Counter(map(_status, outcomes)), elapsed_s, style)
 
 
 def _status(outcome: Result | LabError) -> str:

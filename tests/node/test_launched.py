@@ -135,8 +135,7 @@ def test_a_worker_dies_with_the_process_that_its_launcher_kills(node: Node) -> N
 def test_a_process_that_no_agent_wants_ends_with_a_sentence(node: Node) -> None:
     process = node.start("", RANK="0", LOCAL_RANK="0")
     node.receive()
-    os.close(node.workers[0].gate_fd)
-    node.workers[0].gate_fd = -1
+    os.close(node.workers[0].ends.pop("gate"))
     assert process.wait(DEADLINE_S) == 1
 
 

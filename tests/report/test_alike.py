@@ -8,13 +8,14 @@ from pathlib import Path
 from lab.features.calls.show_view import steps_text
 from lab.features.export.verb import traffic_text
 from lab.features.html.page import expectation_rows, matrix_view, note_rows, stack_rows, worker_rows
-from lab.features.pytest.last_lines import last_lines_text
+from lab.features.pytest.items import last_lines_text
+from lab.features.suite.reports import rarest_first
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import WorkerPlan
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.report.cluster_view import cluster_text, node_rows
 from lab.report.style import Style
-from lab.report.table import alike, nearly_alike, rarest_first
+from lab.report.table import alike, nearly_alike
 from lab.report.verdict import result_text, verdict_text
 from lab.trace.read import read_trace
 from lab.trace.steps import match

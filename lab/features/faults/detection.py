@@ -199,6 +199,35 @@ def found_words(found: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(met))))
 
 
+def describe_faults(faults: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The faults of a result as sentences, and the network that the whole run had: `network wan-40ms; asked 20 ms`."""
+    sentences = []
+    for fault in faults:
+        name, measured = str(fault.get("fault")), _measured(fault)
+        whole_run = name.startswith("network ") and not fault.get("why") and not fault.get("failed")
+        network = f"{name}; {measured}" if measured else name
+        sentences.append(network if whole_run else f"broken on purpose: {describe_fault(fault)}")
+    return sentences
+
+
+def describe_fault(fault: Mapping[str, Any]) -> str:
+    """What was broken on purpose, and when: `stop node2 after 1.20 s, when rank 0 noted step = 3`."""
+    at, why, failed = fault.get("at_s"), fault.get("why"), fault.get("failed")
+    when = f"after {format_duration(at)}" if isinstance(at, float) else "before the run"
+    told = f"{fault.get('fault') or 'a fault'} {when}{f', when {why}' if why else ''}"
+    if failed:
+        return f"{told}; it could not be done: {failed}"
+    measured = _measured(fault)
+    told = f"{told}; {measured}" if measured else told
+    noticed, by = fault.get("detected_s"), fault.get("by")
+    return f"{told}; noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else told
+
+
+def _measured(fault: Mapping[str, Any]) -> str:
+    found = fault.get("found")
+    return found_words(found) if isinstance(found, Mapping) and found else ""
+
+
 def _number(found: Mapping[str, Any], name: str) -> float | None:
     value = found.get(name)
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -19,7 +19,7 @@ from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.colours import operation_tones, rank_colour
-from lab.features.timeline.lanes import lanes_of
+from lab.features.timeline.lanes import lanes_of, neighbours
 from lab.features.traffic.traffic import matrix, operations
 from lab.operations import Operation, operation
 from lab.plan.plan import WorkerPlan
@@ -27,7 +27,7 @@ from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.style import VERDICTS
-from lab.report.table import MANY, alike, form_of, nearly_alike, neighbours, range_text, spans_text
+from lab.report.table import MANY, alike, form_of, nearly_alike, range_text, spans_text
 from lab.report.verdict import unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step

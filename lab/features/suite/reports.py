@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
@@ -18,7 +18,7 @@ from lab.record.record_files import open_log
 from lab.record.result import Result
 from lab.report.harmless import harmless, in_markdown, plain
 from lab.report.style import STATUSES
-from lab.report.table import rarest_first
+from lab.report.table import MANY, alike, form_of
 from lab.words import capital, clip, format_duration, name_ranks, plural
 
 if TYPE_CHECKING:
@@ -208,27 +208,29 @@ def _output(outcome: Outcome) -> str:
 
 def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
     """The end of what each rank printed, each under its name; of many ranks, once what is alike but for its numbers."""
-    printed: list[tuple[int, list[str]]] = []
-    nodes, cut = {}, set()
-    for rank in (*result.parents, *(rank for rank in result.ranks if rank.parent is None)):
-        if rank.log_path is None:
-            continue
-        try:
-            opened = open_log(rank.log_path)
-        except OSError:
-            continue
-        with opened as log:
-            log.seek(max(0, log.seek(0, 2) - _MOST_BYTES))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-        nodes[rank.rank] = rank.node
-        cut |= {rank.rank} if len(lines) > most else set()
-        if lines:
-            printed.append((rank.rank, lines[-most:]))
-    for ranks, shown in rarest_first(printed):
-        who = f"rank {ranks[0]} on {nodes[ranks[0]]}"
-        alike = f", as {name_ranks(ranks[1:])}" if len(ranks) > 1 else ""
-        yield f"--- {who}{alike}{f', last {most} lines' if ranks[0] in cut else ''}"
+    ranks = [*result.parents, *(rank for rank in result.ranks if rank.parent is None)]
+    tails = {rank.rank: "\n".join(read_tail(rank.log_path, _MOST_BYTES)) for rank in ranks}
+    printed = {rank: tail.splitlines() for rank, tail in tails.items() if tail}
+    nodes = {rank.rank: rank.node for rank in ranks}
+    for numbers, shown in rarest_first([(rank, lines[-most:]) for rank, lines in printed.items()]):
+        alike = f", as {name_ranks(numbers[1:])}" if len(numbers) > 1 else ""
+        cut = f", last {most} lines" if len(printed[numbers[0]]) > most else ""
+        yield f"--- rank {numbers[0]} on {nodes[numbers[0]]}{alike}{cut}"
         yield from shown
+
+
+def read_tail(log: Path | None, most_bytes: int) -> list[str]:
+    """The lines at the end of a log; none where there is no such file, or nothing in it."""
+    if log is None:
+        return []
+    try:
+        with open_log(log) as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - most_bytes))
+            text = file.read().decode("utf-8", "replace").rstrip()
+    except OSError:
+        return []
+    return text.split("\n")[1 if size > most_bytes else 0 :] if text else []
 
 
 def _seconds(seconds: float) -> str:
@@ -285,3 +287,16 @@ def _write_page(found: SuiteResult, path: Path) -> None:
     planned = sum(not outcome.case.skipped for outcome in found.outcomes) + found.not_run
     page = write_suite(Suite(name=found.suite, records=records, planned=planned), path)
     sys.stderr.write(f"  written: {page.path}\n")
+
+
+def rarest_first(texts: Sequence[tuple[int, Sequence[str]]]) -> list[tuple[list[int], Sequence[str]]]:
+    """Lines of each rank; of many ranks those of the first of each form, those of the fewest ranks first, and not all.
+
+    Returns:
+        At most `MANY` of them, with the ranks that they stand for.
+    """
+    if len(texts) <= MANY:
+        return [([rank], lines) for rank, lines in texts]
+    lines_of = dict(texts)
+    groups = alike((rank, tuple(map(form_of, lines))) for rank, lines in texts)
+    return [(ranks, lines_of[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))[:MANY]]

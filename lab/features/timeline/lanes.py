@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lab.diagnosis.finding import Finding
 from lab.record.result import Result
-from lab.report.table import MANY, alike, neighbours
+from lab.report.table import MANY, alike
 from lab.trace.model import Call, Trace
 
 MOST_ROWS = 6
@@ -16,6 +16,14 @@ MOST_ROWS = 6
 
 _FEW = 4
 """A sentence that names so many ranks at most speaks of those that stand out."""
+
+
+def neighbours(ranks: Sequence[int]) -> list[Sequence[int]]:
+    """Ranks that follow each other put together, so many of them that at most `MANY` blocks come out."""
+    each = 1
+    while len(ranks) > MANY * each:
+        each *= 2
+    return [ranks[first : first + each] for first in range(0, len(ranks), each)]
 
 
 def lanes_of(

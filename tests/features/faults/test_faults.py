@@ -12,6 +12,7 @@ import pytest
 from lab.cluster import Cluster
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterError, UsageError
+from lab.features.faults.detection import describe_fault
 from lab.features.faults.fault import START, Fault, When
 from lab.features.faults.fault_journal import FaultJournal
 from lab.features.faults.kinds.nodes import Kill
@@ -19,7 +20,6 @@ from lab.node.messages.agent import Release
 from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed, FaultHealed
 from lab.record.read import Record
-from lab.report.verdict import fault_told
 from lab.run.observe import Observer
 from tests.fake_engine import FakeEngine, exits, notes, prints
 
@@ -175,7 +175,7 @@ def test_a_fault_that_cannot_be_done_is_told_and_is_a_failure() -> None:
     assert result.path is not None
     (event,) = [one for one in Record(path=result.path).events() if isinstance(one, FaultFailed)]
     assert event.reason == "the engine is tired"
-    assert "it could not be done: the engine is tired" in fault_told(result.faults[0])
+    assert "it could not be done: the engine is tired" in describe_fault(result.faults[0])
 
 
 def test_faults_of_nodes_and_ranks_that_do_not_take_part_are_refused() -> None:

@@ -224,10 +224,10 @@ def apply_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     if context.run is None:
         raise ValueError("no run goes on whose ranks would write")
     running = [worker for worker in context.run.workers if worker.rank >= 0 and worker.status is None]
-    if not any(worker.write_fd >= 0 for worker in running):
+    if not any("sidecar" in worker.ends for worker in running):
         raise ValueError("what ranks write is seen only in a run whose scenario has a fault of a disk")
     context.run.disk.update(said)
-    if not tell([worker.write_fd for worker in running], context.run.disk):
+    if not tell([worker.ends.get("sidecar", -1) for worker in running], context.run.disk):
         context.run.disk.clear()
         raise ValueError("the kernel does not let writes of its ranks be seen: it refuses seccomp's user notification")
     return {}
@@ -238,7 +238,7 @@ def undo_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     if context.run is not None:
         for key in said:
             context.run.disk.pop(key, None)
-        tell([worker.write_fd for worker in context.run.workers if worker.write_fd >= 0], context.run.disk)
+        tell([worker.ends["sidecar"] for worker in context.run.workers if "sidecar" in worker.ends], context.run.disk)
     return {}
 
 
