@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
@@ -99,11 +99,8 @@ class FindingKind(Kind):
     OWN_CODE = "own_code", 0, "ends"
     WAITING = "waiting", 0, "ends"
     OUT_OF_TIME = "out_of_time", 0, "ends"
-    ATTEMPT = "attempt", 2
-    ACCOUNT = "account", 6, "usual"
     THREAD = "thread", 7
     BACKEND = "backend", 8
-    STARTED = "started", 9
 
 
 class Facts(Frozen):
@@ -675,23 +672,6 @@ class Rendezvous(Facts):
     stuck: tuple[int, ...] = ()
 
 
-class Account(Facts):
-    """What the ranks called altogether."""
-
-    collectives: int = 0
-    messages: int = 0
-    brought_bytes: int = 0
-    timed: bool = True
-    untimed: Literal["", "stepped", "dumped"] = ""
-    standing_out: str = ""
-    """The step that took longest, or carried most."""
-    at: tuple[str, ...] = ()
-    longest_s: float = 0.0
-    late_s: float = 0.0
-    late_rank: int | None = None
-    largest_bytes: int = 0
-
-
 class ThreadEnded(Facts):
     """Threads that ended by an error."""
 
@@ -706,22 +686,3 @@ class BackendNamed(Facts):
     backend: str
     instead: bool = False
     at: tuple[str, ...] = ()
-
-
-class AttemptEnded(Facts):
-    """What ended an attempt before the one that a record shows."""
-
-    number: int
-    world_size: int = 0
-    reason: str = ""
-
-
-class StartedByScript(Facts):
-    """Processes that scripts started and that joined a process group."""
-
-    by_worker: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Ranks that they are."""
-    aside: int = 0
-    """How many more met in other groups."""
-    aside_workers: tuple[int, ...] = ()
-    any_ranks: bool = True

@@ -37,8 +37,6 @@ NOISE_S = 0.002
 """Times shorter than this say nothing: schedulers and clocks are no better."""
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _GROUP_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
-_STEPPED = "They were held before each call until a key was pressed, so times say nothing of this run."
-_DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
 _WAY_TO_INSTALL = (
     "; the nodes do not have it: name its package under `requirements:` in the scenario, in a block `# /// script` at "
     "the head of the script, or in a file for `lab up --requirements`"
@@ -619,22 +617,6 @@ def _rendezvous(facts: f.Rendezvous) -> Words:
 # -- what is true of every run
 
 
-def _account(facts: f.Account) -> Words:
-    if not facts.collectives and not facts.messages:
-        return "no rank called a collective or sent a message"
-    counts = [plural(facts.collectives, "collective")] if facts.collectives else []
-    counts += [plural(facts.messages, "message")] if facts.messages else []
-    took = f" in {format_duration(facts.seconds)}" if facts.timed else ""
-    brought, what = format_bytes(facts.brought_bytes), facts.standing_out + at(facts.at)
-    head = f"{name_ranks(facts.others)} entered {listing(counts)}{took} and brought {brought} to them"
-    if facts.untimed:
-        return head, _STEPPED if facts.untimed == "stepped" else _DUMPED
-    if facts.longest_s:
-        late = f", {format_duration(facts.late_s)} of it until rank {facts.late_rank} came" if facts.late_s else ""
-        return head, f"The longest was {what}: {format_duration(facts.longest_s)}{late}."
-    return head, f"The largest was {what}: {format_bytes(facts.largest_bytes)} a rank." if facts.largest_bytes else ""
-
-
 def _thread_ended(facts: f.ThreadEnded) -> Words:
     ranks = len(facts.others)
     many = "a thread" if facts.count == 1 else "threads" if facts.count == ranks else plural(facts.count, "thread")
@@ -648,28 +630,6 @@ def _backend_named(facts: f.BackendNamed) -> Words:
     if facts.instead:
         return f"{who}, and got {facts.backend} instead, as was asked for"
     return f"{who}, and kept it; the scenario says {facts.backend}"
-
-
-def _attempt_ended(facts: f.AttemptEnded) -> Words:
-    took = "" if facts.seconds is None else f", {format_duration(facts.seconds)}"
-    size = f", {plural(facts.world_size, 'rank')}" if facts.world_size else ""
-    return f"attempt {facts.number}{size}{took}: {facts.reason.removesuffix('.')}"
-
-
-def _started(facts: f.StartedByScript) -> Words:
-    if facts.by_worker:
-        who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in facts.by_worker.items())
-        return (
-            f"the script started the ranks itself: {who}",
-            "What they print is in the log of their worker (lab logs --rank, with the number of the worker), unless "
-            "they were given pipes of their own.",
-        )
-    beside = "in other groups than the one that is told here" if facts.any_ranks else "in groups of their own"
-    workers = listing(f"worker {worker}" for worker in facts.aside_workers)
-    return (
-        f"{plural(facts.aside, 'process', 'processes')} more that {workers} started met {beside}: they are not told as "
-        "ranks; what they called is in trace/process*.jsonl"
-    )
 
 
 WORDS: WordTable = {
@@ -709,11 +669,8 @@ WORDS: WordTable = {
     f.GroupNotMade: _group_not_made,
     f.GroupDestroyed: _group_destroyed,
     f.Rendezvous: _rendezvous,
-    f.Account: _account,
     f.ThreadEnded: _thread_ended,
     f.BackendNamed: _backend_named,
-    f.AttemptEnded: _attempt_ended,
-    f.StartedByScript: _started,
 }
 """The words of the kernel's findings."""
 
@@ -756,13 +713,6 @@ def own_reason(first: str, before: Finding | None, others: Iterable[Finding]) ->
     """Why a run failed in which a rank failed by itself: what ranks had done before that, and further causes."""
     earlier = f"; before that, {before.headline}" if before is not None else ""
     return "; ".join([first + earlier, *(f"besides, {one.headline}" for one in others)])
-
-
-def outlived_reason(ranks: int, duration_s: float, rank: int, node: str, end: f.End, more: int) -> str:
-    """The reason of a run that passed though ranks failed: the workers that had started them did not mind."""
-    began = f"what started {plural(ranks, 'rank')} ended as expected in {format_duration(duration_s)}"
-    others = f" (and {more} more)" if more else ""
-    return f"{began}, though {full_name(rank, node)} {render_end(end)}{others}"
 
 
 def way_to_get_module(own: Any) -> str:

@@ -11,7 +11,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
 from lab.diagnosis.reasons import render_orphans
-from lab.diagnosis.started import find_started
+from lab.features.started.started import find_started
 from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
 from lab.record.layout import TRACE
 from lab.record.read import Record, Started
