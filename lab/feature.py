@@ -54,8 +54,10 @@ IN_TREE = (
     "launchers",
     "mpi",
     "gpu",
+    "zygote",
     "swarm",
     "slurm",
+    "strict",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {

@@ -12,12 +12,12 @@ from typing import Any
 
 from lab import DISTRIBUTION
 from lab.errors import UsageError
+from lab.features.stragglers.timing import Span, blocked_spans, ready_at
 from lab.features.timeline.lanes import lay_rows
 from lab.node.messages.agent import Note
 from lab.record.read import Record
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
-from lab.trace.timing import Span, blocked_spans, ready_at
 from lab.words import clip
 
 

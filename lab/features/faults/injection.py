@@ -23,7 +23,7 @@ from lab.features.faults.fault import parse_kind
 from lab.features.faults.fault_journal import BY_HAND, HEALING, IN_FORCE, UNDONE, FaultJournal, Standing
 from lab.features.faults.kind import FaultKind, ReadBack, fault_kinds, key_of
 from lab.features.faults.on_node.agent_deeds import LIBRARY, LIBRARY_LACKING
-from lab.node.deeds.apart import DEADLINE_S, Asked
+from lab.features.faults.on_node.deeds import DEADLINE_S, Asked
 from lab.node.messages import wire
 from lab.node.messages.agent import Do, Done, LookAt, Undo
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
@@ -222,7 +222,7 @@ class ClusterTarget:
         return capable(self._engine, LimitControl).throttle(self._node(node))._asdict()
 
     def ask(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the agent of a node do a deed (see `lab.node.deeds`) and wait until it is done; what it found.
+        """Have the agent of a node do a deed (see `on_node.deeds`) and wait until it is done; what it found.
 
         Raises:
             LabError: it cannot be done, or the agent does not answer in time.

@@ -18,6 +18,7 @@ from lab.features.html.timelines import microseconds, origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
+from lab.features.stragglers.timing import critical_path_of, from_new_group, parts_of
 from lab.features.timeline.colours import operation_tones, rank_colour
 from lab.features.timeline.lanes import lanes_of, neighbours
 from lab.features.traffic.traffic import matrix, operations
@@ -31,7 +32,6 @@ from lab.report.table import MANY, alike, form_of, nearly_alike, range_text, spa
 from lab.report.verdict import unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.trace.timing import from_new_group, parts_of
 from lab.words import NONE, format_bytes, format_duration, format_rate, format_value, listing, name_nodes
 
 MOST_PICTURES = 200
@@ -367,7 +367,7 @@ class _Page:
         self.explanation = explain(record, evidence)
         self.unmet = unmet_sentences(self.result)
         self.stepped = record.plan().stepped
-        self.path = evidence.critical_path
+        self.path = critical_path_of(evidence)
         self.path_late = from_new_group(self.path, self.trace)
         self.parts = parts_of(self.path)
         self.told_parts = sum(part.share >= _LEAST_SHARE for part in self.parts[:_MOST_PARTS])

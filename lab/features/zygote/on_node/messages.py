@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar, Union
 
-from .typed import Misfit, read
+from ....node.messages.typed import Misfit, read
 
 
 class Enter(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.node.messages.zygote import Enter, Entered, Lines, encode
+from lab.features.zygote.on_node.messages import Enter, Entered, Lines, encode
 
 
 def test_messages_arrive_in_whatever_pieces_and_what_is_none_is_skipped():

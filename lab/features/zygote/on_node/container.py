@@ -2,7 +2,7 @@
 
 It lives in a container of its own, beside those of the nodes, from which none of it can be seen: it is in the machine's
 namespace of processes and they are not, and it has no network. It is asked over its standard input, see
-`messages.zygote`. An agent that it made is no child of it: it lives and dies with the first process of its node,
+`messages`. An agent that it made is no child of it: it lives and dies with the first process of its node,
 and may do what that may.
 """
 
@@ -18,14 +18,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NoReturn
 
-from .. import agent, strays, warm
-from ..config import Config
-from ..heap import Heap
-from ..messages import typed
-from ..messages.zygote import Enter, Entered, Lines, encode
+from ....node import agent, strays, warm
+from ....node.config import Config
+from ....node.heap import Heap
+from ....node.messages import typed
 from . import confinement
 from .confinement import Unlike
 from .first_process import FirstProcess, enter_namespace
+from .messages import Enter, Entered, Lines, encode
 
 _CHUNK_BYTES = 1 << 16
 _LONGEST_PROBLEM = 4096

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.docker import first
+from lab.features.zygote import first
 
 TEXT = Path(first.__file__).read_text()
 _AGENT = "import os, signal\nif os.fork() == 0:\n os.kill(os.getppid(), signal.SIGUSR1)\n {}\n"
