@@ -2,6 +2,8 @@
 
 `HOOKS` maps the name of a hook to `module:function`, where the module is one of the package. The kernel calls these:
 
+- `agent(agent)`: an agent begins; returns an `Extension`, see `agent`.
+- `network(peers)`: packets are to leave this node only for addresses from the first to the last of `peers`.
 - `worker(spec)`: a worker is about to run its script; `spec` is what it was started with.
 - `environment(spec)`: the last thing before its script, when it has no privileges any more.
 - `recorder()`: the recorder is there for the first time in this process, or in one that it is a fork of.
@@ -27,7 +29,17 @@ FEATURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 """The folder of the features' packages for nodes."""
 
 
-EARLY = ("worker", "environment", "recorder", "recorder_stop", "recording", "group_class", "hold_call", "stream_time")
+EARLY = (
+    "agent",
+    "worker",
+    "environment",
+    "recorder",
+    "recorder_stop",
+    "recording",
+    "group_class",
+    "hold_call",
+    "stream_time",
+)
 """Hooks whose modules need no torch."""
 
 

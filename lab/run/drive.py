@@ -36,8 +36,7 @@ from lab.node.messages.agent import (
 )
 from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import ClusterInfo
-from lab.plan.plan import Plan
-from lab.plan.present import HOST
+from lab.plan.plan import HOST, Plan
 from lab.record import events
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector

@@ -14,8 +14,7 @@ from lab.engine.protocol import Channel, Engine
 from lab.feature import hook
 from lab.node.messages.agent import Check, Exited
 from lab.plan.cluster import ClusterInfo
-from lab.plan.plan import Plan
-from lab.plan.present import HOST
+from lab.plan.plan import HOST, Plan
 from lab.record.events import NotShipped
 from lab.record.layout import OUTPUTS
 from lab.record.write import RecordWriter

@@ -18,7 +18,7 @@ from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError
 from lab.feature import hook
 from lab.node.messages import wire
-from lab.node.messages.agent import Do
+from lab.node.messages.agent import Neighbours
 from lab.plan.cluster import ClusterInfo, Node
 from lab.plan.limits import Machine
 from lab.words import plural
@@ -123,7 +123,7 @@ def introduce(connection: Connection, cluster: str, channels: Sequence[Channel])
         own = known.get(channel.node.handle)
         if own is not None:
             others = {address: mac for address, mac in hardware.items() if address != own[0]}
-            channel.send(wire.encode(Do("neighbours", "neighbours", {"address": own[0], "hardware": others})) + HELLO)
+            channel.send(wire.encode(Neighbours(own[0], others)) + HELLO)
     wait_ready(channels, _DEADLINE_S, lambda _: None)
 
 

@@ -20,8 +20,7 @@ from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
 from lab.feature import hook
 from lab.plan.cluster import Shape
-from lab.plan.limits import Limits, Machine, limits_for
-from lab.plan.room import NodeCost, Room
+from lab.plan.limits import Limits, Machine, NodeCost, Room, limits_for
 
 if TYPE_CHECKING:
     from lab.engine.docker.connection import Connection
@@ -253,7 +252,7 @@ def refuse_targets(shape: Shape) -> None:
     """
     if not shape.volumes:
         return
-    from lab.spec.volumes import own_folder, plain_target  # few clusters have any
+    from lab.spec.keys import own_folder, plain_target  # few clusters have any
 
     for volume in shape.volumes:
         if ":" in f"{volume.source}{volume.target}":

@@ -30,7 +30,7 @@ from lab.features.zygote import first
 from lab.features.zygote.on_node.first_process import GROUPS
 from lab.features.zygote.on_node.messages import Enter, Entered, Lines, encode
 from lab.plan.cluster import RUNNING, Node
-from lab.plan.room import NodeCost
+from lab.plan.limits import NodeCost
 from lab.words import plural
 
 COST = NodeCost(node_bytes=20_000_000, shared_bytes=400_000_000, node_threads=16)

@@ -13,6 +13,7 @@ DEEDS: dict[str, str] = {
 }
 """By the name of each deed: the module with its functions."""
 HOOKS = {
+    "agent": "deeds:extend",
     "worker": "holds:arm",
     "recording": "holds:hold_compiled_calls",
     "group_class": "holds:hold_python_calls",

@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lab.features.faults import on_node
-from lab.features.faults.on_node import agent_deeds
-from lab.node import deeds
+from lab.features.faults.on_node import agent_deeds, deeds
+from lab.features.faults.on_node.deeds import Deeds
 from lab.node.config import Config
-from lab.node.deeds import apart as processes_apart
-from lab.node.deeds.doing import Deeds
 from lab.node.messages.agent import Do, Done, LookAt, Undo
 
 
@@ -32,10 +30,10 @@ class Listener:
 
 def deed(monkeypatch: pytest.MonkeyPatch, *, apart: bool = False, **functions: object) -> None:
     """Have agents know the deed `test`."""
-    module = types.ModuleType("lab.node.deeds.test_deed")
+    module = types.ModuleType("lab.features.faults.on_node.test_deed")
     module.__dict__.update(APART=apart, **functions)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(deeds.DEEDS, "test", "test_deed")
+    monkeypatch.setitem(on_node.DEEDS, "test", "test_deed")
 
 
 def answers(*asked: Do | Undo | LookAt) -> list[Done]:
@@ -69,7 +67,7 @@ def test_a_deed_is_done_undone_and_looked_at_in_the_order_of_the_requests(
         return lambda context, said: {"what": what, "node": context.config.node, **said, "here": os.getpid()}
 
     deed(monkeypatch, apart=apart, apply=tell("done"), undo=tell("undone"), look=tell("seen"))
-    heard = answers(Do("1", "test", {"a": 1}, "r"), Undo("2", "test", {}), LookAt("3", "test", {}))
+    heard = answers(Do("1", "faults.test", {"a": 1}, "r"), Undo("2", "faults.test", {}), LookAt("3", "faults.test", {}))
     assert [(done.id, done.found["what"], done.wrong, done.run) for done in heard] == [
         ("1", "done", "", "r"),
         ("2", "undone", "", ""),
@@ -83,14 +81,14 @@ def test_a_deed_is_done_undone_and_looked_at_in_the_order_of_the_requests(
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_cannot_be_done_is_answered_with_a_sentence(monkeypatch: pytest.MonkeyPatch, *, apart: bool) -> None:
     deed(monkeypatch, apart=apart, apply=fails, undo=lambda context, said: said["missing"])
-    assert answers(Do("1", "test", {}), Undo("2", "test", {}), Do("3", "fly", {})) in (
+    assert answers(Do("1", "faults.test", {}), Undo("2", "faults.test", {}), Do("3", "faults.fly", {})) in (
         [
             Done("1", {}, "no such interface"),
             Done("2", {}, "KeyError: 'missing'"),
-            Done("3", {}, "an agent knows no deed 'fly'"),
+            Done("3", {}, "an agent knows no deed 'faults.fly'"),
         ],
         [
-            Done("3", {}, "an agent knows no deed 'fly'"),
+            Done("3", {}, "an agent knows no deed 'faults.fly'"),
             Done("1", {}, "no such interface"),
             Done("2", {}, "KeyError: 'missing'"),
         ],
@@ -99,16 +97,16 @@ def test_what_cannot_be_done_is_answered_with_a_sentence(monkeypatch: pytest.Mon
 
 def test_a_process_that_is_killed_is_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
     deed(monkeypatch, apart=True, apply=lambda context, said: os.kill(os.getpid(), 9), undo=lambda context, said: None)
-    assert answers(Do("1", "test", {}), Undo("2", "test", {})) == [
+    assert answers(Do("1", "faults.test", {}), Undo("2", "faults.test", {})) == [
         Done("1", {}, "the process that was to do it was killed"),
         Done("2", {}),
     ]
 
 
 def test_a_process_that_takes_too_long_is_killed_and_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes_apart, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(deeds, "DEADLINE_S", 0.2)
     deed(monkeypatch, apart=True, apply=lambda context, said: time.sleep(60))
-    assert answers(Do("1", "test", {})) == [Done("1", {}, "it took longer than 0.2 s")]
+    assert answers(Do("1", "faults.test", {})) == [Done("1", {}, "it took longer than 0.2 s")]
 
 
 LINKS = "test_links_deed"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
 
+from lab.diagnosis.evidence import Evidence
 from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
 
@@ -196,6 +197,11 @@ def critical_path(trace: Trace, steps: Mapping[tuple[int, int], Step]) -> list[P
         pieces.append(Piece(at, until, freed, call, within=True))
         at, following = latest.rank, latest
     return [piece for piece in reversed(pieces) if piece.within or piece.end > piece.begin]
+
+
+def critical_path_of(evidence: Evidence) -> list[Piece]:
+    """The path of a run whose ranks were not held before each call; empty where that is not known."""
+    return [] if evidence.untimed == "stepped" else critical_path(evidence.trace, evidence.step_of)
 
 
 def from_new_group(path: Sequence[Piece], trace: Trace) -> bool:

@@ -15,7 +15,7 @@ import struct
 import sys
 from collections.abc import Sequence
 
-from . import netlink
+from ....node import netlink
 
 CONNECTIONS_PER_S, DATAGRAMS_PER_S, AT_ONCE = 50, 300, 4096
 """What may leave for other nodes: new connections, and packets of other protocols, each of which may be a new flow. The

@@ -9,7 +9,7 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.features.stragglers.findings import find_critical_path
-from lab.trace.timing import critical_path, parts_of
+from lab.features.stragglers.timing import critical_path, parts_of
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from lab.operations import Cut, Operation, Who
+from lab.trace.clashes import slice_rows
 from lab.trace.model import Buffer, Call
 from lab.trace.steps import Step
 
@@ -147,14 +148,6 @@ def slice_sizes(call: Call, world_size: int, *, of_output: bool) -> list[int]:
     buffers = call.outputs if of_output else call.inputs
     width = buffers[0].count // (buffers[0].shape[0] or 1) if buffers and buffers[0].shape else 1
     return [rows * width for rows in slice_rows(call, world_size, of_output=of_output)]
-
-
-def slice_rows(call: Call, world_size: int, *, of_output: bool) -> list[int]:
-    """Rows that go to or come from each rank, as its splits say; without splits all are alike."""
-    buffers = call.outputs if of_output else call.inputs
-    splits = call.splits[0 if of_output else 1] if call.splits else ()
-    rows = buffers[0].shape[0] if buffers and buffers[0].shape else 0
-    return list(splits) if len(splits) == world_size else [rows // world_size] * world_size
 
 
 _PRECISION = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.trace.timing import length, share_of
+from lab.features.stragglers.timing import length, share_of
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.features.pictures.model import picture_of
-from lab.trace.expected import agrees, reduce_numbers
+from lab.features.values.expected import agrees, reduce_numbers
 from tests.report.example_steps import one_step
 
 RANKS = st.integers(1, 5)
