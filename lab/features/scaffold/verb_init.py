@@ -9,6 +9,7 @@ from typing import NamedTuple
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import UsageError
+from lab.feature import bundled
 from lab.features.scaffold.verb_new import TEST, new_scenario, with_schema
 from lab.report.style import Style
 from lab.spec.load import OWN_FOLDER

@@ -121,7 +121,7 @@ def test_the_package_for_mpi_is_sent_and_counts(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "torch_mpi").mkdir()
     source = tmp_path / "torch_mpi" / "a.py"
     dockerfile = find_dockerfile()
-    monkeypatch.setattr(module, "carried", {"mpi": tmp_path, "Dockerfile": dockerfile}.__getitem__)
+    monkeypatch.setattr(module, "bundled", {"mpi": tmp_path, "Dockerfile": dockerfile}.__getitem__)
     source.write_text("first")
     first = plan_build(environ={}).recipe
     source.write_text("other")
