@@ -14,6 +14,7 @@ DEEDS: dict[str, str] = {
 """By the name of each deed: the module with its functions."""
 HOOKS = {
     "worker": "holds:arm",
+    "noted": "holds:noted",
     "recording": "holds:hold_compiled_calls",
     "group_class": "holds:hold_python_calls",
 }
