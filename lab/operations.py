@@ -1,7 +1,8 @@
 """The one table of operations: who gives what to whom, whether it is reduced, how it is called and drawn.
 
 Scenarios, traces, explanations, pictures, traffic and the page take all they know of an operation from here. A new one
-is a line here, a rule in `lab.trace.expected` unless its line already says where its results come from, and a scenario.
+is a line here, a scenario, and a rule in `lab.features.values.expected` unless its line already says where its results
+come from.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Cut(Enum):
     TENSORS = "the i-th tensor for the i-th rank"
     SLICES = "the i-th of equal slices of every tensor"
     SPLITS = "slices as long as the call's splits say"
-    OTHER = "as its rule in lab.trace.expected says, if it has one"
+    OTHER = "as its rule in lab.features.values.expected says, if it has one"
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.text import picture_text
 from lab.features.traffic.traffic import matrix, operations
+from lab.features.values import expected as parts
+from lab.features.values.expected import Part, Source
 from lab.operations import OPERATIONS, Cut, Operation, Who
 from lab.report.style import Style
-from lab.trace import expected as parts
-from lab.trace.expected import Part, Source
 from lab.trace.model import Call
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match

@@ -7,9 +7,8 @@ loop: then only a call out of the middle of the body shows that its rank has not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, NamedTuple
 
 from lab.diagnosis.ends import lines_of
@@ -23,12 +22,11 @@ from lab.diagnosis.finding import (
     Side,
     Slipped,
     Unequal,
-    WrongElement,
     group_ranks,
 )
 from lab.diagnosis.groups import find_group_faults, find_split_worlds
+from lab.feature import hook
 from lab.trace.clashes import Clash, find_clashes
-from lab.trace.expected import Number, compared, is_copy, is_outside, output_parts
 from lab.trace.model import Call
 from lab.trace.steps import Step
 
@@ -111,7 +109,8 @@ def _unequal(clash: Clash) -> Finding:
     """Ranks that called the same operation with arguments that do not fit together."""
     step, odd = clash.step, clash.odd
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
-    wrongs = wrong_results(step) if clash.comparable else []
+    wrong_results = hook("wrong_results") if clash.comparable else None
+    wrongs = wrong_results(step) if wrong_results else []
     facts = Unequal(
         sides=tuple(Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
         misfits=tuple(Misfit(giver=one.giver, taker=one.taker, rows=one.rows, room=one.room) for one in clash.misfits),
@@ -126,54 +125,6 @@ def _unequal(clash: Clash) -> Finding:
 def _common(step: Step, odd: tuple[int, ...], others: tuple[int, ...]) -> dict[str, Any]:
     lines = tuple(step.calls[rank].source for rank in (*odd, *others))
     return {"ranks": odd, "others": others, "step": step.title, "lines": lines}
-
-
-# -- outputs that are not what they should be: computed anew from what all ranks brought
-
-
-class Wrong(NamedTuple):
-    """An output that is not what it should be."""
-
-    call: Call
-    tensor: int
-    element: int | None
-    """The first wrong one; None where it is only known that the tensor as a whole is."""
-    got: Any = None
-    expected: Number | None = None
-
-    @property
-    def facts(self) -> WrongElement:
-        """What stands where, for a finding."""
-        return WrongElement(
-            rank=self.call.rank,
-            tensor=self.tensor,
-            tensors=len(self.call.outputs),
-            element=self.element,
-            reduces=self.call.operation.reduces,
-            got=self.got,
-            expected=self.expected,
-        )
-
-
-def wrong_results(step: Step) -> list[Wrong]:
-    """The first wrong output of each rank, where all ranks came and it is plain what each should have got."""
-    if step.missing:
-        return []
-    calls = [call for call in step.calls.values() if call.state == "completed" and not call.late]
-    return [wrong for call in calls for wrong in islice(_wrong_outputs(step, call), 1)]
-
-
-def _wrong_outputs(step: Step, call: Call) -> Iterator[Wrong]:
-    if call.operation.sends:
-        return
-    for tensor, (buffer, parts) in enumerate(zip(call.outputs, output_parts(step, call), strict=True)):
-        if buffer.values is not None and len(buffer.values) == buffer.count:
-            for element, (expected, wrong) in enumerate(compared(step, parts, buffer.dtype, buffer.values)):
-                if wrong:
-                    yield Wrong(call, tensor, element, buffer.values[element], expected)
-                    break
-        elif is_copy(step, buffer, parts) is False or is_outside(step, buffer, parts):
-            yield Wrong(call, tensor, None)
 
 
 # -- the rhythm of a rank: the loop that its calls repeat

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lab.record.read import Record
     from lab.trace.model import Call, Trace
     from lab.trace.steps import Step
-    from lab.trace.timing import Piece
 
 _MOST_BYTES = 16 << 20
 """A verdict does not wait until longer traces have been read; `lab explain` does."""
@@ -72,13 +71,6 @@ class Evidence:
     def step_of(self) -> dict[tuple[int, int], Step]:
         """By rank and index of its call."""
         return {(call.rank, call.index): step for step in self.steps for call in step.calls.values()}
-
-    @cached_property
-    def critical_path(self) -> list[Piece]:
-        """What the run's length is made of; empty where that is not known."""
-        from lab.trace.timing import critical_path
-
-        return [] if self.record.plan().stepped else critical_path(self.trace, self.step_of)
 
     @cached_property
     def dumped(self) -> Dumped | None:

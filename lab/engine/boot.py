@@ -4,6 +4,7 @@ Its text comes over standard input too, and is run by the line that `docker ps` 
 the agent, and says where its files go.
 """
 
+import importlib
 import io
 import json
 import os
@@ -14,7 +15,7 @@ import tarfile
 IMPORT_ROOT = "/opt/lab"
 NO_TORCH = 71
 ZYGOTE = "zygote"
-"""Stands in what a zygote is told, and in the configuration of no agent."""
+"""Names the module of a zygote where one is to be started, and is in the configuration of no agent."""
 DEADLINE_S = 30
 """If the agent has not arrived by then, the sender is dead, and the container ends."""
 HEADER_BYTES = 10
@@ -48,9 +49,7 @@ def main() -> None:
     sys.path[0] = config["import_root"]  # not the working folder, where a volume could have the name of a module
     sys.path.append(config["import_root"])
     if ZYGOTE in config:
-        from labnode.node.zygotes.container import main as become_zygote  # type: ignore[import-not-found]
-
-        become_zygote(sent)
+        importlib.import_module(config[ZYGOTE]).main(sent)
     from labnode.node.agent import main as become_agent  # type: ignore[import-not-found]
 
     become_agent()

@@ -2,6 +2,8 @@
 
 `HOOKS` maps the name of a hook to `module:function`, where the module is one of the package. The kernel calls these:
 
+- `agent(agent)`: an agent begins; returns an `Extension`, see `agent`.
+- `network(peers)`: packets are to leave this node only for addresses from the first to the last of `peers`.
 - `worker(spec)`: a worker is about to run its script; `spec` is what it was started with.
 - `noted(name, value)`: the script has noted something.
 - `environment(spec)`: the last thing before its script, when it has no privileges any more.
@@ -28,8 +30,8 @@ FEATURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 """The folder of the features' packages for nodes."""
 
 
-_LATE = {"foreign_group"}
-"""Hooks whose modules need torch."""
+_LATE = {"foreign_group", "network"}
+"""Hooks whose modules need torch, or which few agents need."""
 
 
 @cache

@@ -14,8 +14,7 @@ from lab.errors import EngineUnavailable, LabError, NodeLost, RecordError
 from lab.node.messages import wire
 from lab.node.messages.agent import Ping, Request
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
-from lab.plan.plan import Plan
-from lab.plan.present import HOST
+from lab.plan.plan import HOST, Plan
 from lab.record import events
 from lab.run.collect import Collector
 from lab.run.lock import nodes_lock

@@ -13,8 +13,7 @@ from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
 from lab.node.messages.agent import Claim, Fetch, Files, Finish, Go, Prepare, Stacks, Stop, Store
 from lab.plan.cluster import ClusterInfo
-from lab.plan.plan import Plan
-from lab.plan.present import HOST
+from lab.plan.plan import HOST, Plan
 from lab.record import events
 from lab.record.events import Refusal
 from lab.record.write import RecordWriter

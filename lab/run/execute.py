@@ -17,8 +17,7 @@ from lab.node.config import FIRST_UID
 from lab.node.messages.agent import Check, Exited
 from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import ClusterInfo
-from lab.plan.plan import Plan
-from lab.plan.present import HOST
+from lab.plan.plan import HOST, Plan
 from lab.record.events import NotShipped
 from lab.record.layout import OUTPUTS
 from lab.record.write import RecordWriter

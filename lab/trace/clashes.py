@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lab.operations import Cut, Who
-from lab.trace.expected import slice_rows
 from lab.trace.model import Buffer, Call
 from lab.trace.steps import Step
 
@@ -173,6 +172,14 @@ def _clash_of_splits(step: Step) -> Clash | None:
     )
     sides = _sides(step, lambda call: "output {}, input {}".format(*rows(call)))
     return Clash("splits", step, sides, misfits) if misfits else None
+
+
+def slice_rows(call: Call, world_size: int, *, of_output: bool) -> list[int]:
+    """Rows that go to or come from each rank, as its splits say; without splits all are alike."""
+    buffers = call.outputs if of_output else call.inputs
+    splits = call.splits[0 if of_output else 1] if call.splits else ()
+    rows = buffers[0].shape[0] if buffers and buffers[0].shape else 0
+    return list(splits) if len(splits) == world_size else [rows // world_size] * world_size
 
 
 def _clash_of_message(step: Step) -> Clash | None:

@@ -4,163 +4,33 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
 from lab.errors import RecordError
+from lab.feature import hook
 from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_many_ranks
 from lab.trace.alignment import Worlds, align
-from lab.trace.fields import DAMAGE, buffers, number, sizes, whole
+from lab.trace.fields import DAMAGE, buffers, number, whole
 from lab.trace.model import (
     NUMBERS,
-    Buckets,
     Buffer,
     Call,
     Mark,
-    Module,
-    Parameter,
     RankTrace,
     Reading,
     StoreLookup,
     Trace,
-    Turn,
     end_last,
     tell_apart,
 )
 from lab.words import plural
-
-
-class ModuleReader:
-    """Takes the lines about modules of one rank, in order."""
-
-    def __init__(self, result: RankTrace) -> None:
-        self.result = result
-        self._called: tuple[int, bool] | None = None
-        """Number of the module whose forward is to begin next, and whether its gradients will be exchanged."""
-
-    def describe(self, line: Mapping[str, Any], group: str, time: float) -> None:
-        """A module was constructed, or has rebuilt its buckets."""
-        number, module = whole(line["d"]), self._module(line["d"])
-        if "params" in line:
-            parameters = [Parameter(str(name), str(dtype), sizes(shape)) for name, dtype, shape in line["params"]]
-            module = Module(number, group, str(line.get("at", "")), tuple(parameters))
-            self.result.modules.append(module)
-        known = [] if module is None else [(one.name, Buffer(one.dtype, one.shape).count) for one in module.parameters]
-        buckets = [[known[whole(i)] for i in bucket] for bucket in line["buckets"]]
-        if not buckets:
-            return  # its construction failed
-        self.result.buckets.append(
-            Buckets(
-                rank=self.result.rank,
-                module=number,
-                group=group,
-                time=time,
-                rebuilt=bool(line.get("rebuilt")),
-                buckets=tuple(tuple(name for name, _ in bucket) for bucket in buckets),
-                sizes=tuple(sum(count for _, count in bucket) for bucket in buckets),
-            )
-        )
-
-    def hook(self, line: Mapping[str, Any]) -> None:
-        """What reduces the gradients of a module."""
-        module = self._module(line["d"])
-        if module is not None:
-            module.hook = str(line["name"])
-
-    def norms(self, line: Mapping[str, Any]) -> None:
-        """The norms of a module's parameters after some step of its optimizer."""
-        module = self._module(line["d"])
-        if module is not None:
-            module.norms[whole(line["steps"])] = _norms(line["norms"])
-
-    def turn(self, line: Mapping[str, Any], time: float) -> None:
-        """What an optimizer that has no parameter of a module had and did at one of its steps."""
-        elements, gradients, norms = tuple(map(whole, line["sizes"])), _norms(line["grads"]), _norms(line["norms"])
-        if not len(elements) == len(gradients) == len(norms):
-            raise ValueError(line)
-        turn = Turn(time, str(line.get("at", "")), elements, gradients, norms)
-        self.result.turns[whole(line["o"]), whole(line["steps"])] = turn
-
-    def calls(self, line: Mapping[str, Any]) -> None:
-        """Which module's forward begins next, where there are several or its gradients will not be exchanged."""
-        self._called = whole(line["d"]), bool(line.get("sync", 1))
-
-    def begins(self, mark: Mark) -> None:
-        """A phase begins: a forward is that of the one module, or of the one that was said to begin."""
-        if mark.name == "forward":
-            only = self.result.modules[0].number if len(self.result.modules) == 1 else None
-            mark.module, mark.synchronised = self._called or (only, True)
-            self._called = None
-
-    def _module(self, number: Any) -> Module | None:
-        return next((module for module in self.result.modules if module.number == whole(number)), None)
-
-
-def _norms(told: Any) -> tuple[float | None, ...]:
-    return tuple(None if norm is None else float(norm) for norm in told)
-
-
-_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
-_DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
-"""What divides gradients before it adds them up: DDP itself, and these hooks of PyTorch; of others nobody knows."""
-
-
-def assign_buckets(rank: RankTrace) -> None:
-    """Set `Call.bucket`, `module` and `parameters` of every reduction that a backward pass issued for a DDP module.
-
-    DDP reduces its buckets in their order, so the n-th reduction of a backward pass on the module's group that has as
-    many elements as the next bucket is that bucket's. Where a communication hook sends something else, or where it may
-    be the bucket of several modules that went forward since the last backward, nothing is assigned.
-    """
-    if not rank.buckets:
-        return
-    divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
-    due: dict[int, int] = {}
-    went: set[int] = set()
-    backward = -1
-    begins = [mark.begin for mark in rank.marks if mark.name == "backward"]
-    forwards = [mark for mark in rank.marks if mark.name == "forward"]
-    for call in rank.calls:
-        if call.phase != "backward" or not call.operation.synchronises:
-            continue
-        number = bisect_right(begins, call.begin)
-        if number != backward:
-            backward, due = number, {}
-            since = begins[number - 2] if number > 1 else float("-inf")
-            went = _went_forward(forwards, since, call.begin)
-        known = [layout for layout in rank.buckets if layout.group == call.group and layout.time <= call.begin]
-        size = sum(buffer.count for buffer in call.inputs)
-        fitting = [
-            layout
-            for layout in {layout.module: layout for layout in known}.values()  # of each module the latest
-            if call.inputs and layout.sizes[(at := due.get(layout.module, 0)) : at + 1] == (size,)
-        ]
-        layout = _one_of(fitting, went)
-        if layout is not None:
-            position = due.get(layout.module, 0)
-            call.bucket, call.module, call.parameters = position, layout.module, layout.buckets[position]
-            call.divided = layout.module in divided and call.reduce_op == "SUM"
-            due[layout.module] = position + 1
-
-
-def _went_forward(forwards: Sequence[Mark], since: float, until: float) -> set[int]:
-    """The modules whose forward began between two moments, as far as that is known."""
-    when = attrgetter("begin")
-    ours = forwards[bisect_right(forwards, since, key=when) : bisect_right(forwards, until, key=when)]
-    return {mark.module for mark in ours if mark.module is not None}
-
-
-def _one_of(fitting: Sequence[Buckets], went: set[int]) -> Buckets | None:
-    """The one layout, or of several the only one whose module went forward."""
-    if len(fitting) > 1:
-        fitting = [layout for layout in fitting if layout.module in went]
-    return fitting[0] if len(fitting) == 1 else None
 
 
 def clear_late(rank: RankTrace) -> None:
@@ -193,7 +63,6 @@ def read_trace(record: Record) -> Trace:
     stopped = [event.time for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
     for rank in trace.ranks.values():
         reopen(rank.calls, min(stopped, default=math.inf) - trace.origin)
-        assign_buckets(rank)
         clear_late(rank)
     return trace
 
@@ -245,18 +114,18 @@ class RankReader:
         self.damaged = 0
         self.groups = worlds.of(rank, self.calls_so_far)
         self.open: dict[int, Call] = {}
-        self.modules = ModuleReader(self.result)
         self.nested: list[Mark] = []
         self._seen = False
         self.actions: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "start": self._start, "group": self._group, "begin": self._begin, "end": self._end,
-            "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop, "wait": self._wait,
-            "store": self._store, "module": self.modules.calls, "norms": self.modules.norms, "threads": self._threads,
-            "hook": self.modules.hook, "weights": lambda line: self.modules.turn(line, self._seconds(line)),
+            "mark": self._mark, "cut": self._cut, "stop": self._stop, "wait": self._wait,
+            "store": self._store, "threads": self._threads,
             "gc": lambda line: self.result.collections.append(self._ending(line)),
-            "cpu": lambda line: self.result.cores.look(self._seconds(line), *(number(line, name) for name in NUMBERS)),
+            "cpu": lambda line: self.result.cores.look(self.seconds(line), *(number(line, name) for name in NUMBERS)),
         }  # fmt: skip
         """Kind of a line -> what takes it; lines of other kinds are passed over."""
+        extend = hook("trace_lines")
+        self._extension = extend(self) if extend else None
         first = next(self._lines(), {}) if record is not None else {}
         self.start = first if first.get("k") == "start" else {}
 
@@ -269,6 +138,8 @@ class RankReader:
         self.damaged = 0
         for line in self._lines():
             self.take(line)
+        if self._extension:
+            self._extension.finish()
         if not self.start:
             problems.append(
                 f"rank {self.rank}: its trace has no beginning, so its times cannot be compared with other ranks'"
@@ -288,7 +159,7 @@ class RankReader:
             action = self.actions.get(line.get("k", ""))
             if action is None:
                 return
-            now = self._seconds(line)
+            now = self.seconds(line)
             action(line)
         except DAMAGE:
             self.damaged += 1
@@ -310,11 +181,12 @@ class RankReader:
         except OSError as error:
             self.trace.problems.append(f"rank {self.rank}: its trace cannot be read: {error.strerror}")
 
-    def _seconds(self, line: Mapping[str, Any]) -> float:
+    def seconds(self, line: Mapping[str, Any]) -> float:
+        """When a line was written."""
         return self.clock.nanoseconds(whole(line["t"])) / 1e9
 
     def _ending(self, line: Mapping[str, Any]) -> tuple[float, float]:
-        return self.clock.nanoseconds(whole(line["t"]) - whole(line["took"])) / 1e9, self._seconds(line)
+        return self.clock.nanoseconds(whole(line["t"]) - whole(line["took"])) / 1e9, self.seconds(line)
 
     def _start(self, line: Mapping[str, Any]) -> None:
         self.result.recorder, self.result.torch = str(line["recorder"]), str(line.get("torch", ""))
@@ -342,7 +214,7 @@ class RankReader:
             op=str(line["op"]),
             group=group,
             seq=None if line.get("seq") is None else whole(line["seq"]),
-            begin=self._seconds(line),
+            begin=self.seconds(line),
             asynchronous=bool(line.get("async")),
             late=bool(line.get("late")),
             reduce_op=str(line.get("red", "")),
@@ -366,7 +238,7 @@ class RankReader:
         call = self.open.pop(whole(line["i"]), None)
         if call is None:
             return  # its beginning was on a line that cannot be read
-        call.end = self._seconds(line)
+        call.end = self.seconds(line)
         if "peer" in line:
             call.peer = self.groups.global_rank(call.group, line["peer"])
         if call.in_place:
@@ -377,14 +249,13 @@ class RankReader:
             call.outputs = buffers(described, line.get("ov"), line.get("os"))
 
     def _mark(self, line: Mapping[str, Any]) -> None:
-        name, now = str(line["n"]), self._seconds(line)
+        name, now = str(line["n"]), self.seconds(line)
         if not line.get("e"):
             mark = Mark(self.rank, name, now, source=str(line.get("at", "")))
             if name == "new_group" and str(line.get("g", "")).isdecimal():  # others are made by their members alone
                 self.groups.tell_members(mark, line["ranks"])
             elif name == "destroy_process_group":
                 mark.group = self.groups.name(str(line.get("g", "")))
-            self.modules.begins(mark)
             self.result.marks.append(mark)
             self.nested.append(mark)
             return
@@ -394,16 +265,13 @@ class RankReader:
                 del self.nested[depth:]
                 return
 
-    def _ddp(self, line: Mapping[str, Any]) -> None:
-        self.modules.describe(line, self.groups.name(str(line.get("g", ""))), self._seconds(line))
-
     def _wait(self, line: Mapping[str, Any]) -> None:
         if not line.get("e"):
-            wait = Mark(self.rank, "wait", self._seconds(line), source=str(line.get("at", "")))
-            wait.changed = self._seconds({"t": line["changed"]}) if "changed" in line else None
+            wait = Mark(self.rank, "wait", self.seconds(line), source=str(line.get("at", "")))
+            wait.changed = self.seconds({"t": line["changed"]}) if "changed" in line else None
             self.result.waits.append(wait)
         else:
-            end_last(self.result.waits, self._seconds(line))
+            end_last(self.result.waits, self.seconds(line))
 
     def _store(self, line: Mapping[str, Any]) -> None:
         if not line.get("e"):
@@ -413,10 +281,10 @@ class RankReader:
                 asked_rank=number(line, "rank"),
                 world_size=number(line, "world"),
                 source=str(line.get("at", "")),
-                begin=self._seconds(line),
+                begin=self.seconds(line),
             )
             self.result.stores.append(lookup)
-        elif (ended := end_last(self.result.stores, self._seconds(line))) is not None:
+        elif (ended := end_last(self.result.stores, self.seconds(line))) is not None:
             ended.error = str(line.get("err", ""))
 
     def _cut(self, line: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from lab.diagnosis.evidence import read_evidence
+from lab.features.stragglers.timing import critical_path, share_of
 from lab.record.read import Record
-from lab.trace.timing import critical_path, share_of
 from tests.browser.runs import never_entered, training
 from tests.browser.screen import bar, domain
 from tests.traces import TraceMaker

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lab.engine.docker.request import SWITCH
+from lab.features.zygote.nodes import SWITCH
 from lab.node.processes import is_stopped
 from tests.crash.conftest import HOLD, Command, Lab, first, read, wait_until
 

@@ -12,8 +12,8 @@ import pytest
 
 from lab import Cluster
 from lab.engine.docker.engine import DockerEngine
-from lab.engine.docker.request import SWITCH
 from lab.engine.ownership import CLUSTER
+from lab.features.zygote.nodes import SWITCH
 from lab.plan.cluster import ClusterInfo, Node
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import scenario_of

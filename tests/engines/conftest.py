@@ -23,8 +23,8 @@ from lab import Cluster, Result
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import read_facts
 from lab.diagnosis.judge import judge
-from lab.engine.docker.request import SWITCH
 from lab.engine.held import LocalChannel
+from lab.features.zygote.nodes import SWITCH
 from lab.node import processes
 from lab.plan.cluster import Node
 from lab.record.read import Record

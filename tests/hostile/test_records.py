@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from lab.errors import RecordError
-from lab.features.pytest.last_lines import last_lines_text
+from lab.features.pytest.items import last_lines_text
 from lab.features.suite.reports import last_lines
 from lab.node.remove import remove_tree
 from lab.record.events import Over

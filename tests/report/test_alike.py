@@ -8,7 +8,7 @@ from pathlib import Path
 from lab.features.calls.show_view import steps_text
 from lab.features.export.verb import traffic_text
 from lab.features.html.page import expectation_rows, matrix_view, note_rows, stack_rows, worker_rows
-from lab.features.pytest.last_lines import last_lines_text
+from lab.features.pytest.items import last_lines_text
 from lab.features.suite.reports import rarest_first
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import WorkerPlan

@@ -39,7 +39,7 @@ from lab.node.messages.agent import (
 )
 from lab.node.recorder.journal import clock_id
 from lab.plan.cluster import MASTER_PORT, Shape
-from lab.plan.options import PlanOptions
+from lab.plan.fit import PlanOptions
 from lab.plan.plan import make_plan
 from lab.record.events import Clock
 from lab.record.layout import OUTPUTS

@@ -84,25 +84,6 @@ def test_a_second_group_of_the_same_name_is_another_group(tmp_path: Path) -> Non
     assert all(not step.missing for step in steps)
 
 
-def test_the_bucket_of_each_reduction_in_backward_is_known(tmp_path: Path) -> None:
-    made = TraceMaker(tmp_path / "run", 1)
-    parameters = [["a", "float32", [2]], ["b", "float32", [3]]]
-    made.line(0, "ddp", 1, d=1, g="0", params=parameters, buckets=[[1, 0]], rebuilt=False)
-    made.mark(0, "backward", 2, 4)
-    made.call(0, "all_reduce", 3, 3.5, [[0.0] * 5])
-    made.line(0, "ddp", 5, d=1, g="0", buckets=[[1], [0]], rebuilt=True)
-    for start in (6, 16):
-        made.mark(0, "backward", start, start + 8)
-        made.call(0, "all_reduce", start + 1, start + 2, [[0.0] * 3])
-        made.call(0, "all_reduce", start + 3, start + 4, [[0.0] * 2])
-    made.call(0, "all_reduce", 30, 31, [[0.0] * 3])
-    calls = read_trace(made.record()).ranks[0].calls
-    assert [(call.bucket, call.parameters) for call in calls] == [
-        (0, ("b", "a")), (0, ("b",)), (1, ("a",)), (0, ("b",)), (1, ("a",)), (None, ()),
-    ]  # fmt: skip
-    assert [call.phase for call in calls] == ["backward"] * 5 + [""]
-
-
 def test_a_damaged_trace_opens_and_says_what_is_missing(tmp_path: Path) -> None:
     made = TraceMaker(tmp_path / "run", 3)
     for rank in range(3):
@@ -163,28 +144,3 @@ def test_a_rank_that_was_left_out_of_a_group_comes_to_the_same_name_for_the_next
     assert [step.group.ranks for step in (first, second, third)] == [(0, 1, 2), (0, 1), (0, 1, 2)]
     assert [sorted(step.calls) for step in (first, second, third)] == [[0, 1, 2], [0, 1], [0, 1, 2]]
     assert {step.state for step in (first, second, third)} == {"completed"}
-
-
-@pytest.mark.parametrize(
-    ("hook", "divided"),
-    [
-        (None, True),
-        ("torch.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_hook", True),
-        ("torch.distributed.algorithms.ddp_comm_hooks.mixed_precision_hooks._reducer_allreduce_and_upcast_hook", False),
-        ("__main__.my_hook", False),
-        (".", False),
-    ],
-)
-def test_gradients_were_divided_before_unless_a_hook_may_do_otherwise(
-    hook: str | None, divided: bool, tmp_path: Path
-) -> None:
-    made = TraceMaker(tmp_path / "run", 1)
-    made.line(0, "ddp", 1, d=1, g="0", params=[["a", "float32", [2]]], buckets=[[0]], rebuilt=False)
-    if hook is not None:
-        made.line(0, "hook", 1.5, d=1, name=hook)
-    made.mark(0, "backward", 2, 6)
-    made.call(0, "all_reduce", 3, 3.5, [[0.0] * 2], red="SUM")
-    made.call(0, "all_reduce", 4, 4.5, [[0.0] * 3], red="SUM")  # no bucket: nobody knows
-    trace = read_trace(made.record())
-    assert [call.divided for call in trace.ranks[0].calls] == [divided, False]
-    assert not trace.problems

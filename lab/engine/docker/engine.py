@@ -73,7 +73,7 @@ class DockerEngine:
         """What `create` asks of Docker's API; nothing is made."""
         from lab.engine.docker.request import cost_of, requests_for
         from lab.engine.protocol import refuse_for_one_host
-        from lab.plan.room import FEW_RANKS, refuse_crowd
+        from lab.plan.limits import FEW_RANKS, refuse_crowd
 
         refuse_for_one_host(shape, self.name)
         machine = self.machine()

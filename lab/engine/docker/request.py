@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,9 @@ from lab.engine.local.room import room_here
 from lab.engine.packages import ENVIRONMENT
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
-from lab.node.zygotes.first_process import GROUPS
+from lab.feature import hook
 from lab.plan.cluster import Shape
-from lab.plan.limits import Limits, Machine, limits_for
-from lab.plan.room import NodeCost, Room
+from lab.plan.limits import Limits, Machine, NodeCost, Room, limits_for
 
 if TYPE_CHECKING:
     from lab.engine.docker.connection import Connection
@@ -44,14 +43,6 @@ _START = (
     f"echo 'no python on PATH can import torch' >&2; exit {boot.NO_TORCH}"
 )
 """Shown by `ps` and `docker ps`: it says what it is, and is told over standard input what it can be told there."""
-_START_FIRST = (
-    ": node of the lab; for python in python3 python; do command -v $python >/dev/null && "
-    f'exec $python -ISc "import os, signal; signal.signal(signal.SIGALRM, lambda *_: os._exit(1)); {boot.BECOME}" '
-    '"$0"; done; '
-    f"echo 'there is no python on PATH' >&2; exit {boot.NO_TORCH}"
-)
-"""The same where the agent comes from a zygote: this process only waits for it. The kernel spares a first process that
-has not said what an alarm is to do."""
 
 
 def requests_for(
@@ -91,10 +82,10 @@ def requests_for(
         **({label.RUN: run} if run else {}),
     }
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
-    forked = zygote and uses_zygote(shape)
+    forked = zygote_of(shape) if zygote else None
     nodes = [_container(rank, network, shape, limits, labels, image) for rank in range(shape.nodes)]
     if forked:
-        nodes = [_forked(node) for node in nodes]
+        nodes = [*map(forked.with_zygote, nodes), forked.zygote_body(nodes[0], labels)]
     return [
         Request(
             what=f"network {network}",
@@ -112,24 +103,7 @@ def requests_for(
             body={"Name": volume, "Labels": labels, "DriverOpts": _shared_in_memory(limits) if shape.strict else {}},
         ),
         *(Request(what=f"container {network}-{node['Hostname']}", body=node) for node in nodes),
-        *(Request(what=f"container {network}-{NAME}", body=body) for body in [_zygote(shape, labels)] if forked),
     ]
-
-
-def _forked(node: dict[str, Any]) -> dict[str, Any]:
-    """A node whose agent a zygote forks: its first process is what the engine's own would be to an agent."""
-    start = ["/bin/sh", "-c", _START_FIRST]
-    return {**node, "Entrypoint": start, "HostConfig": {**node["HostConfig"], "Init": False}}
-
-
-def _zygote(shape: Shape, labels: Mapping[str, str]) -> dict[str, Any]:
-    return zygote_body(
-        DEFAULT_IMAGE,
-        plain_start(json.dumps({boot.ZYGOTE: True, "import_root": boot.IMPORT_ROOT})),
-        _environment(shape),
-        labels,
-        _CAPABILITIES,
-    )
 
 
 def plain_start(config: str) -> list[str]:
@@ -222,10 +196,9 @@ def _limits(shape: Shape, limits: Limits, node_rank: int) -> dict[str, Any]:
     return config
 
 
-_FORKED = NodeCost(node_bytes=20_000_000, shared_bytes=400_000_000, node_threads=16)
 _ALONE = NodeCost(node_bytes=160_000_000, shared_bytes=0, node_threads=16)
-"""Estimates from measurements: what is charged to a node at rest, 10 MB or 150, the engine's own process for it with
-its 13 threads, and what its network takes; and a zygote."""
+"""Estimates from measurements: what is charged to a node at rest, the engine's own process for it with its 13 threads,
+and what its network takes."""
 _PORTS = 1023
 """A bridge of Linux has so many, and each node has one."""
 _NOT_FOR_NODES = 3
@@ -234,7 +207,15 @@ _NOT_FOR_NODES = 3
 
 def cost_of(shape: Shape) -> NodeCost:
     """What a node of such a cluster takes."""
-    return _FORKED if uses_zygote(shape) else _ALONE
+    forked = zygote_of(shape)
+    cost: NodeCost = forked.COST if forked else _ALONE
+    return cost
+
+
+def zygote_of(shape: Shape) -> Any:
+    """What has the agents of such a cluster forked by a zygote: a module of a feature; None: nodes import torch."""
+    zygote = None if shape.strict or shape.image or shape.requirements or shape.gpus else hook("zygote")
+    return zygote if zygote is not None and zygote.pays(shape.nodes) else None
 
 
 def is_here(facts: Mapping[str, Any]) -> bool:
@@ -252,26 +233,10 @@ def room_for(facts: Mapping[str, Any]) -> Room:
 
 SHARED = "/shared"
 DATA = "/data"
-_FOR_FILES = frozenset(
-    [
-        "data",
-        "datasets",
-        "home",
-        "input",
-        "inputs",
-        "media",
-        "mnt",
-        "models",
-        "output",
-        "outputs",
-        "projects",
-        "results",
-        "scratch",
-        "srv",
-        "work",
-        "workspace",
-    ]
-)
+_FOR_FILES = {
+    *("data", "datasets", "home", "input", "inputs", "media", "mnt", "models", "output", "outputs", "projects"),
+    *("results", "scratch", "srv", "work", "workspace"),
+}
 """Folders of an image in which volumes may be: people put files there, and few put programs."""
 _PATHS = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
 """Variables of an image that name what its programs are made of."""
@@ -287,7 +252,7 @@ def refuse_targets(shape: Shape) -> None:
     """
     if not shape.volumes:
         return
-    from lab.spec.volumes import own_folder, plain_target  # few clusters have any
+    from lab.spec.keys import own_folder, plain_target  # few clusters have any
 
     for volume in shape.volumes:
         if ":" in f"{volume.source}{volume.target}":
@@ -357,67 +322,3 @@ def _has(connection: Connection, container: str, path: str) -> bool:
             return False
         raise
     return True
-
-
-# -- the zygote of a cluster: a container that imports torch once, and forks the agents of all nodes into theirs
-#
-# It has what rights of the machine's root entering containers takes, so it is there only where it imports nothing but
-# the lab's own image, and where it pays: each node that imports torch itself takes a second and 150 MiB.
-
-FROM_NODES = 9
-"""Fewer import torch themselves: that takes no longer, and nothing on the machine has more rights than a node."""
-SWITCH = "LAB_DOCKER_ZYGOTE"
-"""The variable that says `never`, or `always`, where the number of nodes is not to decide."""
-NAME = "zygote"
-_MEMORY_BYTES = 2 << 30
-_PROCESSES = 1024
-_RIGHTS = ("SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE")
-"""Beside those of a node, which it hands on: to enter namespaces and to read what a node's first process may do."""
-
-
-def uses_zygote(shape: Shape) -> bool:
-    """Whether the agents of such a cluster are forked by a zygote."""
-    said = os.environ.get(SWITCH, "")
-    fits = not (shape.strict or shape.image or shape.requirements or shape.gpus)
-    return fits and said != "never" and (said == "always" or shape.nodes >= FROM_NODES)
-
-
-def zygote_body(
-    image: str, start: Sequence[str], env: Sequence[str], labels: Mapping[str, str], rights: Sequence[str]
-) -> dict[str, Any]:
-    """What Docker's API is asked for to make a zygote.
-
-    Args:
-        image: that of the nodes.
-        start: what starts it.
-        env: that of the nodes.
-        labels: those of all that belongs to the cluster.
-        rights: the capabilities of a node.
-    """
-    return {
-        "Image": image,
-        "Entrypoint": [*start],
-        "Hostname": NAME,
-        "User": "0:0",
-        "WorkingDir": "/",
-        "OpenStdin": True,
-        "StdinOnce": False,
-        "Env": [*env],
-        "Labels": {**labels, label.ZYGOTE: "yes"},
-        "HostConfig": {
-            "Binds": [f"/sys/fs/cgroup:{GROUPS}"],
-            "CapDrop": ["ALL"],
-            "CapAdd": [*rights, *_RIGHTS],
-            "CgroupnsMode": "host",
-            "IpcMode": "private",
-            "LogConfig": {"Type": "none"},
-            "Memory": _MEMORY_BYTES,
-            "MemorySwap": _MEMORY_BYTES,
-            "NetworkMode": "none",
-            "PidMode": "host",
-            "PidsLimit": _PROCESSES,
-            "ReadonlyRootfs": True,  # its files are behind /proc/PID/exe of all that it has forked
-            "SecurityOpt": ["no-new-privileges", "seccomp=unconfined"],
-            "Tmpfs": dict.fromkeys((boot.IMPORT_ROOT, "/tmp"), "rw,nosuid,nodev,size=64m"),
-        },
-    }

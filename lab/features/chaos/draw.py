@@ -11,7 +11,8 @@ from random import Random
 
 from lab.errors import UsageError
 from lab.features.faults.fault import PHASES, Fault, When, fault_data
-from lab.features.faults.kind import Chance, FaultKind, fault_kinds
+from lab.features.faults.kind import Chance, FaultKind
+from lab.features.faults.kinds import fault_kinds
 from lab.node.messages.agent import Note
 from lab.operations import OPERATIONS
 from lab.record.read import Record

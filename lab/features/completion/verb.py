@@ -14,13 +14,13 @@ from lab.plan.cluster import ClusterInfo
 
 
 def _lessons() -> Iterable[str]:
-    from lab.spec.lessons import lessons
+    from lab.spec.load import lessons
 
     return lessons()
 
 
 def _scenarios() -> Iterable[str]:
-    from lab.spec.lessons import SIGN
+    from lab.spec.load import SIGN
 
     return [f"{SIGN}{name}" for name in _lessons()]
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from lab.features.export.tracks import delimited, message, packed, text, whole
+from lab.features.stragglers.timing import Span, blocked_spans, ready_at
 from lab.operations import Cut, Operation, Who
 from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.steps import Step
-from lab.trace.timing import Span, blocked_spans, ready_at
 
 PREFIX = "lab"
 """Of the names of the files."""

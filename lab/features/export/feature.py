@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="export",
-    needs=("dumps", "calls", "timeline", "traffic"),
+    needs=("calls", "dumps", "stragglers", "timeline", "traffic"),
     verbs={
         "trace": (
             "lab.features.export.verb",

@@ -71,6 +71,10 @@ class FaultJournal:
                 found.setdefault(str(said["id"]), {}).update(said)
         return [self._standing(one) for one in found.values() if "what" in one and one.get("state") != UNDONE]
 
+    def in_force(self) -> list[FaultKind]:
+        """What is in force, or just being injected; not what is just being healed."""
+        return [one.what for one in self.standing() if one.what is not None and one.state != HEALING]
+
     def _standing(self, said: dict[str, Any]) -> Standing:
         what = self._mine.get(said["id"])
         if what is None:

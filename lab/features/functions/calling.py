@@ -17,7 +17,7 @@ from lab.features.functions.session import CallLine, Session
 from lab.record.result import Result
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.spec.backends import check_backend
+from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:

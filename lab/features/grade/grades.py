@@ -91,6 +91,11 @@ class Grades:
     """Of all of it."""
 
     @property
+    def whats(self) -> list[str]:
+        """The expectations, as verdicts call them."""
+        return [score.what for score in self.grades[0].scores] if self.grades else []
+
+    @property
     def of(self) -> float:
         """What could be earned."""
         return max((grade.of for grade in self.grades), default=0.0)
@@ -108,14 +113,8 @@ class Grades:
 
     def to_json(self) -> dict[str, Any]:
         """The grades as plain data."""
-        whole = {"scenario": self.scenario, "engine": self.engine, "isolation": self.isolation}
-        return {
-            **whole,
-            "of": self.of,
-            "mean": self.mean,
-            "duration_s": round(self.duration_s, 3),
-            "grades": [grade.to_json() for grade in self.grades],
-        }
+        grades, duration_s = [grade.to_json() for grade in self.grades], round(self.duration_s, 3)
+        return {**vars(self), "of": self.of, "mean": self.mean, "duration_s": duration_s, "grades": grades}
 
 
 _LONGEST = 600
@@ -126,8 +125,10 @@ _TRACEBACK_LINES = 20
 def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, told: Sequence[str] = ()) -> Grade:
     """The grade of a submission that was run; `told` is what there is to say of it beside its run."""
     why_not = forfeited(facts)
-    culprit = result.culprit
-    verdict, reason = result.verdict, result.reason
+    verdict, reason, traceback = result.verdict, result.reason, ""
+    if result.culprit is not None and verdict != "passed":
+        lines = harmless.plain(result.culprit.traceback).splitlines()[-_TRACEBACK_LINES:]
+        traceback = "\n".join(clip(line, _LONGEST_LINE) for line in lines)
     if why_not and verdict == "passed":
         verdict, reason = "failed", why_not
     earned = scores(assignment.expect, grading_of(assignment), result, why_not)
@@ -137,36 +138,23 @@ def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, t
         reason=plain(reason),
         scores=tuple(replace(score, told=tuple(map(plain, score.told))) for score in earned),
         told=tuple(map(plain, told)),
-        traceback=_last_lines(culprit.traceback) if culprit is not None and verdict != "passed" else "",
+        traceback=traceback,
         forfeited=plain(why_not),
         duration_s=result.duration_s or 0.0,
         path=result.path,
     )
 
 
-def refused(name: str, why: str, assignment: Scenario) -> Grade:
-    """The grade of a submission that cannot be run."""
-    return _without_run(name, "failed", why, assignment)
-
-
-def not_graded(name: str, why: str, assignment: Scenario) -> Grade:
-    """What is said of a submission that the lab could not run."""
-    return _without_run(name, "error", why, assignment)
-
-
-def _without_run(name: str, verdict: Verdict, why: str, assignment: Scenario) -> Grade:
-    scores = nothing(assignment.expect, grading_of(assignment))
-    return Grade(name=plain(name), verdict=verdict, reason=plain(why), scores=scores, path=None)
+def without_run(name: str, why: str, assignment: Scenario, verdict: Verdict) -> Grade:
+    """The grade of a submission that cannot be run, `failed`, or that the lab could not run, `error`."""
+    of = worth(assignment.expect, grading_of(assignment))
+    scores = tuple(Score(what=what, of=points) for what, points in of.items())
+    return Grade(name=plain(name), verdict=verdict, reason=plain(why), scores=scores)
 
 
 def plain(text: str) -> str:
     """A sentence, parts of which may come from scripts, as one line of plain text."""
     return clip_middle(" ".join(harmless.plain(text).split()), _LONGEST)
-
-
-def _last_lines(traceback: str) -> str:
-    lines = harmless.plain(traceback).splitlines()[-_TRACEBACK_LINES:]
-    return "\n".join(clip(line, _LONGEST_LINE) for line in lines)
 
 
 _EXIT_ALONE = "it counts only beside something else that is right: a script that does nothing ends well too"
@@ -238,11 +226,6 @@ def scores(expect: Expect, grading: Grading, result: Result, why_not: str = "") 
             told = [_EXIT_ALONE]
         found.append(Score(what=what, points=of if earns else 0.0, of=of, met=met[what], told=tuple(told)))
     return tuple(found)
-
-
-def nothing(expect: Expect, grading: Grading) -> tuple[Score, ...]:
-    """The scores of what was not run."""
-    return tuple(Score(what=what, of=of) for what, of in worth(expect, grading).items())
 
 
 def _is_met(what: str, expect: Expect, result: Result) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lab.diagnosis.facts import RunFacts, read_facts
 from lab.diagnosis.reasons import render_left_out
@@ -19,7 +18,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import AUTO, OPENERS, select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.feature import hook
-from lab.features.grade.grades import Grade, broke_off, forfeited, grade_of, not_graded, refused, unheard_of
+from lab.features.grade.grades import Grade, broke_off, forfeited, grade_of, unheard_of, without_run
 from lab.features.grade.keys import grading_of
 from lab.features.grade.submissions import Room, Submission, find_submissions, own_folder, staged, unzip
 from lab.plan.cluster import ClusterInfo, Shape
@@ -32,27 +31,15 @@ from lab.run.options import RunOptions
 from lab.run.place import Place, refuse_absent_image
 from lab.run.ship import pack_folder
 from lab.spec.kinds import slug
-from lab.spec.lessons import named_file
-from lab.spec.load import load_scenario
-from lab.spec.packages import KEY
+from lab.spec.load import KEY, load_scenario, named_file
 from lab.spec.reading import names_in
 from lab.spec.scenario import Resources, Scenario
 from lab.words import listing
 
 _ATTEMPTS = 2
 """So often a submission is run that the lab could not run: then it is not graded."""
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _LEAST_CPUS = 0.1
-
-
-class Watcher(Protocol):
-    """Watches the grading; no two of its methods are called at once."""
-
-    def progress(self, text: str) -> None:
-        """Something is being done that takes a moment."""
-
-    def graded(self, grade: Grade, done: int, of: int) -> None:
-        """A submission has its grade; so many have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,27 +60,15 @@ class Desk:
     """Clusters side by side, which share what the machine has."""
 
     def shape(self, engine: Engine) -> Shape:
-        """The shape of each cluster."""
+        """The shape of each cluster; strict ones have limits, so that none takes anything from one beside it."""
         said = self.assignment
         nodes, nproc_per_node = self.options.size_of_run(said, Shape(nodes=1))
-        limits = {name: value for name, value in vars(said.resources).items() if value}
-        shape = Shape(
-            **{
-                "nodes": nodes,
-                "nproc_per_node": nproc_per_node,
-                "image": said.image,
-                "requirements": said.requirements,
-                "data": said.data,
-                "volumes": said.volumes,
-                "strict": self.strict,
-                **limits,
-                **self.asked,
-            }
-        )
-        return self._within_its_part(shape, engine) if self.strict else shape
-
-    def _within_its_part(self, shape: Shape, engine: Engine) -> Shape:
-        """The shape with limits such that clusters side by side cannot take anything from one another."""
+        of_scenario = {name: getattr(said, name) for name in ("image", "requirements", "data", "volumes")}
+        of_scenario |= {name: value for name, value in vars(said.resources).items() if value}
+        size = {"nodes": nodes, "nproc_per_node": nproc_per_node, "strict": self.strict}
+        shape = Shape(**{**of_scenario, **size, **self.asked})
+        if not self.strict:
+            return shape
         machine = engine.machine()
         limits = limits_for(shape.nodes * self.jobs, shape.limits, machine, strict=True)
         cpus = float(machine.cores)
@@ -118,20 +93,33 @@ class Desk:
 
 
 class Grader:
-    """Grades submissions, see `grade`."""
+    """Grades submissions on clusters side by side.
 
-    def __init__(self, desk: Desk, submissions: Sequence[Submission], watcher: Watcher) -> None:
+    Args:
+        desk: what they are graded with.
+        submissions: what was handed in.
+        announce: called with each line of progress.
+        graded: called with each grade, how many there are by then, and how many there are to be.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        submissions: Sequence[Submission],
+        announce: Callable[[str], object],
+        graded: Callable[[Grade, int, int], object],
+    ) -> None:
         self._desk = desk
         self._waiting = list(enumerate(submissions))
         self._of = len(submissions)
-        self._watcher = watcher
+        self._tell, self._graded = announce, graded
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._grades: dict[int, Grade] = {}
         self._failure: LabError | None = None
 
     def grade(self) -> tuple[list[Grade], LabError | None]:
-        """Grade all; see `grade`."""
+        """Grade all; returns a grade for each, in their order, and what kept the rest from being graded."""
         turn = f"grade-{os.getpid():x}-{os.urandom(2).hex()}"
         jobs = min(self._desk.jobs, self._of)
         with ThreadPoolExecutor(jobs) as pool:
@@ -139,7 +127,7 @@ class Grader:
             try:
                 with uninterrupted():  # else Ctrl-C could leave a worker behind of which nobody knows
                     workers = [pool.submit(self._work, f"{turn}-{number}") for number in range(jobs)]
-                while wait(workers, _LOOK_S).not_done:  # so that a signal is heard
+                while wait(workers, _POLL_S).not_done:  # so that a signal is heard
                     if any(worker.done() and worker.exception() for worker in workers):
                         self._stop.set()
             except KeyboardInterrupt:
@@ -165,9 +153,12 @@ class Grader:
             lock = ClusterLock(engine.name, name)
             with lock.held("grading"):
                 try:
-                    while (next_one := self._next()) is not None:
-                        number, submission = next_one
-                        self._take(number, self._grade(submission, bench))
+                    while (waiting := self._next()) is not None:
+                        number, submission = waiting
+                        grade = self._grade(submission, bench)
+                        with self._lock:
+                            self._grades[number] = grade
+                            self._graded(grade, len(self._grades), self._of)
                 finally:
                     bench.clear()
             lock.path.unlink(missing_ok=True)  # nobody else has a cluster of this name, now or later
@@ -178,16 +169,11 @@ class Grader:
 
     def _announce(self, text: str) -> None:
         with self._lock:
-            self._watcher.progress(text)
+            self._tell(text)
 
     def _next(self) -> tuple[int, Submission] | None:
         with self._lock:
             return self._waiting.pop(0) if self._waiting and not self._stop.is_set() else None
-
-    def _take(self, number: int, grade: Grade) -> None:
-        with self._lock:
-            self._grades[number] = grade
-            self._watcher.graded(grade, len(self._grades), self._of)
 
     def _grade(self, submission: Submission, bench: _Bench) -> Grade:
         assignment = self._desk.assignment
@@ -195,13 +181,14 @@ class Grader:
             try:
                 script, told = stack.enter_context(staged(submission, assignment))
             except UsageError as error:  # nobody else's fault
-                return refused(submission.name, error.message, assignment)
-            scenario = self._desk.place(submission, script)
-            outcome = self._run(scenario, bench)
+                return without_run(submission.name, error.message, assignment, "failed")
+            outcome = self._run(self._desk.place(submission, script), bench)
         if isinstance(outcome, LabError):
-            return not_graded(submission.name, outcome.message, assignment)
+            return without_run(submission.name, outcome.message, assignment, "error")
         result, facts = outcome
-        if not _ended_well(result, facts):
+        # A node that a run has left clean is as good as new, and the agent makes sure of that. Where a rank did not
+        # end by itself, or was at its limits, that is not relied on.
+        if any(rank.exit_code is None for rank in result.ranks) or facts.limits or forfeited(facts):
             bench.clear()
             if self._waiting:  # who comes next does not wait for what this one did
                 with suppress(LabError):  # it is tried again then
@@ -212,29 +199,26 @@ class Grader:
 
     def _run(self, scenario: Scenario, bench: _Bench) -> tuple[Result, RunFacts] | LabError:
         """Run a submission; once more on other nodes if the lab could not, or its end or its check broke off."""
-        found: tuple[Result, RunFacts] | LabError = LabError("it was not run")
+        outcome: tuple[Result, RunFacts] | LabError = LabError("it was not run")
         for _ in range(_ATTEMPTS):
             try:
-                found = self._run_once(scenario, bench)
+                result = bench.run(scenario, self._desk.options, _Stoppable(self._stop))
+                if result.exit_code == Interrupted.exit_code:
+                    raise KeyboardInterrupt
+                if result.exit_code == EngineUnavailable.exit_code and bench.place.engine_is_gone():
+                    raise EngineUnavailable(result.reason)
+                if result.verdict == "error" or result.path is None:
+                    raise LabError(result.reason)
+                facts = read_facts(Record(path=result.path))
+                outcome = result, facts
+                if not unheard_of(facts) and not broke_off(facts):
+                    break
             except (EngineUnavailable, Interrupted):
                 raise
             except LabError as error:
-                found = error
-            else:
-                if not unheard_of(found[1]) and not broke_off(found[1]):
-                    break
+                outcome = error
             bench.clear()
-        return found
-
-    def _run_once(self, scenario: Scenario, bench: _Bench) -> tuple[Result, RunFacts]:
-        result = bench.run(scenario, self._desk.options, _Stoppable(self._stop))
-        if result.exit_code == Interrupted.exit_code:
-            raise KeyboardInterrupt
-        if result.exit_code == EngineUnavailable.exit_code and bench.place.engine_is_gone():
-            raise EngineUnavailable(result.reason)
-        if result.verdict == "error" or result.path is None:
-            raise LabError(result.reason)
-        return result, read_facts(Record(path=result.path))
+        return outcome
 
 
 class _Bench:
@@ -280,30 +264,6 @@ class _Stoppable(Observer):
         """About once a second."""
         if self._stop.is_set():
             raise KeyboardInterrupt
-
-
-def _ended_well(result: Result, facts: RunFacts) -> bool:
-    """Whether all ranks ended by themselves and within all limits: else their nodes are not used again.
-
-    A node that a run has left clean is as good as new, and the agent makes sure of that. Where it was at its limits
-    that is not relied on.
-    """
-    ends = all(rank.exit_code is not None for rank in result.ranks)
-    return ends and not facts.limits and not forfeited(facts)
-
-
-def grade(
-    desk: Desk, submissions: Sequence[Submission], watcher: Watcher
-) -> tuple[list[Grade], float, LabError | None]:
-    """Grade submissions.
-
-    Returns:
-        A grade for each, in their order; what it took, in seconds; and what kept the rest from being graded, if
-        anything did.
-    """
-    began = time.monotonic()
-    grades, failure = Grader(desk, submissions, watcher).grade()
-    return grades, time.monotonic() - began, failure
 
 
 _ROOM = Room(bytes=1 << 30, files=20_000)

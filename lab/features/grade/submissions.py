@@ -11,9 +11,9 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -138,11 +138,11 @@ def find_submissions(folder: Path, without: Collection[Path] = ()) -> list[Submi
     """
     try:
         with os.scandir(folder) as entries:
-            found = [one for entry in entries if (one := _submission(entry)) is not None]
+            found = list(filter(None, map(_submission, entries)))
     except OSError as error:
         raise UsageError(f"cannot read {folder}: {error.strerror or error}") from error
-    kept = {Path(os.path.realpath(path)) for path in without}
-    found = [one for one in found if not _holds(Path(os.path.realpath(one.path)), kept, one.refused)]
+    kept = [Path(os.path.realpath(path)) for path in without]
+    found = [one for one in found if one.refused or not _holds(Path(os.path.realpath(one.path)), kept)]
     if not found:
         raise UsageError(
             f"{folder} holds no submissions", "a submission is a file NAME.py, a file NAME.zip or a folder NAME"
@@ -150,21 +150,23 @@ def find_submissions(folder: Path, without: Collection[Path] = ()) -> list[Submi
     return sorted(_each_by_its_own_name(found), key=lambda one: one.name)
 
 
+def _holds(path: Path, kept: Collection[Path]) -> bool:
+    return any(one == path or path in one.parents for one in kept)
+
+
 def _submission(entry: os.DirEntry[str]) -> Submission | None:
     name, ending = os.path.splitext(entry.name)
     if entry.name.startswith((".", "__")) or entry.name in _NOT_HANDED_IN:
         return None
     mode = entry.stat(follow_symlinks=False).st_mode
-    if stat.S_ISDIR(mode):
-        return Submission(name=_person(entry.name), path=Path(entry.path))
-    if ending.lower() not in (".py", ".zip"):
-        return None
-    refused = "" if stat.S_ISREG(mode) else f"{printable(entry.name)} is a link or a device, not a file"
-    return Submission(name=_person(name), path=Path(entry.path), refused=refused)
-
-
-def _holds(path: Path, kept: Collection[Path], refused: str) -> bool:
-    return not refused and any(one == path or path in one.parents for one in kept)
+    is_folder, refused = stat.S_ISDIR(mode), ""
+    if not is_folder:
+        if ending.lower() not in (".py", ".zip"):
+            return None
+        refused = "" if stat.S_ISREG(mode) else f"{printable(entry.name)} is a link or a device, not a file"
+    name = entry.name if is_folder else name
+    person = printable(_MOODLE.sub("", name)) or printable(name)
+    return Submission(name=person, path=Path(entry.path), refused=refused)
 
 
 def _each_by_its_own_name(found: list[Submission]) -> Iterator[Submission]:
@@ -178,7 +180,9 @@ def _each_by_its_own_name(found: list[Submission]) -> Iterator[Submission]:
             if len(group) == 1:
                 yield replace(one, name=plain(one.name))
                 continue
-            name = _untaken(plain(printable(one.path.name)), taken)
+            own = plain(printable(one.path.name))
+            names = chain([own], (plain(f"{own} ({number})") for number in count(2)))
+            name = next(name for name in names if _reading(name) not in taken)
             taken.add(_reading(name))
             told = f"{len(group)} submissions have names that read alike: this one is graded as {name!r}"
             yield replace(one, name=name, told=told)
@@ -188,16 +192,6 @@ def _reading(name: str) -> str:
     """What a name has in common with those that a person, a file system, or a spreadsheet takes for the same."""
     shown = unicodedata.normalize("NFKC", plain(unicodedata.normalize("NFKC", name))).casefold()
     return unicodedata.normalize("NFKC", shown).lstrip("'")
-
-
-def _untaken(name: str, taken: Collection[str]) -> str:
-    """The name, or where it is taken, the name with the first number that makes it another one."""
-    names = (plain(f"{name} ({number})") for number in count(2))
-    return name if _reading(name) not in taken else next(one for one in names if _reading(one) not in taken)
-
-
-def _person(name: str) -> str:
-    return printable(_MOODLE.sub("", name)) or printable(name)
 
 
 def printable(name: str) -> str:
@@ -249,17 +243,11 @@ def own_folder() -> Iterator[Path]:
     """A temporary folder that names its process; those that dead processes left are removed."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         pid = left.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdigit() and not _lives(int(pid)) and _is_ours(left):
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError):  # somebody else has just removed it
+            if pid.isdigit() and not _lives(int(pid)) and left.lstat().st_uid == os.geteuid():
+                shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
-
-
-def _is_ours(folder: Path) -> bool:
-    try:
-        return folder.lstat().st_uid == os.geteuid()
-    except OSError:  # somebody else has just removed it
-        return False
 
 
 def _lives(pid: int) -> bool:
@@ -306,11 +294,11 @@ def _visible(folder: Path) -> list[Path]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise UsageError(f"it cannot be read: {error.strerror or error}") from error
-    return [folder / name for name in names if not _passed_over(name)]
-
-
-def _passed_over(name: str) -> bool:
-    return name.startswith(".") or name in _PASSED_OVER or name.endswith((".pyc", ".pyo"))
+    return [
+        folder / name
+        for name in names
+        if name not in _PASSED_OVER and not name.startswith(".") and not name.endswith((".pyc", ".pyo"))
+    ]
 
 
 def _scripts(folder: Path) -> list[Path]:

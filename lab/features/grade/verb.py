@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,7 @@ from lab.cli import arguments as types
 from lab.cli.arguments import say
 
 if TYPE_CHECKING:
-    from lab.cli.arguments import ProgressDisplay
-    from lab.features.grade.grades import Grade, Grades
-    from lab.report.style import Style
+    from lab.features.grade.grades import Grades
 
 _HOWTO = """A submission is a file NAME.py, a file NAME.zip or a folder NAME in DIR. It is run in the place of the
 scenario's script, on nodes that lead nowhere. What it can earn is said in the scenario: `grade: points:`.
@@ -72,14 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
     from lab.cli.arguments import ProgressDisplay
-    from lab.features.grade.grades import Grades
-    from lab.features.grade.run import find_assignment, grade, open_desk, opened, submissions_to
+    from lab.features.grade.grades import Grade, Grades
+    from lab.features.grade.run import Grader, find_assignment, open_desk, opened, submissions_to
+    from lab.features.grade.view import progress_line
     from lab.report.style import style_for
     from lab.run.options import RunOptions
 
     options = RunOptions(**shared.fields_said(RunOptions, arguments))
     asked = {name: getattr(arguments, name) for name in ("cpus", "memory_bytes", "processes", "disk_bytes", "image")}
-    with opened(arguments.folder) as folder, ProgressDisplay(sys.stderr, quiet=_is_quiet(arguments)) as display:
+    quiet, style = bool(arguments.quiet or arguments.json), style_for(sys.stderr)
+    with opened(arguments.folder) as folder, ProgressDisplay(sys.stderr, quiet=quiet) as display:
         assignment = find_assignment(folder, arguments.scenario)
         submissions = submissions_to(assignment, folder)
         desk = open_desk(
@@ -91,57 +92,40 @@ def run(arguments: argparse.Namespace) -> int:
             options=options,
             jobs=arguments.jobs,
         )
-        found, duration_s, failure = grade(desk, submissions, _Watcher(display, style_for(sys.stderr)))
-    grades = Grades(
-        scenario=assignment.name,
-        engine=desk.engine,
-        isolation=Grades.UNTRUSTED if desk.strict else Grades.TRUSTED,
-        grades=tuple(found),
-        duration_s=duration_s,
+
+        def show(grade: Grade, done: int, of: int) -> None:
+            display.line(progress_line(grade, done, of, style))
+
+        began = time.monotonic()
+        found, failure = Grader(desk, submissions, display.announce, show).grade()
+    _write(
+        arguments,
+        Grades(
+            scenario=assignment.name,
+            engine=desk.engine,
+            isolation=Grades.UNTRUSTED if desk.strict else Grades.TRUSTED,
+            grades=tuple(found),
+            duration_s=time.monotonic() - began,
+        ),
     )
-    _write(arguments, grades)
     if failure is not None:
         raise failure
     return 0 if all(one.graded for one in found) else 1
 
 
-def _is_quiet(arguments: argparse.Namespace) -> bool:
-    return bool(arguments.quiet or arguments.json)
-
-
-class _Watcher:
-    """Shows each grade as it comes."""
-
-    def __init__(self, display: ProgressDisplay, style: Style) -> None:
-        self.progress = display.announce
-        self._display = display
-        self._style = style
-
-    def graded(self, grade: Grade, done: int, of: int) -> None:
-        """A submission has its grade."""
-        from lab.features.grade.view import progress_line
-
-        self._display.line(progress_line(grade, done, of, self._style))
-
-
 def _write(arguments: argparse.Namespace, grades: Grades) -> None:
     """Print the grades, and write the files that are wanted."""
-    from lab.features.grade.view import grades_csv, grades_text
+    from lab.features.grade.view import grades_csv, grades_text, write_grades
+    from lab.features.html.write import save
     from lab.report.style import style_for
 
     written = []
     if arguments.csv:
-        from lab.features.html.write import save
-
         save(grades_csv(grades).encode("utf-8", "backslashreplace"), arguments.csv)
         written.append(arguments.csv)
     if arguments.html:
-        from lab.features.grade.view import write_grades
-
         written.append(write_grades(grades, arguments.html).path)
     if arguments.json:
         print(json.dumps(grades.to_json()))
         return
-    say(grades_text(grades, style_for(sys.stdout)))
-    for path in written:
-        say(f"  {path}")
+    say("\n".join([grades_text(grades, style_for(sys.stdout)), *(f"  {path}" for path in written)]))

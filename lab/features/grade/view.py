@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from urllib.parse import quote
 
 from lab.errors import RecordError
@@ -40,7 +39,6 @@ def points_text(grade: Grade) -> str:
 
 def grades_text(grades: Grades, style: Style) -> str:
     """A table of all, and what they come to."""
-    whats = [score.what for score in grades.grades[0].scores] if grades.grades else []
     rows = [
         [
             clip(grade.name, _LONGEST_NAME),
@@ -51,7 +49,7 @@ def grades_text(grades: Grades, style: Style) -> str:
         ]
         for grade in grades.grades
     ]
-    table = table_text(["name", "points", *whats, "verdict", "reason"], rows, style)
+    table = table_text(["name", "points", *grades.whats, "verdict", "reason"], rows, style)
     return f"{table}\n\n{summary_text(grades)}"
 
 
@@ -68,10 +66,9 @@ def grades_csv(grades: Grades) -> str:
 
     A cell that a spreadsheet would take for a formula begins with an apostrophe: names and reasons are strangers'.
     """
-    whats = [score.what for score in grades.grades[0].scores] if grades.grades else []
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, ["name", "points", "of", *whats, "verdict", "reason", "isolation", "record"]))
+    writer.writerow(map(_cell, ["name", "points", "of", *grades.whats, "verdict", "reason", "isolation", "record"]))
     for grade in grades.grades:
         points = "" if grade.points is None else f"{grade.points:g}"
         earned = [f"{score.points:g}" if grade.graded else "" for score in grade.scores]
@@ -85,11 +82,7 @@ def _cell(text: str) -> str:
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
-INDEX = "index.html"
-
-
-@dataclass(frozen=True, kw_only=True)
-class GradesReport:
+class GradesReport(NamedTuple):
     """Pages that were written."""
 
     path: Path
@@ -108,33 +101,16 @@ def write_grades(grades: Grades, folder: Path) -> GradesReport:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(f"cannot make the folder {folder}: {error.strerror or error}") from error
-    pages = [folder / _page_name(number, grade) for number, grade in enumerate(grades.grades, start=1)]
-    for page, grade in zip(pages, grades.grades, strict=True):
-        save(_page(grade, grades), page)
-    index = folder / INDEX
-    save(_index(grades, pages), index)
-    return GradesReport(path=index, pages=tuple(pages))
-
-
-def _page_name(number: int, grade: Grade) -> str:
-    return f"{number:03}-{slug(grade.name)}.html"
-
-
-def _page(grade: Grade, grades: Grades) -> bytes:
-    tone = VERDICTS[grade.verdict]
-    return _render("grade", grade=grade, grades=grades, tone=tone, points=points_text(grade))
-
-
-def _index(grades: Grades, pages: list[Path]) -> bytes:
-    rows = [
-        {"grade": grade, "tone": VERDICTS[grade.verdict], "points": points_text(grade), "link": quote(page.name)}
-        for grade, page in zip(grades.grades, pages, strict=True)
-    ]
-    whats = [score.what for score in grades.grades[0].scores] if grades.grades else []
+    rows, pages = [], []
+    for number, grade in enumerate(grades.grades, start=1):
+        page = folder / f"{number:03}-{slug(grade.name)}.html"
+        shown = {"grade": grade, "tone": VERDICTS[grade.verdict], "points": points_text(grade)}
+        save(render("grade", "grade", {}, colours={}, grades=grades, **shown), page)
+        pages.append(page)
+        rows.append({**shown, "link": quote(page.name)})
     counts = [(VERDICTS[name], name, grades.verdicts[name]) for name in VERDICTS if grades.verdicts[name]]
     worst = next((tone for tone, name, _ in counts if name != "passed"), VERDICTS["passed"])
-    return _render("grades", grades=grades, rows=rows, whats=whats, verdicts=counts, worst=worst)
-
-
-def _render(template: str, **shown: Any) -> bytes:
-    return render(template, "grade", {}, colours={}, **shown)
+    index = folder / "index.html"
+    shown = {"grades": grades, "rows": rows, "whats": grades.whats, "verdicts": counts, "worst": worst}
+    save(render("grades", "grade", {}, colours={}, **shown), index)
+    return GradesReport(index, tuple(pages))

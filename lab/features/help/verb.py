@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.carried import carried
 from lab.cli import arguments as shared
 from lab.cli.overview import every_verb
 from lab.errors import UsageError
+from lab.feature import bundled
 from lab.report.style import Style, style_for
 from lab.spec.reading import did_you_mean
 
@@ -95,7 +95,7 @@ def text_of(topic: Topic) -> str:
 
 def docs_folder() -> Path:
     """The pages that come with the lab."""
-    return carried("docs")
+    return bundled("docs")
 
 
 def _section(page: str, anchor: str) -> str:

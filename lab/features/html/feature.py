@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="html",
-    needs=("pictures", "calls", "records", "timeline", "traffic"),
+    needs=("calls", "pictures", "records", "stragglers", "timeline", "traffic"),
     verbs={
         "report": (
             "lab.features.html.verb",

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from lab.feature import view
 from lab.features.calls.notation import render_call
+from lab.features.stragglers.timing import Piece, blocked_spans, ready_at, unseen_calls
 from lab.features.timeline.colours import operation_tones
 from lab.features.timeline.lanes import rows_of
 from lab.features.timeline.svg import element, escaped, title
@@ -23,7 +24,6 @@ from lab.record.events import Fault
 from lab.record.read import Record
 from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.steps import Step
-from lab.trace.timing import Piece, blocked_spans, ready_at, unseen_calls
 from lab.words import clip, format_bytes, format_duration, format_moment, format_value, name_ranks
 
 Line = dict[str, Any]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.carried import carried
 from lab.errors import ImageError
+from lab.feature import bundled
 from lab.node.recorder import build
 
 BASE_VARIABLE = "LAB_IMAGE_BASE"
@@ -126,7 +126,7 @@ def plan_build(
 
 def find_dockerfile() -> Path:
     """Returns the Dockerfile of the node image."""
-    path = carried("Dockerfile")
+    path = bundled("Dockerfile")
     if path.is_file():
         return path
     raise ImageError(
@@ -137,7 +137,7 @@ def find_dockerfile() -> Path:
 
 def _find_sources() -> dict[str, Path]:
     recorder = sorted(map(Path, [build.__file__, *build.sources()]))
-    package = carried("mpi")
+    package = bundled("mpi")
     mpi = sorted(path for pattern in _MPI_FILES for path in package.glob(pattern))
     return {f"{_RECORDER}/{path.name}": path for path in recorder} | {
         f"mpi/{path.relative_to(package).as_posix()}": path for path in mpi

@@ -34,8 +34,7 @@ from lab.report.table import table_text
 from lab.report.verdict import verdict_text
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.spec.lessons import find_lesson
-from lab.spec.load import open_scenario
+from lab.spec.load import find_lesson, open_scenario
 from lab.spec.scenario import Scenario
 from lab.trace.steps import Step
 from lab.words import format_value, plural, rank_spans

@@ -4,6 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="network_model",
-    needs=("records", "timeline", "traffic"),
+    needs=("records", "stragglers", "timeline", "traffic"),
     options={"show": "lab.features.network_model.option"},
 )

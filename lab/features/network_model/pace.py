@@ -8,9 +8,9 @@ from itertools import pairwise
 from statistics import median
 
 from lab.features.network_model.alpha_beta import Model, fit, timings_of
+from lab.features.stragglers.timing import blocked_spans, length
 from lab.trace.model import RankTrace, Trace, calls_within
 from lab.trace.steps import Step
-from lab.trace.timing import blocked_spans, length
 
 _STEP = "step"
 

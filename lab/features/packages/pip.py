@@ -12,8 +12,9 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import dropwhile, islice, takewhile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import ClusterError, ClusterUnfit, LabError
 from lab.features.packages import pip_program, probe
@@ -135,7 +136,6 @@ _ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONIOENCODING": "utf-8",
 }
-_WORTH_TELLING = ("Collecting ", "Downloading ")
 _LONGEST = 100
 
 
@@ -145,12 +145,10 @@ def run_pip(target: Target, arguments: Sequence[str], folder: Path, tell: Callab
     Raises:
         LabError: pip is not there, or fails, or says nothing for too long.
     """
-    program = Path(pip_program.__file__).read_text()
-    said = _follow(
-        [sys.executable, "-c", program, json.dumps(dict(target.markers)), target.executable, *arguments], folder, tell
-    )
-    if said.code:
-        raise pip_failed(said.code, said.lines, target)
+    program, markers = Path(pip_program.__file__).read_text(), json.dumps(dict(target.markers))
+    code, lines = _run([sys.executable, "-c", program, markers, target.executable, *arguments], folder, tell)
+    if code:
+        raise pip_failed(code, lines, target)
 
 
 def run_program(program: str, argument: str, folder: Path, what: str) -> None:
@@ -159,9 +157,9 @@ def run_program(program: str, argument: str, folder: Path, what: str) -> None:
     Raises:
         ClusterError: it fails.
     """
-    said = _follow([sys.executable, "-I", "-c", program, argument], folder, lambda _: None)
-    if said.code:
-        raise ClusterError(f"{what} failed: {shown(said.lines[-1] if said.lines else said.code, 300)}")
+    code, lines = _run([sys.executable, "-I", "-c", program, argument], folder)
+    if code:
+        raise ClusterError(f"{what} failed: {shown(lines[-1] if lines else code, 300)}")
 
 
 def ask_python(python: str, what: str, folder: Path, *packages: str) -> Target:
@@ -170,18 +168,11 @@ def ask_python(python: str, what: str, folder: Path, *packages: str) -> Target:
     Raises:
         ClusterError: it does not say.
     """
-    said = _follow([python, "-c", probe_text(), *packages], folder, lambda _: None)
-    return Target.told(what, "\n".join(said.lines))
+    return Target.told(what, "\n".join(_run([python, "-c", probe_text(), *packages], folder)[1]))
 
 
-class _Said:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.code = 0
-
-
-def _follow(command: Sequence[str], folder: Path, tell: Callable[[str], None]) -> _Said:
-    said, lines = _Said(), queue.SimpleQueue[str | None]()
+def _run(command: Sequence[str], folder: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[int, list[str]]:
+    """Run a command, which has to say something from time to time; returns its exit code and what it printed."""
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -193,46 +184,39 @@ def _follow(command: Sequence[str], folder: Path, tell: Callable[[str], None]) -
         encoding="utf-8",
         errors="replace",
     )
-    assert process.stdout is not None
-    threading.Thread(target=_pump, args=(process.stdout, lines), name="lab-pip", daemon=True).start()
+    lines, arriving = list[str](), queue.SimpleQueue[str | None]()
+
+    def read() -> None:
+        assert process.stdout is not None
+        with process.stdout as stream:
+            for line in stream:
+                arriving.put("".join(one if one.isprintable() else repr(one)[1:-1] for one in line.rstrip()))
+        arriving.put(None)
+
+    threading.Thread(target=read, name="lab-pip", daemon=True).start()
     try:
-        while (line := _next(lines)) is not None:
-            said.lines.append(line)
-            if line.startswith(_WORTH_TELLING):
+        while (line := arriving.get(timeout=SILENT_S)) is not None:
+            lines.append(line)
+            if line.startswith(("Collecting ", "Downloading ")):
                 tell(f"packages: {clip(_brief(line), _LONGEST)}")
             elif line.startswith("WARNING: Retrying "):
                 tell("packages: the index does not answer, pip tries again")
-        said.code = process.wait(timeout=SILENT_S)
+        return process.wait(timeout=SILENT_S), lines
+    except queue.Empty:
+        hint = "try `pip download` of the same packages by hand"
+        raise ClusterError(f"no word from pip for {format_duration(SILENT_S)}", hint) from None
     finally:
         if process.poll() is None:
             process.kill()
             process.wait(timeout=SILENT_S)
-    return said
-
-
-def _pump(stream: IO[str], lines: queue.SimpleQueue[str | None]) -> None:
-    with stream:
-        for line in stream:
-            lines.put("".join(one if one.isprintable() else repr(one)[1:-1] for one in line.rstrip()))
-    lines.put(None)
-
-
-def _next(lines: queue.SimpleQueue[str | None]) -> str | None:
-    try:
-        return lines.get(timeout=SILENT_S)
-    except queue.Empty:
-        raise ClusterError(
-            f"no word from pip for {format_duration(SILENT_S)}", "try `pip download` of the same packages by hand"
-        ) from None
 
 
 def _brief(line: str) -> str:
     """`downloading tqdm-4.67.1-py3-none-any.whl (78 kB)`: without addresses, which may hold passwords."""
     word, _, rest = line.partition(" ")
-    parts = rest.split()
-    name = parts[0].rpartition("/")[2].partition("#")[0] if parts else ""
-    size = f" {' '.join(parts[1:])}" if word == "Downloading" and len(parts) > 1 else ""
-    return f"{word.lower()} {name}{size}"
+    name, *size = rest.split() or [""]
+    name = name.rpartition("/")[2].partition("#")[0]
+    return " ".join([word.lower(), name, *(size if word == "Downloading" else [])])
 
 
 _INDEX = (
@@ -254,7 +238,6 @@ _UNREACHABLE = re.compile(
     re.IGNORECASE,
 )
 _ERRNO = re.compile(r"\[Errno -?\d+\] ([^'\")\]]+)")
-_NO_SPACE = re.compile(r"No space left on device", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=//)[^/@\s]+@")
 
 
@@ -271,8 +254,9 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
         return ClusterUnfit(f"packages are fetched by pip, which {sys.executable} does not have", hint)
     text = "\n".join(lines)
     if REFUSED in text:
+        names = [line.split()[1] for line in lines if line.startswith("Collecting ") and len(line.split()) > 1]
         hint = "name a version of which there is a wheel, or make one with `pip wheel` and name its path"
-        return ClusterUnfit(f"{_last_collected(lines)} cannot be installed: {REFUSED}", hint)
+        return ClusterUnfit(f"{_one_line(names[-1]) if names else 'a package'} cannot be installed: {REFUSED}", hint)
     if "conflicting dependencies" in text:
         return _conflict(lines, target)
     invalid = _INVALID.search(text)
@@ -280,56 +264,41 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
         hint = "leave this package out, or take another version of it"
         return ClusterUnfit(f"a wheel of {invalid['what']} is damaged: {_one_line(invalid['why'])}", hint)
     nothing = _NOTHING_FITS.search(text)
-    if _UNREACHABLE.search(text):
+    unreachable = next(filter(_UNREACHABLE.search, lines), None)
+    if unreachable is not None:
         what = f" for {nothing['what']}" if nothing else ""
-        return ClusterError(f"pip cannot reach a package index{what}: {_why_unreachable(lines)}", _INDEX)
+        said = _ERRNO.search(unreachable) or _UNREACHABLE.search(unreachable)
+        why = said[said.lastindex or 0].strip() if said else ""
+        return ClusterError(f"pip cannot reach a package index{what}: {why}", _INDEX)
     if nothing:
         versions = _VERSIONS.search(text)
         known = versions["versions"].strip() if versions else ""
         there = "" if known in ("", "none") else f"; there are {clip(known, 100)}"
         message = f"no wheel of {nothing['what']} fits {target.what} ({target.name}){there}"
         return ClusterUnfit(message, f"check its name and version; only wheels are installed; {_INDEX}")
-    if _NO_SPACE.search(text):
+    if "no space left on device" in text.lower():
         return ClusterError("packages cannot be fetched: no space left on device", "make room, or set XDG_CACHE_HOME")
-    said = [line.partition("ERROR: ")[2] for line in lines if line.startswith("ERROR: ")]
-    if not said or said[0] == "Exception:":  # its last words are those of a traceback
-        said = [line for line in reversed(lines) if line.strip()]
-    return ClusterError(f"pip cannot fetch the packages: {_one_line(said[0] if said else f'exit code {code}')}", _INDEX)
+    errors = [line.partition("ERROR: ")[2] for line in lines if line.startswith("ERROR: ")]
+    if not errors or errors[0] == "Exception:":  # its last words are those of a traceback
+        errors = [line for line in reversed(lines) if line.strip()] or [f"exit code {code}"]
+    return ClusterError(f"pip cannot fetch the packages: {_one_line(errors[0])}", _INDEX)
 
 
 def _conflict(lines: Sequence[str], target: Target) -> ClusterUnfit:
     """Who wants what, of packages that do not go together."""
-    wants: list[str] = []
-    there: list[str] = []
-    begun = False
-    for line in lines:
-        if line.startswith("The conflict is caused by"):
-            begun = True
-            continue
-        found = _CONFLICT.match(line) if begun else None
-        if begun and found is None:
-            break
-        if found is not None:
-            fixed = _CONSTRAINT.match(found["what"])
-            if fixed:
-                there.append(f"{fixed['name']} {fixed['version']}")
-            else:
-                wants.append(found["what"].replace(" depends on ", " needs "))
+    wants, there = list[str](), list[str]()
+    after = dropwhile(lambda line: not line.startswith("The conflict is caused by"), lines)
+    for conflict in takewhile(bool, map(_CONFLICT.match, islice(after, 1, None))):
+        what = conflict["what"] if conflict else ""
+        fixed = _CONSTRAINT.match(what)
+        if fixed:
+            there.append(f"{fixed['name']} {fixed['version']}")
+        else:
+            wants.append(what.replace(" depends on ", " needs "))
     wanted = listing(wants[:6]) or "the packages that were asked for"
     has = f", and {target.what} has {listing(there)}, which stays" if there else ""
     hint = "ask for other versions" + (f", {target.other_image}" if there else "")
     return ClusterUnfit(f"the requirements contradict each other: {wanted}{has}", hint)
-
-
-def _last_collected(lines: Sequence[str]) -> str:
-    names = [line.split()[1] for line in lines if line.startswith("Collecting ") and len(line.split()) > 1]
-    return _one_line(names[-1]) if names else "a package"
-
-
-def _why_unreachable(lines: Sequence[str]) -> str:
-    line = next(line for line in lines if _UNREACHABLE.search(line))
-    said = _ERRNO.search(line) or _UNREACHABLE.search(line)
-    return said[said.lastindex or 0].strip() if said else ""
 
 
 def _one_line(text: str) -> str:

@@ -249,17 +249,13 @@ def package_of(requirement: str) -> str:
 
 def merged(*lists: Iterable[str]) -> tuple[str, ...]:
     """All of them, in the order of their names; of a package that several lists name, what the last of them says."""
-    found: dict[str, list[str]] = {}
+    merged_by_package: dict[str, list[str]] = {}
     for requirements in lists:
-        found |= _by_package(list(requirements))
-    return tuple(one for name in sorted(found) for one in found[name])
-
-
-def _by_package(requirements: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for one in sorted(dict.fromkeys(requirements)):
-        found.setdefault(package_of(one), []).append(one)
-    return found
+        by_package: dict[str, list[str]] = {}
+        for one in sorted(set(requirements)):
+            by_package.setdefault(package_of(one), []).append(one)
+        merged_by_package |= by_package
+    return tuple(one for name in sorted(merged_by_package) for one in merged_by_package[name])
 
 
 def _is_name(text: str) -> bool:

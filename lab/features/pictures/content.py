@@ -27,8 +27,8 @@ from lab.features.pictures.model import (
     summary_text,
     texts_that_differ,
 )
+from lab.features.values.expected import Part
 from lab.operations import reduction
-from lab.trace.expected import Part
 from lab.trace.model import Call, Group
 from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 

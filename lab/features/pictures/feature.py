@@ -4,6 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="pictures",
-    needs=("timeline",),
+    needs=("timeline", "values"),
     options={"show": "lab.features.pictures.option"},
 )

@@ -8,10 +8,10 @@ from math import copysign
 from operator import itemgetter
 from typing import Any
 
+from lab.features.values.expected import Part, compared, input_parts, is_copy, output_parts
 from lab.operations import Who, reduction
 from lab.record.result import Expectation
 from lab.trace.clashes import Clash, clash_in
-from lab.trace.expected import Part, compared, input_parts, is_copy, output_parts
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.steps import Step
 from lab.words import name_ranks, rank_spans

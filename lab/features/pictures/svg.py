@@ -13,7 +13,7 @@ from lab.features.pictures.content import Box, Content, Contents, Limits, Tensor
 from lab.features.pictures.model import ELLIPSIS, Picture, RankPicture
 from lab.features.timeline.colours import rank_colour
 from lab.features.timeline.svg import BAD, GOOD, SOFT, WARN, Shapes, element, escaped, line, rectangle, text, title
-from lab.trace.expected import Part
+from lab.features.values.expected import Part
 
 HEIGHT = 42.0
 """Of a box."""

@@ -10,9 +10,9 @@ from functools import partial, reduce
 from lab.features.pictures import content as story
 from lab.features.pictures.content import Box, Contents, Limits, Tensor
 from lab.features.pictures.model import ELLIPSIS, Picture, RankPicture
+from lab.features.values.expected import Part
 from lab.operations import operation
 from lab.report.style import Style
-from lab.trace.expected import Part
 
 
 @dataclass(frozen=True, slots=True)

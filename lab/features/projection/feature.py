@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="projection",
-    needs=("faults", "network_model", "timeline", "traffic"),
+    needs=("faults", "network_model", "stragglers", "timeline", "traffic"),
     verbs={
         "project": (
             "lab.features.projection.verb",

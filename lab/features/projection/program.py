@@ -15,19 +15,19 @@ from typing import NamedTuple
 from lab.errors import LabError
 from lab.features.projection.costs import Pattern, pattern_of
 from lab.features.projection.replay import Action, Begin, Clock, Key, Transfer, Wait, Work
+from lab.features.stragglers.timing import Span, blocked_spans, wait_for
 from lab.features.traffic.traffic import size_of
 from lab.operations import operation
 from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
-from lab.trace.timing import Span, blocked_spans, wait_for
 from lab.words import plural
 
 
 def waits_of(rank: RankTrace) -> dict[int, Span]:
     """By index of the call: from when its rank waited for it, and until when; the same moment where it did not have to.
 
-    It is `lab.trace.timing.blocked_spans`, and beyond it the waits for what was over already, which may hold a rank up
-    in another world; and a call of a backward pass that blocks (FSDP's, tensor parallel ones) is one that blocks. Calls
+    It is `blocked_spans`, and beyond it the waits for what was over already, which may hold a rank up in another world;
+    and a call of a backward pass that blocks (FSDP's, tensor parallel ones) is one that blocks. Calls
     that nobody was seen to wait for are not there.
     """
     spans = {**blocked_spans(rank)}

@@ -25,11 +25,11 @@ from lab.features.projection.program import (
     with_stages,
 )
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay
+from lab.features.stragglers.timing import Span
 from lab.features.traffic.traffic import size_of
 from lab.operations import operation
 from lab.trace.model import Trace
 from lab.trace.steps import match
-from lab.trace.timing import Span
 from lab.words import plural
 
 PLAYERS = 32

@@ -15,8 +15,8 @@ from statistics import median
 from typing import NamedTuple
 
 from lab.errors import LabError
+from lab.features.stragglers.timing import Span
 from lab.operations import Who, operation
-from lab.trace.timing import Span
 from lab.words import plural
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lab.engine.select import CHOICES
-from lab.features.pytest.session import DEADLINE, POOL, SAID
+from lab.features.pytest.session import DEADLINE, POOL, SAID, is_test, shape_to_make
 
 if TYPE_CHECKING:
     from lab.features.pytest.items import LabRun
@@ -62,11 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """A scenario is a test."""
-    if file_path.suffix not in (".yaml", ".yml"):
-        return None
-    from lab.features.pytest.session import is_test
-
-    if not is_test(file_path, parent):
+    if file_path.suffix not in (".yaml", ".yml") or not is_test(file_path, parent):
         return None
     from lab.features.pytest.items import ScenarioFile
 
@@ -80,9 +75,11 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
     """Begin to make the cluster that a file of tests will ask for."""
-    from lab.features.pytest.pool import make_ahead
+    shape = shape_to_make(module_path, parent.config)
+    if shape is not None:
+        from lab.features.pytest.pool import pool_of
 
-    make_ahead(module_path, parent.config)
+        pool_of(parent.config).make_ahead(shape)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -115,20 +112,18 @@ def _is_marked(item: pytest.Item) -> bool:
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> WarmCluster:
     """The warm cluster that the test's marker `lab` asks for, up and whole; without one, of three nodes."""
-    from lab.features.pytest.items import cluster_of
-    from lab.features.pytest.pool import lay_beside
+    from lab.features.pytest.items import cluster_of, keep_snapshots
 
-    lay_beside(request)
+    keep_snapshots(request)
     return cluster_of(request.node)
 
 
 @pytest.fixture
 def lab_run(request: pytest.FixtureRequest) -> LabRun:
     """Runs a scenario or script on a warm cluster: `lab_run("train.py", nodes=2, args=["--epochs", "3"])`."""
-    from lab.features.pytest.items import LabRun
-    from lab.features.pytest.pool import lay_beside
+    from lab.features.pytest.items import LabRun, keep_snapshots
 
-    lay_beside(request)
+    keep_snapshots(request)
     return LabRun(request.node)
 
 
@@ -151,7 +146,7 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
 def pytest_lab_before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Have the report of a test tell where its runs are, and what is of use of an error; tests of unittest set it."""
     if item.config.stash.get(POOL, None) is not None:
-        from lab.features.pytest.report import before_report
+        from lab.features.pytest.items import before_report
 
         before_report(item, call)
 
@@ -162,41 +157,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if item.config.stash.get(POOL, None) is None:
         return report
-    from lab.features.pytest.report import after_report
+    from lab.features.pytest.items import after_report
 
     return after_report(item, report)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Give functions that are marked as distributed the clusters of the session: here those that fixtures call."""
+    """Give functions that are marked as distributed the clusters of the session, those that fixtures call too."""
     __tracebackhide__ = True
-    with _provided_for(item):
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """As for the setup of a test."""
-    __tracebackhide__ = True
-    with _provided_for(item):
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """As for the setup of a test."""
-    __tracebackhide__ = True
-    with _provided_for(item):
-        return (yield)
-
-
-def _provided_for(item: pytest.Item) -> AbstractContextManager[None]:
     if "lab.features.functions.distributed" not in sys.modules:
-        return nullcontext()
+        return (yield)
     from lab.features.pytest.items import provided_for
 
-    return provided_for(item)
+    with provided_for(item):
+        return (yield)
+
+
+pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
 
 # -- at the end

@@ -1,10 +1,12 @@
-"""Warm clusters of one pytest process: made when a test first asks for that shape, kept for all others that do."""
+"""Warm clusters of one pytest process: made when a test first asks for that shape, kept for all others that do.
+
+They are removed when the session is over. When this process dies before, however it dies, a guard removes them, and if
+that was killed too, whoever makes a cluster next.
+"""
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,9 +22,8 @@ from lab.cluster import DEFAULT_NODES, Cluster
 from lab.engine.interrupts import uninterrupted
 from lab.engine.ownership import default_name, digest
 from lab.engine.protocol import Engine
-from lab.engine.select import CHOICES, select_engine
+from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
-from lab.feature import hook
 from lab.features.functions.calling import calling_of, run_ranks
 from lab.features.pytest.guard import Guard
 from lab.features.pytest.session import DEADLINE, POOL
@@ -40,22 +41,33 @@ from lab.spec.scenario import Scenario
 if TYPE_CHECKING:
     from lab.features.functions.pack import How
 
-
-def lay_beside(request: pytest.FixtureRequest) -> None:
-    """Have `result.calls.matches_snapshot()` keep its files beside the file of the test, until that is over."""
-    keep = hook("keep_beside_test")
-    if keep is not None:
-        item = request.node
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
-        request.addfinalizer(keep(item.path, name, "`pytest --lab-update`", wants_update(item.config)))
-
-
-def wants_update(config: pytest.Config) -> bool | None:
-    """True where snapshots are written anew; None: only those that are missing, and none in CI."""
-    return True if config.getoption("lab_update") else None
-
-
+_WAIT_S = 10.0
+"""How long a test waits for a cluster that somebody else uses."""
+_PART_OF_MEMORY = 0.8
+_NODE_BYTES = 512 << 20
+"""What a node may take, where nobody says: its agent with torch imported, and a small run."""
+_NODES_PER_CORE = 8
+"""A node that waits takes no time, but waking many does."""
 _LONG_S = 8.0
+_ENDING_S = 6.0
+"""What the lab takes at most, as a rule, to say where the ranks of a run hang and to end them."""
+
+
+def pool_of(config: pytest.Config) -> Pool:
+    """The pool of this process, which is made when it is first asked for."""
+    pool: Pool | None = config.stash.get(POOL, None)
+    if pool is None:
+        worker: dict[str, Any] = getattr(config, "workerinput", {})  # of pytest-xdist
+        pool = config.stash[POOL] = Pool(
+            config.getoption("lab_engine"),
+            keep=config.getoption("lab_keep"),
+            project=config.rootpath,
+            worker=worker.get("workerid", ""),
+            workers=worker.get("workercount", 1),
+            runs=Runs(config),
+            progress=Progress(config),
+        )
+    return pool
 
 
 class Progress:
@@ -72,88 +84,12 @@ class Progress:
 
     def announce(self, text: str) -> None:
         """A line of progress."""
-        long = time.monotonic() - self._began > _LONG_S
         if threading.current_thread() is not threading.main_thread():
             return  # the terminal is that of whoever imports, or waits
-        if self._terminal is None or not (long or text.startswith("warning")):
-            return
-        with nullcontext() if self._capture is None else self._capture.global_and_fixture_disabled():
-            self._terminal.write_line(f"lab: {harmless(text)}")
-
-
-_SAID = b"lab.distributed"
-_MARKED = b"mark.lab"
-"""A marker may ask for another one: then nothing is made ahead."""
-_SHAPE = ("nodes", "nproc_per_node", "engine")
-_OTHERS = ("timeout_s", "fresh")
-
-
-class Ahead:
-    """Does one thing in a thread."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._begun = False
-
-    def begin(self, action: Callable[[], object]) -> None:
-        """Begin with it; only the first time counts. If it fails, whoever asks for it will be told."""
-        if self._begun:
-            return
-        self._begun = True
-
-        def act() -> None:
-            with suppress(Exception):  # what is wrong is said by the test that asks for it
-                action()
-
-        self._thread = threading.Thread(target=act, name="lab-ahead", daemon=True)
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Wait until it is done; it need not wait for itself."""
-        thread, me = self._thread, threading.current_thread()
-        if thread is not None and thread is not me:
-            thread.join()
-            self._thread = None
-
-
-def make_ahead(path: Path, config: pytest.Config) -> None:
-    """Begin to make the cluster of the first function in a file that is marked as distributed, if it will be used."""
-    chosen = (config.getoption(name, None) for name in ("collectonly", "keyword", "markexpr", "setupplan", "setuponly"))
-    if any(chosen) or hasattr(config, "workerinput") or any("::" in word for word in config.args):
-        return
-    shape = shape_ahead(path)
-    told = config.getoption("lab_engine")
-    if shape is None or ("auto" not in (told, shape.get("engine", "auto")) and shape["engine"] != told):
-        return
-
-    pool = pool_of(config)
-    pool.ahead.begin(lambda: pool.cluster(**shape))
-
-
-def shape_ahead(path: Path) -> dict[str, Any] | None:
-    """What the first `lab.distributed(...)` of a file says of its cluster; None where that cannot be read."""
-    try:
-        source = path.read_bytes()
-        if _SAID not in source or _MARKED in source:
-            return None
-        tree = ast.parse(source)
-    except (OSError, ValueError, SyntaxError):
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lab.distributed":
-            said = {word.arg: word.value for word in node.keywords if word.arg not in _OTHERS}
-            if node.args or not all(isinstance(value, ast.Constant) for value in said.values()):
-                return None
-            shape = {str(name): value.value for name, value in said.items() if isinstance(value, ast.Constant)}
-            fits = all(
-                name in _SHAPE and type(value) is (str if name == "engine" else int) for name, value in shape.items()
-            )
-            return shape if fits and shape.get("engine", "auto") in CHOICES else None
-    return None
-
-
-_ENDING_S = 6.0
-"""What the lab takes at most, as a rule, to say where the ranks of a run hang and to end them."""
+        is_long = time.monotonic() - self._began > _LONG_S
+        if self._terminal is not None and (is_long or text.startswith("warning")):
+            with nullcontext() if self._capture is None else self._capture.global_and_fixture_disabled():
+                self._terminal.write_line(f"lab: {harmless(text)}")
 
 
 class Runs:
@@ -164,7 +100,7 @@ class Runs:
         self.folder = Path(config.invocation_params.dir, report or RUNS)
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         self._suite = worker.get("testrunuid") or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-        self._update = wants_update(config)
+        self._update = True if config.getoption("lab_update") else None
         self._number = 0
         self._stash = config.stash
         self.of_test: list[Result] = []
@@ -274,23 +210,6 @@ class WarmCluster(Cluster):
         return options if self.network is None else replace(options, network=options.network or self.network)
 
 
-_WAIT_S = 10.0
-"""How long a test waits for a cluster that somebody else uses."""
-_PART_OF_MEMORY = 0.8
-_NODE_BYTES = 512 << 20
-"""What a node may take, where nobody says: its agent with torch imported, and a small run."""
-_NODES_PER_CORE = 8
-"""A node that waits takes no time, but waking many does."""
-
-
-def pool_of(config: pytest.Config) -> Pool:
-    """The pool of this process, which is made when it is first asked for."""
-    pool = config.stash.get(POOL, None)
-    if pool is None:
-        pool = config.stash[POOL] = Pool.of(config)
-    return pool
-
-
 @dataclass(kw_only=True)
 class _Kept:
     """One cluster of the pool."""
@@ -299,43 +218,30 @@ class _Kept:
     nodes: int
     memory_bytes: int
     """What it may take of the machine."""
-    keeping: ExitStack = field(default_factory=ExitStack)
+    keeping: ExitStack
     """Holds the lock of its keeper."""
 
 
+@dataclass
 class Pool:
-    """The warm clusters of one process, by engine and shape.
+    """The warm clusters of one process, by engine and shape."""
 
-    Args:
-        choice: the engine of those who do not say.
-        keep: leave clusters at an orderly end, for the next session.
-        project: the folder whose tests these are.
-        worker: name of this process among several that share the machine; empty: it is alone.
-        workers: how many there are.
-        runs: where runs are recorded, and how.
-        progress: is told what is being done.
-    """
+    choice: str
+    """The engine of those who do not say."""
+    keep: bool
+    """Leave clusters at an orderly end, for the next session."""
+    project: Path
+    """The folder whose tests these are."""
+    worker: str
+    """Name of this process among several that share the machine; empty: it is alone."""
+    workers: int
+    """How many there are."""
+    runs: Runs
+    progress: Progress
+    in_use: set[str] = field(default_factory=set)
+    """Clusters that the test that runs now has asked for, by name."""
 
-    def __init__(
-        self,
-        choice: str,
-        *,
-        keep: bool,
-        project: Path,
-        worker: str,
-        workers: int,
-        runs: Runs,
-        progress: Progress,
-    ) -> None:
-        self.choice = choice
-        self.keep = keep
-        self.project = project
-        self.worker = worker
-        self.workers = workers
-        self.runs = runs
-        self.progress = progress
-        self.in_use = set[str]()
-        """Clusters that the test that runs now has asked for, by name."""
+    def __post_init__(self) -> None:
         self._engines: dict[str, tuple[Engine, str]] = {}
         self._machines: dict[str, Machine] = {}
         self._kept: dict[str, _Kept] = {}
@@ -344,24 +250,24 @@ class Pool:
         """Shapes whose image cannot be had: it is not tried for each test anew."""
         self._guard = Guard()
         self._process = os.getpid()
-        self.ahead = Ahead()
-        """Whoever uses the pool waits for what it does."""
-        self._readable = "-".join(filter(None, (default_name(project)[:12].strip("-"), worker)))
-        self._purpose = f"the tests in {project}"
+        self._ahead: threading.Thread | None = None
+        """Makes a cluster before a test asks for it; whoever uses the pool waits for it."""
+        self._readable = "-".join(filter(None, (default_name(self.project)[:12].strip("-"), self.worker)))
 
-    @classmethod
-    def of(cls, config: pytest.Config) -> Pool:
-        """As the options of a session say."""
-        worker: dict[str, Any] = getattr(config, "workerinput", {})  # of pytest-xdist
-        return cls(
-            config.getoption("lab_engine"),
-            keep=config.getoption("lab_keep"),
-            project=config.rootpath,
-            worker=worker.get("workerid", ""),
-            workers=worker.get("workercount", 1),
-            runs=Runs(config),
-            progress=Progress(config),
-        )
+    def make_ahead(self, shape: Mapping[str, Any]) -> None:
+        """Begin to make a cluster; only the first time counts. If it fails, whoever asks for it will be told."""
+        if self._ahead is None:
+
+            def make() -> None:
+                with suppress(Exception):  # what is wrong is said by the test that asks for it
+                    self.cluster(**shape)
+
+            self._ahead = threading.Thread(target=make, name="lab-ahead", daemon=True)
+            self._ahead.start()
+
+    def _await_ahead(self) -> None:
+        if self._ahead is not None and self._ahead is not threading.current_thread():
+            self._ahead.join()
 
     def engine(self, choice: str = "auto") -> tuple[Engine, str]:
         """The engine that is meant, and why it is another one than could be expected; empty: it is not.
@@ -369,7 +275,7 @@ class Pool:
         Raises:
             EngineUnavailable: it does not answer.
         """
-        self.ahead.wait()
+        self._await_ahead()
         choice = self.choice if choice == "auto" else choice
         if choice not in self._engines:
             self._engines[choice] = select_engine(choice)
@@ -385,25 +291,29 @@ class Pool:
         Raises:
             LabError: it cannot be made.
         """
-        self.ahead.wait()
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
         network = shape.pop("network", None)  # that of each run, not of the cluster
         if self.workers > 1 and where.traits.divides_cores and "cpus" not in shape:
-            shape |= self._share_of_cores(where, shape["nodes"])
+            cores = self._machine(where).cores
+            share = max(1.0, cores / self.workers / shape["nodes"])  # with less than a core a node is only slower
+            shape |= {"cpus": share} if share < cores else {}
         self.progress.begin()
         key = f"{where.name} {sorted(shape.items())!r}"
         kept = self._kept.pop(key, None)
         if kept is None:
-            kept = self._make(where, key, shape)
+            cluster = self._make(where, key, shape)
         else:
             self._kept[key] = kept
-            self._see_that_it_is_whole(kept.cluster)
-        if kept.cluster.name not in self.in_use:
-            kept.cluster.begin_test()
-        self.in_use.add(kept.cluster.name)
-        kept.cluster.network = network
-        return kept.cluster
+            cluster = kept.cluster
+            holder = cluster.busy()
+            if holder is None or holder["pid"] != self._process:  # else this very test has ranks there
+                cluster.up(wait_s=_WAIT_S)
+        if cluster.name not in self.in_use:
+            cluster.begin_test()
+        self.in_use.add(cluster.name)
+        cluster.network = network
+        return cluster
 
     @contextmanager
     def apart(self, *, engine: str = "auto", **shape: Any) -> Iterator[WarmCluster]:
@@ -421,30 +331,19 @@ class Pool:
             name = self._new_name(where, keeping)
             self._guard.add(where.name, name)
             try:
-                made = WarmCluster(self.runs, name=name, engine=where, announce=self.progress.announce, **shape)
-                made.network = network
-                yield made
+                cluster = WarmCluster(self.runs, name=name, engine=where, announce=self.progress.announce, **shape)
+                cluster.network = network
+                yield cluster
             finally:
                 self._guard.drop(where.name, name)
                 forget(where.name, name)
-
-    def _share_of_cores(self, engine: Engine, nodes: int) -> dict[str, float]:
-        """A node's part of the cores where several processes test: never less than one, which would only slow it."""
-        cores = self._machine(engine).cores
-        share = max(1.0, cores / self.workers / nodes)
-        return {"cpus": share} if share < cores else {}
 
     def _machine(self, engine: Engine) -> Machine:
         if engine.name not in self._machines:
             self._machines[engine.name] = engine.machine()
         return self._machines[engine.name]
 
-    def _see_that_it_is_whole(self, cluster: WarmCluster) -> None:
-        holder = cluster.busy()
-        if holder is None or holder["pid"] != self._process:  # else this very test has ranks there
-            cluster.up(wait_s=_WAIT_S)
-
-    def _make(self, engine: Engine, key: str, shape: dict[str, Any]) -> _Kept:
+    def _make(self, engine: Engine, key: str, shape: dict[str, Any]) -> WarmCluster:
         nodes = shape["nodes"]
         memory_bytes = nodes * (shape.get("memory_bytes") or _NODE_BYTES)
         if key in self._impossible:
@@ -453,7 +352,7 @@ class Pool:
         keeping = ExitStack()
         name = self._claim_name(engine, key, keeping)
         cluster = WarmCluster(self.runs, name=name, engine=engine, announce=self.progress.announce, **shape)
-        kept = self._kept[key] = _Kept(cluster=cluster, nodes=nodes, memory_bytes=memory_bytes, keeping=keeping)
+        self._kept[key] = _Kept(cluster=cluster, nodes=nodes, memory_bytes=memory_bytes, keeping=keeping)
         self._guard.add(engine.name, name)
         try:
             cluster.up(wait_s=_WAIT_S)
@@ -463,23 +362,21 @@ class Pool:
             with uninterrupted():
                 self._remove(key)
             raise
-        return kept
+        return cluster
 
     def _claim_name(self, engine: Engine, key: str, keeping: ExitStack) -> str:
         """A name that is this process's alone, or that of a cluster that was kept, if nobody else has that now."""
         lasting = f"{self._readable}-{digest(f'{self.project} {key} {__version__}')}"
         if self.keep or keeper_lock(engine.name, lasting).path.exists():
-            try:
-                keeping.enter_context(keeper_lock(engine.name, lasting).held(self._purpose))
+            with suppress(ClusterBusy):
+                keeping.enter_context(keeper_lock(engine.name, lasting).held(f"the tests in {self.project}"))
                 return lasting
-            except ClusterBusy:
-                pass
         return self._new_name(engine, keeping)
 
     def _new_name(self, engine: Engine, keeping: ExitStack) -> str:
         """A name that nobody has, however many processes test the same project."""
         name = f"{self._readable}-{os.urandom(5).hex()}"
-        keeping.enter_context(keeper_lock(engine.name, name).held(self._purpose))
+        keeping.enter_context(keeper_lock(engine.name, name).held(f"the tests in {self.project}"))
         return name
 
     def _make_room(self, engine: Engine, nodes: int, memory_bytes: int) -> None:
@@ -498,20 +395,21 @@ class Pool:
 
     def _remove(self, key: str) -> None:
         """Remove a cluster; if that fails, the guard tries again when this process is gone."""
-        kept = self._kept.pop(key)
-        kept.cluster.end_calls()
-        engine, name = kept.cluster.engine, kept.cluster.name
+        cluster = self._kept[key].cluster
+        cluster.end_calls()
         try:
-            engine.remove(name)
+            cluster.engine.remove(cluster.name)
         except LabError as error:
+            del self._kept[key]
             self.progress.announce(
-                f"warning: cluster {name} is still there ({error.message}): `lab down --name {name}`"
+                f"warning: cluster {cluster.name} is still there ({error.message}): `lab down --name {cluster.name}`"
             )
             return
-        forget(engine.name, name)
-        self._let_go(kept)
+        forget(cluster.engine.name, cluster.name)
+        self._release(key)
 
-    def _let_go(self, kept: _Kept) -> None:
+    def _release(self, key: str) -> None:
+        kept = self._kept.pop(key)
         self._guard.drop(kept.cluster.engine.name, kept.cluster.name)
         kept.keeping.close()
 
@@ -524,12 +422,11 @@ class Pool:
             return []
         left = []
         with uninterrupted():
-            self.ahead.wait()
+            self._await_ahead()
             for key, kept in list(self._kept.items()):
                 if self.keep:
-                    del self._kept[key]
                     kept.cluster.end_calls()
-                    self._let_go(kept)
+                    self._release(key)
                     left.append(kept.cluster.name)
                 else:
                     self._remove(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.spec.lessons import SCHEMA_FILE, schema_file
+from lab.spec.load import SCHEMA_FILE, schema_file
 
 _FOR_EDITORS = b"# yaml-language-server: $schema="
 _SCENARIO = """\

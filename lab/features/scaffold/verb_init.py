@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.carried import carried
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import UsageError
+from lab.feature import bundled
 from lab.features.scaffold.first_files import TEST, new_scenario, with_schema
 from lab.report.style import Style
-from lab.spec.lessons import OWN_FOLDER
+from lab.spec.load import OWN_FOLDER
 
 _FIRST = "first"
 _GITHUB = Path(".github/workflows/lab.yml")
@@ -64,7 +64,7 @@ def _files(folder: Path, *, github: bool, gitlab: bool) -> Mapping[Path, bytes]:
     files[Path("tests/test_distributed.py")] = TEST.encode()
     for wanted, path, page in ((github, _GITHUB, "github.yml"), (gitlab, _GITLAB, "gitlab.yml")):
         if wanted:
-            files[path] = (carried("docs") / "ci" / page).read_bytes()
+            files[path] = (bundled("docs") / "ci" / page).read_bytes()
     return files
 
 

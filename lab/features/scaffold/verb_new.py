@@ -10,8 +10,7 @@ from pathlib import Path
 from lab.cli import arguments as shared
 from lab.errors import UsageError
 from lab.features.scaffold.first_files import new_scenario, with_schema
-from lab.spec.lessons import OWN_FOLDER, find_lesson
-from lab.spec.load import open_scenario
+from lab.spec.load import OWN_FOLDER, find_lesson, open_scenario
 from lab.words import listing
 
 

@@ -13,10 +13,19 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Facts, Finding, Kind, fields_of
 from lab.diagnosis.rules import Explained
 from lab.diagnosis.wording import NOISE_S
+from lab.features.stragglers.timing import (
+    Span,
+    blocked_spans,
+    critical_path_of,
+    from_new_group,
+    length,
+    parts_of,
+    share_of,
+    waiting_span,
+)
 from lab.frozen import Frozen
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
-from lab.trace.timing import Span, blocked_spans, from_new_group, length, parts_of, share_of, waiting_span
 
 
 class TimeKind(Kind):
@@ -287,7 +296,7 @@ _LEAST_PART_SHARE = 0.05
 
 def find_critical_path(evidence: Evidence) -> list[Finding]:
     """The largest parts of the critical path; nothing where it is not known."""
-    path = evidence.critical_path
+    path = critical_path_of(evidence)
     parts = parts_of(path)
     if not parts:
         return []

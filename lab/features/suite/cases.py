@@ -17,11 +17,10 @@ from lab.errors import UsageError
 from lab.feature import hook
 from lab.features.suite.outcome import Case
 from lab.plan.cluster import Shape
-from lab.plan.fit import shape_for
-from lab.plan.options import PlanOptions
+from lab.plan.fit import PlanOptions, shape_for
 from lab.record.read import Record
-from lab.spec.backends import check_backend, lacking
 from lab.spec.expressions import is_per_rank
+from lab.spec.keys import check_backend, lacking
 from lab.spec.scenario import Expect, Scenario
 from lab.words import format_bytes, listing, name_ranks, plural
 

@@ -208,27 +208,29 @@ def _output(outcome: Outcome) -> str:
 
 def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
     """The end of what each rank printed, each under its name; of many ranks, once what is alike but for its numbers."""
-    printed: list[tuple[int, list[str]]] = []
-    nodes, cut = {}, set()
-    for rank in (*result.parents, *(rank for rank in result.ranks if rank.parent is None)):
-        if rank.log_path is None:
-            continue
-        try:
-            opened = open_log(rank.log_path)
-        except OSError:
-            continue
-        with opened as log:
-            log.seek(max(0, log.seek(0, 2) - _MOST_BYTES))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-        nodes[rank.rank] = rank.node
-        cut |= {rank.rank} if len(lines) > most else set()
-        if lines:
-            printed.append((rank.rank, lines[-most:]))
-    for ranks, shown in rarest_first(printed):
-        who = f"rank {ranks[0]} on {nodes[ranks[0]]}"
-        alike = f", as {name_ranks(ranks[1:])}" if len(ranks) > 1 else ""
-        yield f"--- {who}{alike}{f', last {most} lines' if ranks[0] in cut else ''}"
+    ranks = [*result.parents, *(rank for rank in result.ranks if rank.parent is None)]
+    tails = {rank.rank: "\n".join(read_tail(rank.log_path, _MOST_BYTES)) for rank in ranks}
+    printed = {rank: tail.splitlines() for rank, tail in tails.items() if tail}
+    nodes = {rank.rank: rank.node for rank in ranks}
+    for numbers, shown in rarest_first([(rank, lines[-most:]) for rank, lines in printed.items()]):
+        alike = f", as {name_ranks(numbers[1:])}" if len(numbers) > 1 else ""
+        cut = f", last {most} lines" if len(printed[numbers[0]]) > most else ""
+        yield f"--- rank {numbers[0]} on {nodes[numbers[0]]}{alike}{cut}"
         yield from shown
+
+
+def read_tail(log: Path | None, most_bytes: int) -> list[str]:
+    """The lines at the end of a log; none where there is no such file, or nothing in it."""
+    if log is None:
+        return []
+    try:
+        with open_log(log) as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - most_bytes))
+            text = file.read().decode("utf-8", "replace").rstrip()
+    except OSError:
+        return []
+    return text.split("\n")[1 if size > most_bytes else 0 :] if text else []
 
 
 def _seconds(seconds: float) -> str:

@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="traffic")
+FEATURE = Feature(name="traffic", needs=("values",))

@@ -33,8 +33,8 @@ from math import gcd, lcm
 from statistics import median
 from typing import NamedTuple
 
+from lab.features.values.expected import output_parts
 from lab.operations import operation
-from lab.trace.expected import output_parts
 from lab.trace.model import Call
 from lab.trace.steps import Step
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.rules import Explained
+from lab.features.stragglers.timing import Span, length
 from lab.features.training.findings import DdpStory, TrainingKind
 from lab.trace.model import Buckets, Call, Mark, RankTrace, calls_within
-from lab.trace.timing import Span, length
 from lab.words import format_bytes
 
 _MOST_NAMES = 4

@@ -4,8 +4,12 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="training",
+    needs=("stragglers", "values"),
     keys={"expect.replicas": "lab.features.training.equal:ReplicasKeys"},
-    hooks={"expect.replicas": "lab.features.training.equal:judge_replicas"},
+    hooks={
+        "expect.replicas": "lab.features.training.equal:judge_replicas",
+        "trace_lines": "lab.features.training.trace_lines:ModuleReader",
+    },
     findings={
         "kinds": "lab.features.training.findings:TrainingKind",
         "words": "lab.features.training.wording:WORDS",

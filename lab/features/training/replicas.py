@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, Kind, majority, sides_of, unique_lines
 from lab.features.training.findings import Replicas, TrainingKind, WeightsApart
-from lab.trace.expected import number_of
+from lab.features.values.expected import number_of
 from lab.trace.model import Buffer, Call, Module, Turn
 from lab.words import plural
 

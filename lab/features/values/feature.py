@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="values",
+    hooks={"wrong_results": "lab.features.values.findings:wrong_results"},
     findings={
         "kinds": "lab.features.values.findings:ValueKind",
         "words": "lab.features.values.wording:WORDS",

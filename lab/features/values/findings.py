@@ -7,12 +7,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from operator import ne
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from lab.diagnosis.disagreement import Wrong, wrong_results
 from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Facts, Finding, Kind, WrongElement, majority
+from lab.features.values.expected import Number, compared, is_copy, is_outside, output_parts
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
@@ -69,6 +69,51 @@ class SameValues(Facts):
 
 MOST_STEPS = 5000
 """Steps that are looked at."""
+
+
+class Wrong(NamedTuple):
+    """An output that is not what it should be."""
+
+    call: Call
+    tensor: int
+    element: int | None
+    """The first wrong one; None where it is only known that the tensor as a whole is."""
+    got: Any = None
+    expected: Number | None = None
+
+    @property
+    def facts(self) -> WrongElement:
+        """What stands where, for a finding."""
+        return WrongElement(
+            rank=self.call.rank,
+            tensor=self.tensor,
+            tensors=len(self.call.outputs),
+            element=self.element,
+            reduces=self.call.operation.reduces,
+            got=self.got,
+            expected=self.expected,
+        )
+
+
+def wrong_results(step: Step) -> list[Wrong]:
+    """The first wrong output of each rank, where all ranks came and it is plain what each should have got."""
+    if step.missing:
+        return []
+    calls = [call for call in step.calls.values() if call.state == "completed" and not call.late]
+    return [wrong for call in calls for wrong in islice(_wrong_outputs(step, call), 1)]
+
+
+def _wrong_outputs(step: Step, call: Call) -> Iterator[Wrong]:
+    if call.operation.sends:
+        return
+    for tensor, (buffer, parts) in enumerate(zip(call.outputs, output_parts(step, call), strict=True)):
+        if buffer.values is not None and len(buffer.values) == buffer.count:
+            for element, (expected, wrong) in enumerate(compared(step, parts, buffer.dtype, buffer.values)):
+                if wrong:
+                    yield Wrong(call, tensor, element, buffer.values[element], expected)
+                    break
+        elif is_copy(step, buffer, parts) is False or is_outside(step, buffer, parts):
+            yield Wrong(call, tensor, None)
 
 
 def find_wrong_results(evidence: Evidence) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.engine.docker.request import SWITCH
+from lab.features.zygote.nodes import SWITCH
 from tests.engines.conftest import ENGINES, SLURM, SWARM
 
 FORKED = "docker with a zygote"

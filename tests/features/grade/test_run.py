@@ -46,7 +46,7 @@ def test_a_check_that_broke_off_is_made_once_more(
     monkeypatch.setattr(run, "read_facts", lambda _: next(facts))
     bench: Any = Bench()
 
-    found: Any = Grader(desk, [Submission(name="a", path=tmp_path / "a.py")], None)._run(assignment, bench)  # type: ignore[arg-type]
+    found: Any = Grader(desk, [Submission(name="a", path=tmp_path / "a.py")], print, print)._run(assignment, bench)
 
     assert (bench.runs, bench.cleared) == (runs, sum(check is CUT for check in checks))
     assert found[1].check is met_last

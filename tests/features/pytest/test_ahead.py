@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import LabError
-from lab.features.pytest.pool import Ahead, shape_ahead
+from lab.features.pytest.session import shape_ahead
 
 
 @pytest.mark.parametrize(
@@ -30,18 +29,3 @@ def test_the_shape_of_the_first_cluster_is_read_where_it_is_plain(
     path.write_text(text)
     assert shape_ahead(path) == shape
     assert shape_ahead(tmp_path / "missing.py") is None
-
-
-def test_it_is_done_once_and_waited_for_and_may_fail() -> None:
-    ahead, done = Ahead(), list[int]()
-
-    def act() -> None:
-        ahead.wait()
-        done.append(1)
-        raise LabError("no engine")
-
-    ahead.begin(act)
-    ahead.begin(act)
-    ahead.wait()
-    ahead.wait()
-    assert done == [1]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lab.errors import LabError
 from lab.features.pytest.items import ScenarioItem
-from lab.spec.lessons import looks_like_one
+from lab.spec.load import looks_like_one
 from tests.pytest_process import pytest_environment, pytest_words
 
 
@@ -117,10 +119,8 @@ def test_why_a_scenario_fails_is_told_without_what_led_to_it(monkeypatch: pytest
             raise LabError("told") from error
 
     monkeypatch.setattr(import_module("lab.features.pytest.items"), "run_warm", refuse)
-    monkeypatch.setattr("lab.features.pytest.items._most_nodes", lambda _: 1)
-    item = object.__new__(ScenarioItem)
-    for name in ("session", "scenario"):
-        setattr(item, name, None)
+    item: Any = object.__new__(ScenarioItem)
+    item.session, item.scenario = SimpleNamespace(items=[]), None
     with pytest.raises(pytest.fail.Exception, match=r"^told$") as caught:
         item.runtest()
-    assert caught.value.__suppress_context__
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.pytest.last_lines import last_lines_text
+from lab.features.pytest.items import last_lines_text
 from lab.record.result import Culprit, RankResult, Result
 
 RAISED = "[rank1]: Traceback (most recent call last):\n[rank1]:   File ...\n[rank1]: ValueError: bad\n"

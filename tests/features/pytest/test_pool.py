@@ -232,3 +232,20 @@ def test_a_run_with_wishes_has_a_cluster_of_its_own(engine, make_pool):
     with pytest.raises(ClusterError), pool.apart(nodes=2):
         raise ClusterError("no room")
     assert pool._guard.guarded == []
+
+
+def test_a_cluster_is_made_ahead_once_and_waited_for_and_may_fail(engine, make_pool):
+    def fail(call: str) -> None:
+        if call == "create":
+            raise ClusterError("no room")
+
+    pool = make_pool()
+    pool.make_ahead({"nodes": 2})
+    pool.make_ahead({"nodes": 3})
+    assert len(pool.cluster(nodes=2).info().nodes) == 2
+    assert engine.calls.count("create") == 1
+    pool = make_pool()
+    engine.failure = fail
+    pool.make_ahead({"nodes": 2})
+    with pytest.raises(ClusterError, match="no room"):
+        pool.cluster(nodes=2)

@@ -8,7 +8,7 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.features.stragglers.findings import find_shares, find_straggler
-from lab.trace.timing import share_of
+from lab.features.stragglers.timing import share_of
 from tests.diagnosis.facts import told_facts
 from tests.traces import TraceMaker
 

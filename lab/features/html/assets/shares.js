@@ -1,4 +1,4 @@
-// Where the time of a rank went between two moments: the rules of `lab/trace/timing.py`, which a test compares.
+// Where the time of a rank went between two moments: the rules of `lab/features/stragglers/timing.py`, which a test compares.
 
 import { visibleCalls } from "lab/spans";
 

@@ -1,0 +1,129 @@
+"""What a trace tells of the DistributedDataParallel modules of a rank, and which all_reduce carries which bucket."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from lab.trace.fields import sizes, whole
+from lab.trace.model import Buckets, Buffer, Module, Parameter, RankTrace, Turn
+from lab.trace.read import RankReader
+
+_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
+_DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
+"""What divides gradients before it adds them up: DDP itself, and these hooks of PyTorch; of others nobody knows."""
+
+
+class ModuleReader:
+    """Reads the lines about modules and optimizers of one rank, in order, beside those that `RankReader` reads."""
+
+    def __init__(self, reader: RankReader) -> None:
+        self.reader, self.result = reader, reader.result
+        self._called: tuple[int, bool] | None = None
+        """Number of the module whose forward is to begin next, and whether its gradients will be exchanged."""
+        self._mark = reader.actions["mark"]
+        reader.actions |= {
+            "ddp": self._read_layout, "module": self._read_call, "hook": self._read_hook, "norms": self._read_norms,
+            "weights": self._read_turn, "mark": self._read_mark,
+        }  # fmt: skip
+
+    def finish(self) -> None:
+        """All lines were read: find the buckets."""
+        assign_buckets(self.result)
+
+    def _read_layout(self, line: Mapping[str, Any]) -> None:
+        """A module was constructed, or has rebuilt its buckets."""
+        number, module = whole(line["d"]), self._module(line)
+        group = self.reader.groups.name(str(line.get("g", "")))
+        if "params" in line:
+            parameters = [Parameter(str(name), str(dtype), sizes(shape)) for name, dtype, shape in line["params"]]
+            module = Module(number, group, str(line.get("at", "")), tuple(parameters))
+            self.result.modules.append(module)
+        known = [] if module is None else [(one.name, Buffer(one.dtype, one.shape).count) for one in module.parameters]
+        if buckets := [[known[whole(i)] for i in bucket] for bucket in line["buckets"]]:  # else construction failed
+            names = tuple(tuple(name for name, _ in bucket) for bucket in buckets)
+            elements = tuple(sum(count for _, count in bucket) for bucket in buckets)
+            time, rebuilt = self.reader.seconds(line), bool(line.get("rebuilt"))
+            self.result.buckets.append(Buckets(self.result.rank, number, group, time, rebuilt, names, elements))
+
+    def _read_hook(self, line: Mapping[str, Any]) -> None:
+        """What reduces the gradients of a module."""
+        if (module := self._module(line)) is not None:
+            module.hook = str(line["name"])
+
+    def _read_norms(self, line: Mapping[str, Any]) -> None:
+        """The norms of a module's parameters after some step of its optimizer."""
+        if (module := self._module(line)) is not None:
+            module.norms[whole(line["steps"])] = _norms(line["norms"])
+
+    def _read_turn(self, line: Mapping[str, Any]) -> None:
+        """What an optimizer that has no parameter of a module had and did at one of its steps."""
+        elements, gradients, norms = tuple(map(whole, line["sizes"])), _norms(line["grads"]), _norms(line["norms"])
+        if not len(elements) == len(gradients) == len(norms):
+            raise ValueError(line)
+        turn = Turn(self.reader.seconds(line), str(line.get("at", "")), elements, gradients, norms)
+        self.result.turns[whole(line["o"]), whole(line["steps"])] = turn
+
+    def _read_call(self, line: Mapping[str, Any]) -> None:
+        """Which module's forward begins next, where there are several or its gradients will not be exchanged."""
+        self._called = whole(line["d"]), bool(line.get("sync", 1))
+
+    def _read_mark(self, line: Mapping[str, Any]) -> None:
+        """A phase begins or ends; of a forward, which module's it is."""
+        self._mark(line)
+        if str(line["n"]) == "forward" and not line.get("e"):
+            mark = self.reader.nested[-1]
+            only = self.result.modules[0].number if len(self.result.modules) == 1 else None
+            mark.module, mark.synchronised = self._called or (only, True)
+            self._called = None
+
+    def _module(self, line: Mapping[str, Any]) -> Module | None:
+        number = whole(line["d"])
+        return next((module for module in self.result.modules if module.number == number), None)
+
+
+def _norms(norms: Any) -> tuple[float | None, ...]:
+    return tuple(None if norm is None else float(norm) for norm in norms)
+
+
+def assign_buckets(rank: RankTrace) -> None:
+    """Set `Call.bucket`, `module` and `parameters` of every reduction that a backward pass issued for a DDP module.
+
+    DDP reduces its buckets in their order, so the n-th reduction of a backward pass on the module's group that has as
+    many elements as the next bucket is that bucket's. Where a communication hook sends something else, or where it may
+    be the bucket of several modules that went forward since the last backward, nothing is assigned.
+    """
+    if not rank.buckets:
+        return
+    divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
+    due: dict[int, int] = {}
+    forwarded: set[int] = set()
+    backward, began = -1, attrgetter("begin")
+    begins = [mark.begin for mark in rank.marks if mark.name == "backward"]
+    forwards = [mark for mark in rank.marks if mark.name == "forward"]
+    for call in rank.calls:
+        if call.phase != "backward" or not call.operation.synchronises:
+            continue
+        number = bisect_right(begins, call.begin)
+        if number != backward:
+            backward, due = number, {}
+            since = begins[number - 2] if number > 1 else float("-inf")
+            between = slice(bisect_right(forwards, since, key=began), bisect_right(forwards, call.begin, key=began))
+            forwarded = {mark.module for mark in forwards[between] if mark.module is not None}
+        latest = {one.module: one for one in rank.buckets if one.group == call.group and one.time <= call.begin}
+        size = sum(buffer.count for buffer in call.inputs)
+        fitting = [
+            layout
+            for layout in latest.values()
+            if call.inputs and layout.sizes[(at := due.get(layout.module, 0)) : at + 1] == (size,)
+        ]
+        if len(fitting) > 1:
+            fitting = [layout for layout in fitting if layout.module in forwarded]
+        if len(fitting) == 1:
+            [layout] = fitting
+            position = due.get(layout.module, 0)
+            call.bucket, call.module, call.parameters = position, layout.module, layout.buckets[position]
+            call.divided = layout.module in divided and call.reduce_op == "SUM"
+            due[layout.module] = position + 1

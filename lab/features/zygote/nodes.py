@@ -1,0 +1,241 @@
+"""Nodes of the docker engine whose agents a zygote forks: a container that imports torch once, and enters theirs.
+
+It has what rights of the machine's root entering containers takes, so it is there only where it imports nothing but the
+lab's own image, and where it pays: each node that imports torch itself takes a second and 150 MiB.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lab.engine import boot
+from lab.engine import ownership as label
+from lab.engine.docker.connection import Connection, DockerChannel, Refused
+from lab.engine.docker.create import Starter
+from lab.engine.docker.request import plain_start
+from lab.engine.docker.state import filters
+from lab.engine.payload import part, sent_first
+from lab.engine.protocol import Announce
+from lab.engine.ready import HELLO
+from lab.features.zygote import first
+from lab.features.zygote.on_node.first_process import GROUPS
+from lab.features.zygote.on_node.messages import Enter, Entered, Lines, encode
+from lab.plan.cluster import RUNNING, Node
+from lab.plan.limits import NodeCost
+from lab.words import plural
+
+COST = NodeCost(node_bytes=20_000_000, shared_bytes=400_000_000, node_threads=16)
+"""Estimates from measurements: what is charged to a node at rest, the engine's own process for it with its 13 threads,
+and what its network takes; and a zygote."""
+FROM_NODES = 9
+"""Fewer import torch themselves: that takes no longer, and nothing on the machine has more rights than a node."""
+SWITCH = "LAB_DOCKER_ZYGOTE"
+"""The variable that says `never`, or `always`, where the number of nodes is not to decide."""
+NAME = "zygote"
+_MEMORY_BYTES = 2 << 30
+_PROCESSES = 1024
+_RIGHTS = ("SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE")
+"""Beside those of a node, which it hands on: to enter namespaces and to read what a node's first process may do."""
+_ENTERING_TIMEOUT_S = 180.0
+_START_FIRST = (
+    ": node of the lab; for python in python3 python; do command -v $python >/dev/null && "
+    f'exec $python -ISc "import os, signal; signal.signal(signal.SIGALRM, lambda *_: os._exit(1)); {boot.BECOME}" '
+    '"$0"; done; '
+    f"echo 'there is no python on PATH' >&2; exit {boot.NO_TORCH}"
+)
+"""The same where the agent comes from a zygote: this process only waits for it. The kernel spares a first process that
+has not said what an alarm is to do."""
+
+
+def pays(nodes: int) -> bool:
+    """Whether so many nodes have a zygote."""
+    chosen = os.environ.get(SWITCH, "")
+    return chosen == "always" or (chosen != "never" and nodes >= FROM_NODES)
+
+
+def with_zygote(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A node whose agent a zygote forks: its first process is what the engine's own would be to an agent."""
+    start = ["/bin/sh", "-c", _START_FIRST]
+    return {**node, "Entrypoint": start, "HostConfig": {**node["HostConfig"], "Init": False}}
+
+
+def zygote_body(node: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+    """What Docker's API is asked for to make a zygote for nodes such as this one, with these labels."""
+    config = {boot.ZYGOTE: "labnode.features.zygote.on_node.container", "import_root": boot.IMPORT_ROOT}
+    return {
+        "Image": node["Image"],
+        "Entrypoint": plain_start(json.dumps(config)),
+        "Hostname": NAME,
+        "User": "0:0",
+        "WorkingDir": "/",
+        "OpenStdin": True,
+        "StdinOnce": False,
+        "Env": node["Env"],
+        "Labels": {**labels, label.ZYGOTE: "yes"},
+        "HostConfig": {
+            "Binds": [f"/sys/fs/cgroup:{GROUPS}"],
+            "CapDrop": ["ALL"],
+            "CapAdd": [*node["HostConfig"]["CapAdd"], *_RIGHTS],
+            "CgroupnsMode": "host",
+            "IpcMode": "private",
+            "LogConfig": {"Type": "none"},
+            "Memory": _MEMORY_BYTES,
+            "MemorySwap": _MEMORY_BYTES,
+            "NetworkMode": "none",
+            "PidMode": "host",
+            "PidsLimit": _PROCESSES,
+            "ReadonlyRootfs": True,  # its files are behind /proc/PID/exe of all that it has forked
+            "SecurityOpt": ["no-new-privileges", "seccomp=unconfined"],
+            "Tmpfs": dict.fromkeys((boot.IMPORT_ROOT, "/tmp"), "rw,nosuid,nodev,size=64m"),
+        },
+    }
+
+
+class ForkingStarter(Starter):
+    """Starts nodes whose first process waits for an agent.
+
+    Args:
+        connection: to the engine.
+        zygote: that of the cluster; None: nodes import torch themselves.
+    """
+
+    def __init__(self, connection: Connection, zygote: Zygote | None) -> None:
+        super().__init__(connection)
+        self._zygote = zygote
+
+    def send_agent(self, channel: DockerChannel) -> None:
+        """Send a node its first process, and have its agent forked once that waits."""
+        text = Path(first.__file__).read_text()
+        if self._zygote is None:
+            config = self.connection.inspect(channel.node.handle)["Config"]["Cmd"][0]
+            channel.send(part(f"{text}\nserve({plain_start(config)!r})\n".encode()) + sent_first() + HELLO)
+            return
+        channel.send(part(f"{text}\nserve()\n".encode()))
+        if _waits(channel):
+            self._zygote.ask(channel.node)
+
+    def finish(self, channels: Sequence[DockerChannel], announce: Announce) -> None:
+        """Wait until the agents are there that the zygote was asked for; a node that got none imports torch itself."""
+        zygote, self._zygote = self._zygote, None
+        if zygote is None:
+            super().finish(channels, announce)
+            return
+        announce(f"importing torch once for {plural(len(channels), 'node')}")
+        try:
+            refused = dict(zygote.answers(_ENTERING_TIMEOUT_S))
+        finally:
+            zygote.close()
+        if refused:
+            node, why = next(iter(refused.items()))
+            announce(f"importing torch on {plural(len(refused), 'node')}: {node.name} got no agent, because {why}")
+        for channel in channels:
+            if channel.node in refused:
+                self._start_again(channel)
+            else:
+                with suppress(OSError):  # it has ended already
+                    channel.send(HELLO)
+
+    def _start_again(self, channel: DockerChannel) -> None:
+        """Start a node anew, which waits for an agent that does not come."""
+        self.connection.kill(channel.node.handle)
+        channel.attach(self.connection.attach(channel.node.handle))
+        self.connection.start(channel.node.handle)
+        with suppress(OSError):
+            self.send_agent(channel)
+
+
+def _waits(channel: DockerChannel) -> bool:
+    """Whether the first process of a node comes to wait for its agent; it may end instead."""
+    end, said = time.monotonic() + boot.DEADLINE_S, b""
+    while (left := end - time.monotonic()) > 0 and select.select([channel], [], [], left)[0]:
+        chunk = channel.receive()
+        if chunk == b"":
+            return False
+        said += chunk or b""
+        if said.endswith(first.WAITS):
+            return True
+    return False
+
+
+class Zygote:
+    """The zygote of a cluster as this process asks it.
+
+    Args:
+        connection: to the engine.
+        container: the engine's id of its container.
+    """
+
+    def __init__(self, connection: Connection, container: str) -> None:
+        self._channel = DockerChannel(
+            Node(name=NAME, node_rank=-1, handle=container, address=""), connection.attach(container)
+        )
+        self._connection = connection
+        self._lines = Lines()
+        self._asked: dict[str, Node] = {}
+        self._sending = threading.Lock()
+
+    def begin(self) -> None:
+        """Have it import torch; it was just started."""
+        with suppress(OSError):  # it has ended already, and answers nothing
+            self._channel.send(sent_first())
+
+    def ask(self, node: Node) -> None:
+        """Ask for the agent of a node, whose first process waits for it."""
+        pid = self._connection.inspect(node.handle)["State"]["Pid"]
+        with self._sending:
+            asked = Enter(uuid.uuid4().hex, pid, node.handle)
+            self._asked[asked.asked] = node
+            self._channel.send(encode(asked))
+
+    def answers(self, deadline_s: float) -> list[tuple[Node, str]]:
+        """Wait until all is answered that was asked: the nodes that have no agent, and why."""
+        refused: list[tuple[Node, str]] = []
+        end = time.monotonic() + deadline_s
+        while self._asked:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self._channel], [], [], left)[0]:
+                break
+            chunk = self._channel.receive()
+            if chunk == b"":
+                break
+            for answer in self._lines.feed(chunk or b"", Entered):
+                node = self._asked.pop(answer.asked, None)
+                if node is not None and answer.problem:
+                    refused.append((node, answer.problem))
+        lost = [(node, "its zygote does not answer") for node in self._asked.values()]
+        self._asked.clear()
+        return refused + lost
+
+    def close(self) -> None:
+        """Let go of it; it lives on."""
+        self._channel.close()
+
+
+def make_starter(connection: Connection, body: Mapping[str, Any], network: str, announce: Announce) -> ForkingStarter:
+    """Make and start a zygote, which imports torch meanwhile; what starts nodes, also where the engine makes none."""
+    try:
+        created = connection.call(lambda: connection.api.create_container_from_config(body, f"{network}-{NAME}"))  # type: ignore[no-untyped-call]
+        zygote = Zygote(connection, created["Id"])
+        connection.start(created["Id"])
+    except Refused as refused:  # such as one whose root is not that of its machine
+        announce(f"every node imports torch itself: {refused.explanation}")
+        return ForkingStarter(connection, None)
+    zygote.begin()
+    return ForkingStarter(connection, zygote)
+
+
+def find_starter(connection: Connection, cluster: str) -> ForkingStarter:
+    """What starts nodes of a cluster again, by its zygote where that runs."""
+    for container in connection.containers([*filters(cluster), label.ZYGOTE]):
+        if container["State"] == RUNNING:
+            return ForkingStarter(connection, Zygote(connection, container["Id"]))
+    return ForkingStarter(connection, None)
