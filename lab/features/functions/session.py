@@ -22,8 +22,8 @@ from lab.node.messages.agent import CALLED, Exited, Input, Output, Taken, Worker
 from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
 from lab.report.harmless import harmless
+from lab.run.companion import Stdin
 from lab.run.observe import Observer
-from lab.run.stdin import Stdin
 from lab.words import name_ranks
 
 if TYPE_CHECKING:

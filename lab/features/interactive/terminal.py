@@ -22,7 +22,7 @@ from lab.node.messages.agent import (
     Taken,
     Window,
 )
-from lab.run.stdin import SELDOM_S, Stdin
+from lab.run.companion import SELDOM_S, Stdin
 from lab.words import name_ranks
 
 if TYPE_CHECKING:
