@@ -158,7 +158,7 @@ def stood_of(evidence: Evidence, rank: RankFacts) -> f.Stood:
     place = evidence.stood(rank)
     if is_leaving(rank.stack):
         return f.Stood(state="leaving", place=place, thread=evidence.thread(rank))
-    return f.Stood(place=place, raised=_raised(rank.threads[0]) if rank.threads else None)
+    return f.Stood(place=place, raised=raised_by(rank.threads[0]) if rank.threads else None)
 
 
 def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> f.End:
@@ -330,24 +330,11 @@ class Standing(NamedTuple):
         return facts.as_finding(FindingKind.ELSEWHERE)
 
 
-# -- what else happened to ranks: threads that ended by an error, which Python prints, and other backends than the run's
+# -- what else happened to ranks: errors of threads, and other backends than the run's
 
 
-def find_ended_threads(ranks: Iterable[RankFacts]) -> list[Finding]:
-    """A finding for each error by which threads ended, with the ranks whose threads they were."""
-    alike: dict[f.ThreadError, list[ThreadRaised]] = defaultdict(list)
-    for rank in ranks:
-        for one in rank.threads:
-            alike[_raised(one)].append(one)
-    findings = []
-    for raised, ones in alike.items():
-        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
-        facts = f.ThreadEnded(raised=raised, count=len(ones), others=others, lines=lines)
-        findings.append(facts.as_finding(FindingKind.THREAD))
-    return findings
-
-
-def _raised(one: ThreadRaised) -> f.ThreadError:
+def raised_by(one: ThreadRaised) -> f.ThreadError:
+    """What a thread raised, as a finding tells it."""
     return f.ThreadError(error=one.error.partition("\n")[0], at=one.at)
 
 

@@ -310,16 +310,6 @@ class Searches:
         return found
 
 
-def found_in(text: str, pattern: str, flags: int = 0) -> str | None:
-    """The first match of a pattern in a text, as `Searches.find` finds it."""
-    return Searches().find(text, pattern, flags)
-
-
-def found_in_log(path: Path, pattern: str) -> str | None:
-    """The first match of a pattern in a log, as `Searches.find_in_log` finds it."""
-    return Searches().find_in_log(path, pattern)
-
-
 def _search(text: str, pattern: str, flags: int) -> str | None:
     match = _compiled(pattern, flags).search(text)
     return match.group() if match else None
@@ -390,7 +380,7 @@ def _answer(write: int, search: Callable[[], str | None], limit_s: int) -> NoRet
 
 
 def find_in_log(path: Path, pattern: str) -> str | None:
-    """As `found_in_log`, however long it takes.
+    """As `Searches.find_in_log`, however long it takes.
 
     The log is read in pieces of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so that one of any size fits in
     little memory; a match that extends further than the overlap may be missed or found shorter.

@@ -99,7 +99,6 @@ class FindingKind(Kind):
     OWN_CODE = "own_code", 0, "ends"
     WAITING = "waiting", 0, "ends"
     OUT_OF_TIME = "out_of_time", 0, "ends"
-    THREAD = "thread", 7
     BACKEND = "backend", 8
 
 
@@ -670,13 +669,6 @@ class Rendezvous(Facts):
     """How many peers were missing."""
     absent: tuple[Activity, ...] = ()
     stuck: tuple[int, ...] = ()
-
-
-class ThreadEnded(Facts):
-    """Threads that ended by an error."""
-
-    raised: ThreadError
-    count: int = 1
 
 
 class BackendNamed(Facts):

@@ -14,7 +14,7 @@ from lab.feature import hook
 from lab.record.layout import LOGS, TRACE, launcher_log
 from lab.record.record_files import list_folder, open_file, read_file
 from lab.record.result import Culprit
-from lab.words import format_duration, name_ranks
+from lab.words import format_duration
 
 _TAIL_BYTES = 16384
 """Of a launcher's log, so much is read for its last line."""
@@ -54,8 +54,6 @@ def _judge(evidence: Evidence) -> Judgement:
         from lab.diagnosis.hang import judge_hang
 
         return judge_hang(evidence)
-    if all(rank.alive for rank in facts.ranks) and evidence.dumped:  # nobody saw how it ended
-        return _judge_dumps(evidence)
     reason = passed_reason(facts)
     if any(rank.outlived and (rank.code or rank.signal) for rank in facts.ranks):
         describe_outlived = hook("outlived_reason")
@@ -101,25 +99,6 @@ def _last_words(evidence: Evidence, starter: RankFacts) -> str:
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _judge_dumps(evidence: Evidence) -> Judgement:
-    """Say what ranks waited for when they were dumped, in a job that nobody saw; how it ended is in no dump."""
-    from lab.diagnosis.causes import find_causes
-    from lab.diagnosis.ends import blame, find_waits
-
-    causes = find_causes(evidence)
-    if not any(call.state == "unfinished" for rank in evidence.ranks for call in evidence.calls(rank)):
-        reason = "every call in the dumps is over: they do not tell what kept the job from going on, if anything did"
-        return Judgement(verdict="error", reason=reason)
-    first = next((cause for cause in causes if cause.step), None)
-    waiting = name_ranks(find_waits(evidence))
-    if first is None:
-        return Judgement(verdict="hung", reason=f"{waiting} had calls under way when dumped")
-    named = next((rank for rank in first.ranks if rank in evidence.ranks), None)
-    culprit = None if named is None else blame(evidence.ranks[named], first.headline, cause=first.kind.value)
-    reason = f"when dumped, {waiting} had calls under way: {first.headline}"
-    return Judgement(verdict="hung", reason=reason, culprit=culprit, findings=(first,), summary=first.headline)
 
 
 # -- an attempt whose launcher began the workers anew

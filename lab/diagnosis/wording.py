@@ -33,8 +33,6 @@ _LONGEST_LAST_WORDS = 300
 MOST_LINKS = 4
 _MOST_MISFITS = 3
 _MOST_HITS = 3
-NOISE_S = 0.002
-"""Times shorter than this say nothing: schedulers and clocks are no better."""
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _GROUP_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
 _WAY_TO_INSTALL = (
@@ -85,14 +83,6 @@ def describe_wait(call: f.CallFacts) -> str:
     return describe_call(call) + at([call.source])
 
 
-def describe_part(part: Any) -> str:
-    """A part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
-    place = f"{part.op}{at([part.source])}"
-    if part.rank is None:
-        return f"communication in {place}"
-    return f"rank {part.rank}'s own work {f'before {place}' if part.op else 'after its last call'}"
-
-
 def render_place(place: f.CodePlace) -> str:
     """`in all_reduce at train.py:41`."""
     if place.call:
@@ -112,11 +102,12 @@ def render_stood(stood: f.Stood) -> str:
         held = f": it was {render_place(stood.place)}" if stood.place else ""
         held = held or (f": a thread of it was {render_place(stood.thread)}" if stood.thread else "")
         return f"done, but did not end{held}"
-    after = f", after a thread of it had {_raised(stood.raised)}" if stood.raised else ""
+    after = f", after a thread of it had {render_raised(stood.raised)}" if stood.raised else ""
     return (render_place(stood.place) if stood.place else "in code without a Python stack") + after
 
 
-def _raised(raised: f.ThreadError) -> str:
+def render_raised(raised: f.ThreadError) -> str:
+    """`raised OSError: no at load.py:7`."""
     return f"raised {clip(raised.error.partition(chr(10))[0], _LONGEST_THREAD_ERROR)}{at([raised.at])}"
 
 
@@ -617,13 +608,6 @@ def _rendezvous(facts: f.Rendezvous) -> Words:
 # -- what is true of every run
 
 
-def _thread_ended(facts: f.ThreadEnded) -> Words:
-    ranks = len(facts.others)
-    many = "a thread" if facts.count == 1 else "threads" if facts.count == ranks else plural(facts.count, "thread")
-    them = "it" if facts.count == 1 else "them"
-    return f"{many} of {name_ranks(facts.others)} {_raised(facts.raised)}, and the script went on without {them}"
-
-
 def _backend_named(facts: f.BackendNamed) -> Words:
     where = at(clip(line, _LONGEST_BACKEND) for line in facts.at)
     who = f"{name_ranks(facts.others)} named {clip(facts.named, _LONGEST_BACKEND)}{where}"
@@ -669,7 +653,6 @@ WORDS: WordTable = {
     f.GroupNotMade: _group_not_made,
     f.GroupDestroyed: _group_destroyed,
     f.Rendezvous: _rendezvous,
-    f.ThreadEnded: _thread_ended,
     f.BackendNamed: _backend_named,
 }
 """The words of the kernel's findings."""

@@ -7,7 +7,7 @@ from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind
 from lab.features.launchers.attempts import AttemptEnded, AttemptKind
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
-from lab.features.started.started import StartedByScript, StartedKind
+from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
 from lab.features.training import findings as training
@@ -955,7 +955,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
         ),
     ),
     (TimeKind.ACCOUNT, stragglers.Account()),
-    (FindingKind.THREAD, f.ThreadEnded(others=(1,), raised=f.ThreadError(error="OSError: a"), count=2)),
+    (StartedKind.THREAD, ThreadEnded(others=(1,), raised=f.ThreadError(error="OSError: a"), count=2)),
     (FindingKind.BACKEND, f.BackendNamed(others=(1,), lines=("a.py:3",), named="gloo", backend="mpi", at=("a.py:3",))),
     (StartedKind.STARTED, StartedByScript(aside=2, aside_workers=(0,), any_ranks=False)),
     (StartedKind.STARTED, StartedByScript(others=(0, 1, 2), by_worker={0: (0, 1), 1: (2,)})),
