@@ -93,7 +93,6 @@ class FindingKind(Kind):
     LATE = "late", 0, "ends"
     ELSEWHERE = "elsewhere", 0, "ends"
     FAILED = "failed", 0, "ends"
-    LAUNCHER = "launcher", 0, "ends"
     IN_FLIGHT = "in_flight", 0, "ends"
     NOT_KNOWN = "not_known", 0, "ends"
     OWN_CODE = "own_code", 0, "ends"
@@ -539,19 +538,6 @@ class WorkerFailed(Facts):
     node: str
     end: End
     started: tuple[int, ...] = ()
-
-
-class LauncherEnded(Facts):
-    """A launcher that failed, or started nobody, though no rank failed."""
-
-    nodes: tuple[str, ...]
-    failed: bool = False
-    signal: str = ""
-    code: int | None = None
-    begun: bool = False
-    """Whether ranks had started."""
-    said: str = ""
-    """Its last line."""
 
 
 class OddCall(Facts):

@@ -29,7 +29,6 @@ from lab.words import (
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
 _LONGEST_BACKEND = 80
-_LONGEST_LAST_WORDS = 300
 MOST_LINKS = 4
 _MOST_MISFITS = 3
 _MOST_HITS = 3
@@ -428,15 +427,6 @@ def _worker_failed(facts: f.WorkerFailed) -> Words:
     return f"worker {facts.worker} ({facts.node}){whose} {render_end(facts.end)}"
 
 
-def _launcher_ended(facts: f.LauncherEnded) -> Words:
-    last_line = f": {clip(facts.said, _LONGEST_LAST_WORDS)}" if facts.said else ""
-    if not facts.failed:
-        return f"the launchers on {listing(facts.nodes)} had not started any rank{last_line}"
-    ended = f"was killed by {facts.signal}" if facts.signal else f"ended with code {facts.code}"
-    when = "though no rank had failed" if facts.begun else "before any rank had started"
-    return f"the launcher on {facts.nodes[0]} {ended}, {when}{last_line}"
-
-
 def render_odd_call(facts: f.OddCall) -> str:
     """What a rank called that no other one did, in words that follow its name."""
     return f"called {facts.call}{at(facts.lines)} where most others called {facts.common}"
@@ -644,7 +634,6 @@ WORDS: WordTable = {
     f.FirstFailure: _first_failure,
     f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {render_went_alone(facts)}",
     f.WorkerFailed: _worker_failed,
-    f.LauncherEnded: _launcher_ended,
     f.OddCall: lambda facts: f"rank {facts.ranks[0]} {render_odd_call(facts)}",
     f.Mismatch: _mismatch,
     f.Unequal: _unequal,
