@@ -7,7 +7,6 @@ from dataclasses import field
 from typing import Any
 
 from lab.diagnosis.causes import find_causes
-from lab.diagnosis.ends import find_named_backends
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.finding import Finding
@@ -54,7 +53,6 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     causes, ranks = find_causes(evidence, culprit, ended_well=ended_well), evidence.facts.ranks
     went_on = ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks)
     findings = [*causes, *apply_rules(Explained(evidence, causes, went_on), "explain")]
-    findings += find_named_backends(evidence.facts.named)
     return Explanation(
         run=record.run,
         scenario=result.scenario,

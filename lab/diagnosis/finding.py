@@ -98,7 +98,6 @@ class FindingKind(Kind):
     OWN_CODE = "own_code", 0, "ends"
     WAITING = "waiting", 0, "ends"
     OUT_OF_TIME = "out_of_time", 0, "ends"
-    BACKEND = "backend", 8
 
 
 class Facts(Frozen):
@@ -655,12 +654,3 @@ class Rendezvous(Facts):
     """How many peers were missing."""
     absent: tuple[Activity, ...] = ()
     stuck: tuple[int, ...] = ()
-
-
-class BackendNamed(Facts):
-    """Another backend than the run has, and what became of it."""
-
-    named: str
-    backend: str
-    instead: bool = False
-    at: tuple[str, ...] = ()

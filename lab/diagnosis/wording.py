@@ -28,7 +28,6 @@ from lab.words import (
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
-_LONGEST_BACKEND = 80
 MOST_LINKS = 4
 _MOST_MISFITS = 3
 _MOST_HITS = 3
@@ -595,17 +594,6 @@ def _rendezvous(facts: f.Rendezvous) -> Words:
     }[facts.how]
 
 
-# -- what is true of every run
-
-
-def _backend_named(facts: f.BackendNamed) -> Words:
-    where = at(clip(line, _LONGEST_BACKEND) for line in facts.at)
-    who = f"{name_ranks(facts.others)} named {clip(facts.named, _LONGEST_BACKEND)}{where}"
-    if facts.instead:
-        return f"{who}, and got {facts.backend} instead, as was asked for"
-    return f"{who}, and kept it; the scenario says {facts.backend}"
-
-
 WORDS: WordTable = {
     FindingKind.OUT_OF_TIME: lambda facts: (
         "the time was up while the ranks were at work: nobody had waited longer than "
@@ -642,7 +630,6 @@ WORDS: WordTable = {
     f.GroupNotMade: _group_not_made,
     f.GroupDestroyed: _group_destroyed,
     f.Rendezvous: _rendezvous,
-    f.BackendNamed: _backend_named,
 }
 """The words of the kernel's findings."""
 

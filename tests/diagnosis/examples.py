@@ -7,6 +7,7 @@ from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind
 from lab.features.launchers.findings import AttemptEnded, LauncherEnded, LauncherKind
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
+from lab.features.mpi.findings import BackendKind, BackendNamed
 from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
@@ -956,7 +957,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (TimeKind.ACCOUNT, stragglers.Account()),
     (StartedKind.THREAD, ThreadEnded(others=(1,), raised=f.ThreadError(error="OSError: a"), count=2)),
-    (FindingKind.BACKEND, f.BackendNamed(others=(1,), lines=("a.py:3",), named="gloo", backend="mpi", at=("a.py:3",))),
+    (BackendKind.BACKEND, BackendNamed(others=(1,), lines=("a.py:3",), named="gloo", backend="mpi", at=("a.py:3",))),
     (StartedKind.STARTED, StartedByScript(aside=2, aside_workers=(0,), any_ranks=False)),
     (StartedKind.STARTED, StartedByScript(others=(0, 1, 2), by_worker={0: (0, 1), 1: (2,)})),
 ]
