@@ -637,21 +637,9 @@ WORDS: WordTable = {
 # -- the reason of a verdict
 
 
-def hang_reason(
-    time_given: str,
-    heads: Sequence[str],
-    absent: Iterable[tuple[int, f.Stood]],
-    waiting: Iterable[tuple[int, f.Stood]],
-    gone: Iterable[tuple[int, str]],
-) -> str:
-    """Why a run hung: what was found, where ranks were, and what those did that had ended."""
-    clauses = [
-        *heads,
-        *join_ranks((rank, f"was {render_stood(stood)}") for rank, stood in absent),
-        *join_ranks((rank, f"waited {render_stood(stood)}") for rank, stood in waiting),
-        *join_ranks(gone),
-    ]
-    return f"no end after {time_given}: {'; '.join(clauses)}"
+def hang_reason(time_given: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
+    """Why a run hung: what was found, and where ranks were, or what those did that had ended."""
+    return f"no end after {time_given}: {'; '.join([*heads, *join_ranks(did)])}"
 
 
 def node_reason(facts: f.FirstFailure, *, launcher: bool) -> str:
