@@ -24,8 +24,7 @@ from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import look
-from lab.features.slurm.command import allocate, ask, environment, last_word
-from lab.features.slurm.said import HOME, Host, labels_json, read_hosts
+from lab.features.slurm.command import HOME, Host, allocate, ask, environment, labels_json, last_word, read_hosts
 from lab.features.slurm.state import (
     ENGINE,
     FIRST,

@@ -1,87 +1,21 @@
-"""Cutting the power of Slurm's nodes, giving it back, and having them stand still."""
+"""Commands, programs and files on the machines of Slurm's nodes."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from lab.engine.archive import empty
-from lab.engine.held import ask_holder, await_end, listens, paused_file, stopped_file
-from lab.engine.protocol import Announce
 from lab.errors import ClusterError
 from lab.features.slurm.command import environment, last_word
-from lab.features.slurm.create import await_agents, container_name, step
-from lab.features.slurm.state import CONTROL, job_of, own_folder, read_description
+from lab.features.slurm.create import container_name, step
+from lab.features.slurm.state import job_of, own_folder, read_description
 from lab.node.beside import NOT_THERE, WILL_NOT
 from lab.plan.cluster import Node
-from lab.words import format_duration, plural
-
-_ENDING_S = 15.0
-"""Slurm has noticed that a step ended long before."""
-
-
-def kill(node: Node) -> None:
-    """Kill everything below a node's first process, and wait until Slurm has seen that.
-
-    Raises:
-        ClusterError: it does not run.
-    """
-    beside(node, "kill")
-    await_end(node, _ENDING_S)
-    paused_file(node.handle).unlink(missing_ok=True)
-
-
-def stop(nodes: Sequence[Node]) -> None:
-    """Kill nodes where they run, and mark them as stopped."""
-    for node in nodes:
-        stopped_file(node.handle).touch()
-        if listens(node.handle):
-            kill(node)
-
-
-def start(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
-    """Have the agents of nodes that do not run started again, and wait until they answer.
-
-    Raises:
-        ClusterError: one did not start.
-    """
-    if not nodes:
-        return
-    announce(f"starting {plural(len(nodes), 'node')} again, importing torch")
-    for node in nodes:
-        await_end(node, _ENDING_S)
-        ask_holder(folder / CONTROL, node)
-        stopped_file(node.handle).unlink(missing_ok=True)
-    await_agents(folder, nodes, announce)
-
-
-def pause(node: Node) -> None:
-    """Stop every process of a node.
-
-    Raises:
-        ClusterError: it does not run, or a process of it does not stop.
-    """
-    if not listens(node.handle):
-        raise ClusterError(f"{node.name} does not run")
-    paused_file(node.handle).touch()
-    try:
-        beside(node, "pause")
-    except ClusterError:
-        resume(node)
-        raise
-
-
-def resume(node: Node) -> None:
-    """Let every process of a node go on."""
-    if paused_file(node.handle).exists():
-        with suppress(ClusterError):  # it does not run any more
-            beside(node, "resume")
-        paused_file(node.handle).unlink(missing_ok=True)
-
+from lab.words import format_duration
 
 _DEADLINE_S = 60.0
 _FILES_DEADLINE_S = 900.0
@@ -136,14 +70,21 @@ def ask_python(node: Node, program: str, *arguments: str) -> str:
     return said.stdout.decode("utf-8", "replace")
 
 
-def _run(node: Node, words: Sequence[str], deadline_s: float = _DEADLINE_S) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    node: Node,
+    words: Sequence[str],
+    deadline_s: float = _DEADLINE_S,
+    stdin: IO[bytes] | None = None,
+    stdout: IO[bytes] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
             argv_of(node, *words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=stdout or subprocess.PIPE,
+            stderr=subprocess.PIPE,
             timeout=deadline_s,
-            env=environment(),
+            env={**environment(), **({"LC_ALL": "C"} if stdin or stdout else {})},  # what tar says is read
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -175,9 +116,7 @@ def read_files(node: Node, path: str) -> IO[bytes]:
     """
     archive = empty()
     archive.fileno()  # a file of its own, which srun writes
-    problem = _piped(node, ["sh", "-c", _READ, "lab", path.rstrip("/")], None, archive)
-    if problem:
-        raise ClusterError(f"cannot read {path} on {node.name}: {problem}")
+    _pipe(node, f"read {path} on", ["sh", "-c", _READ, "lab", path.rstrip("/")], stdout=archive)
     archive.seek(0)
     return archive
 
@@ -190,28 +129,20 @@ def write_files(node: Node, folder: str, archive: IO[bytes]) -> None:
     """
     archive.fileno()
     archive.seek(0)
-    problem = _piped(node, ["sh", "-c", _WRITE, "lab", folder], archive, None)
-    if problem:
-        raise ClusterError(f"cannot write {folder} on {node.name}: {problem}")
+    _pipe(node, f"write {folder} on", ["sh", "-c", _WRITE, "lab", folder], stdin=archive)
 
 
-def _piped(node: Node, words: Sequence[str], given: IO[bytes] | None, taken: IO[bytes] | None) -> str:
-    """Run a command with files as its streams; returns what is wrong, empty where nothing is."""
-    try:
-        done = subprocess.run(
-            argv_of(node, *words),
-            stdin=given or subprocess.DEVNULL,
-            stdout=taken or subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=_FILES_DEADLINE_S,
-            env={**environment(), "LC_ALL": "C"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"it took longer than {format_duration(_FILES_DEADLINE_S)}"
-    if done.returncode == 0:
-        return ""
-    said = done.stderr.decode("utf-8", "replace")
-    if _NO_SUCH in said or "can't cd to" in said:
-        return _NO_SUCH
-    return last_word(said) or f"exit code {done.returncode}"
+def _pipe(
+    node: Node, action: str, words: Sequence[str], stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None
+) -> None:
+    """Run a command on the machine of a node with files as its streams.
+
+    Raises:
+        ClusterError: it fails, or takes too long.
+    """
+    done = _run(node, words, _FILES_DEADLINE_S, stdin, stdout)
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace")
+        absent = _NO_SUCH in said or "can't cd to" in said
+        problem = _NO_SUCH if absent else last_word(said) or f"exit code {done.returncode}"
+        raise ClusterError(f"cannot {action} {node.name}: {problem}")
