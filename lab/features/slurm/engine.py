@@ -88,7 +88,7 @@ class SlurmEngine(HeldEngine):
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold; None where it cannot be asked."""
-        from lab.features.slurm.power import beside
+        from lab.features.slurm.create import beside
 
         try:
             return int(beside(node, "memory"))
@@ -150,7 +150,7 @@ class SlurmEngine(HeldEngine):
         paused_file(node.handle).unlink(missing_ok=True)
 
     def _act(self, node: Node, action: str) -> None:
-        from lab.features.slurm.power import beside
+        from lab.features.slurm.create import beside
 
         beside(node, action)
 
@@ -178,26 +178,26 @@ class SlurmEngine(HeldEngine):
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command on the node's machine with this process's standard streams; returns its exit code."""
-        from lab.features.slurm.power import execute
+        from lab.features.slurm.create import execute
 
         return execute(node, argv, node_variables(cluster, node), tty=tty)
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the Python of the first node runs."""
-        from lab.features.slurm.power import ask_python
+        from lab.features.slurm.create import ask_python
 
         packages = self.packages(cluster.shape)
         return ask_python(cluster.nodes[0], program, *([package_folders(packages)] if packages else []))
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node's machine as a tar."""
-        from lab.features.slurm.power import read_files
+        from lab.features.slurm.create import read_files
 
         return read_files(node, path)
 
     def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
         """Unpack a tar into a folder of a node's machine."""
-        from lab.features.slurm.power import write_files
+        from lab.features.slurm.create import write_files
 
         write_files(node, folder, archive)
 
