@@ -25,19 +25,19 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     """Show it; needs no engine."""
     if not (arguments.connections or arguments.steps or arguments.calls):
         return verb(arguments)
-    from lab.features.calls import show_view
+    from lab.features.calls import notation
 
     record = open_record(arguments)
     if arguments.connections:
         facts = [*record.events()]
         return answer(
-            arguments, lambda: show_view.connections_json(facts), lambda style: show_view.connections_text(facts, style)
+            arguments, lambda: notation.connections_json(facts), lambda style: notation.connections_text(facts, style)
         )
     trace, steps = read_steps(record)
     if arguments.steps:
         return answer(
             arguments,
-            lambda: show_view.steps_json(trace, steps),
-            lambda style: show_view.steps_text(trace, steps, style),
+            lambda: notation.steps_json(trace, steps),
+            lambda style: notation.steps_text(trace, steps, style),
         )
-    return answer(arguments, lambda: show_view.calls_json(trace), lambda _: show_view.calls_text(trace))
+    return answer(arguments, lambda: notation.calls_json(trace), lambda _: notation.calls_text(trace))
