@@ -75,7 +75,10 @@ class TraceTail:
 
     def look(self) -> bool:
         """Take what is new, as much as can be taken in a moment; returns whether there is more."""
-        self._find()
+        for rank in sorted({*trace_files(self.record)} - self._tails.keys()):
+            begun = self._tails[rank] = _RankTail(rank, self)
+            self.trace.ranks[rank] = begun.result
+            self.trace.world_size = len(self._tails)
         self.news, more = [], False
         share = _LOOK_BYTES // max(1, len(self._tails))
         for tail in self._tails.values():
@@ -111,14 +114,6 @@ class TraceTail:
         for step in steps:
             step.number += self._forgotten
         return _certain(steps) if self.passed_over else steps
-
-    def _find(self) -> None:
-        """Begin with the traces that are there now."""
-        for rank in sorted(trace_files(self.record)):
-            if rank not in self._tails:
-                tail = self._tails[rank] = _RankTail(rank, self)
-                self.trace.ranks[rank] = tail.result
-                self.trace.world_size = len(self._tails)
 
     def align(self, reader: RankReader) -> None:
         """Bring the clock of a rank whose first line has come to that of those before; the first one's is the run's."""
@@ -176,16 +171,13 @@ class _RankTail(RankReader):
         for raw in whole.splitlines():
             line = read_line(raw)
             if line is not None:
-                self._take_first(line)
+                if line.get("k") == "start" and not self.start:
+                    self.start = dict(line)
+                    self._whole.align(self)
+                self.take(line)
         for kept in (self.result.marks, self.result.waits, self.result.stores):
             del kept[:-_KEPT_MARKS]
         return bool(whole) and self._position < size
-
-    def _take_first(self, line: Mapping[str, Any]) -> None:
-        if line.get("k") == "start" and not self.start:
-            self.start = dict(line)
-            self._whole.align(self)
-        self.take(line)
 
     def _pass_over(self, position: int) -> None:
         """Go on from there; what was open is not known to be over, so it is forgotten."""
