@@ -30,6 +30,7 @@ IN_TREE = (
     "values",
     "links",
     "stragglers",
+    "started",
     "compare",
     "projection",
     "score",
@@ -76,7 +77,9 @@ KEYS = {
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
-FINDINGS = ("training", "values", "links", "stragglers")
+KERNEL_FINDINGS = {"kinds": "lab.diagnosis.finding:FindingKind", "words": "lab.diagnosis.wording:WORDS"}
+"""What the kernel has of what a feature can have in `findings`."""
+FINDINGS = ("training", "values", "links", "stragglers", "launchers", "started")
 """The features of the lab that add findings; what asks for those loads no others, which takes long."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
@@ -196,7 +199,9 @@ def scenario_keys() -> dict[str, Any]:
 
 
 def feature_findings(name: str) -> Iterable[Any]:
-    """What features have under a name in `findings`; those of the lab first."""
+    """What the kernel, the features of the lab and others have under a name in `findings`."""
+    if name in KERNEL_FINDINGS:
+        yield load(KERNEL_FINDINGS[name])
     for feature in (*map(_in_tree, filter(is_there, FINDINGS)), *_installed()):
         if name in feature.findings:
             yield load(feature.findings[name])

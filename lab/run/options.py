@@ -19,7 +19,7 @@ from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.read import Turn
-    from lab.run.observe import Companion
+    from lab.run.companion import Companion
 
 
 @dataclass(frozen=True, kw_only=True)

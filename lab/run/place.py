@@ -28,7 +28,7 @@ from lab.words import listing, name_nodes
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.observe import Companion
+    from lab.run.companion import Companion
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from lab.spec.kinds import (
     list_of,
     node,
     rank,
+    read_or_refuse,
     read_scalar,
     read_text,
     text_or_number,
@@ -49,10 +50,11 @@ def script() -> Kind:
             names = names_in(path, ".py")
             meant = f" (did you mean {f'{path.name}/{names[0]}'!r}?)" if len(names) == 1 else ""
             raise value.refused(_SCRIPT, f", which is a folder{meant}")
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise value.refused(_SCRIPT, ", which is not a regular file")
         if not os.path.isfile(path):
-            raise value.refused(_SCRIPT, f", which does not exist{_meant(text, folder)}")
+            exists = os.path.exists(path)
+            raise value.refused(
+                _SCRIPT, ", which is not a regular file" if exists else f", which does not exist{_meant(text, folder)}"
+            )
         return path
 
     return Kind(_SCRIPT, read, {"type": "string", "pattern": f"{_BELOW}."}, lambda path: path.name)
@@ -82,24 +84,23 @@ def check() -> Kind:
 
 def outputs() -> Kind:
     """Names and patterns of files in the working folder; of none, `false`, which is None here."""
-    files = list_of(Kind(_OUTPUT, _read_output, {"type": "string", "minLength": 1}), _OUTPUTS)
 
-    def read(value: Value) -> tuple[str, ...] | None:
+    def read_one(value: Value) -> str:
+        text = read_text(value, _OUTPUT, quotable=False)
+        parts = PurePosixPath(text).parts
+        if not parts or text.startswith("/") or ".." in parts:
+            raise value.refused(_OUTPUT, ", which leads out of it" if parts else "")
+        return str(PurePosixPath(text))
+
+    files = list_of(Kind(_OUTPUT, read_one, {"type": "string", "minLength": 1}), _OUTPUTS)
+
+    def read(value: Value) -> Any:
         if value.kind == "boolean":
             return () if value.raw.lower() in TRUE else None
-        found: tuple[str, ...] = files.read(value)
-        return found
+        return files.read(value)
 
     schema = {"anyOf": [files.schema, {"type": "boolean"}]}
     return Kind(_OUTPUTS, read, schema, lambda data: False if data is None else list(data))
-
-
-def _read_output(value: Value) -> str:
-    text = read_text(value, _OUTPUT, quotable=False)
-    parts = PurePosixPath(text).parts
-    if not parts or text.startswith("/") or ".." in parts:
-        raise value.refused(_OUTPUT, ", which leads out of it" if parts else "")
-    return str(PurePosixPath(text))
 
 
 def script_problem(path: Path) -> str:
@@ -151,14 +152,10 @@ def _defined_names(path: Path) -> set[str] | None:
             tree = ast.parse(file.read(_CHECK_MAX_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    names: set[str] = set()
-    for part in ast.walk(tree):
-        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(part.name)
-        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            names.add(part.id)
-        elif isinstance(part, ast.alias):
-            names.add((part.asname or part.name).partition(".")[0])
+    parts = [*ast.walk(tree)]
+    names = {part.name for part in parts if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    names |= {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    names |= {(part.asname or part.name).partition(".")[0] for part in parts if isinstance(part, ast.alias)}
     return None if "*" in names else names
 
 
@@ -171,122 +168,101 @@ LAB_PREFIXES = ("TORCHELASTIC_", "LAB_")
 SETTABLE = ("LAB_RECORDER", "LAB_TRACE_VALUES", "LAB_SEED")
 """Those among them that a scenario may set: how the recorder works, and what `lab test --seed` gives a script."""
 
-_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+_VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
 
 
-def variable_problem(name: str) -> str | None:
-    """Why a scenario may not set a variable of this name; None if it may."""
-    if not re.fullmatch(_NAME, name):
+def variable_problem(name: str) -> str:
+    """Why a scenario may not set a variable of this name; empty if it may."""
+    if not re.fullmatch(_VARIABLE, name):
         return f"found the name {shown(name)}; allowed: letters, digits and _, no digit first"
     if name in LAB_VARIABLES or (name.startswith(LAB_PREFIXES) and name not in SETTABLE):
         return f"found {name}, which the lab sets itself; allowed: any other variable"
-    return None
+    return ""
 
 
 def environment() -> Kind:
     """Variables by name; numbers count as the text that stands in the file."""
     allowed = "a mapping of variables to text"
 
-    def read(value: Value) -> dict[str, str]:
-        variables = {}
-        for key, item in value.pairs(allowed):
-            with value.reading.attempt():
-                name = key.as_key()
-                wrong = variable_problem(name)
-                if wrong is not None:
-                    raise key.problem(wrong)
-                variables[name] = text_or_number().read(item)
-        return variables
+    def read_one(key: Value, item: Value) -> tuple[str, str]:
+        name = key.as_key()
+        if problem := variable_problem(name):
+            raise key.problem(problem)
+        return name, text_or_number().read(item)
 
     taken = [{"pattern": f"^(?!({'|'.join(SETTABLE)})$)({'|'.join(LAB_PREFIXES)})"}, {"enum": list(LAB_VARIABLES)}]
-    names = {"pattern": f"^{_NAME}$", "not": {"anyOf": taken}}
+    names = {"pattern": f"^{_VARIABLE}$", "not": {"anyOf": taken}}
     schema = {"type": "object", "propertyNames": names, "additionalProperties": text_or_number().schema}
-    return Kind(f"{allowed} or numbers, without those that the lab sets itself", read, schema, dict)
+    text = f"{allowed} or numbers, without those that the lab sets itself"
+    return Kind(text, lambda value: value.mapping(allowed, read_one), schema, dict)
 
 
-_NAME_data = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
-_NAMES = "letters, digits, '.', - and _, up to 63, a letter or digit first"
+_DATA_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _FOLDER = "the path of a folder on this machine, such as ../datasets/mnist"
 
 
 def data_folders() -> Kind:
-    """Folders by name; a relative path is relative to the YAML file."""
+    """Folders of this machine that ranks read under a name; a relative path is relative to the YAML file."""
     allowed = "a mapping of names to folders, such as {mnist: ../datasets/mnist}"
 
-    def read(value: Value) -> dict[str, Path]:
-        folders = {}
-        for key, item in value.pairs(allowed):
-            with value.reading.attempt():
-                name = key.as_key()
-                wrong = data_name_problem(name)
-                if wrong:
-                    raise key.problem(wrong)
-                text = read_text(item, _FOLDER)
-                path = Path(os.path.abspath(value.reading.folder / os.path.expanduser(text)))
-                wrong = folder_problem(path)
-                if wrong:
-                    raise item.refused(_FOLDER, f", but {wrong}")
-                folders[name] = path
-        return folders
+    def read_one(key: Value, item: Value) -> tuple[str, Path]:
+        name = key.as_key()
+        if problem := data_name_problem(name):
+            raise key.problem(problem)
+        path = Path(os.path.abspath(item.reading.folder / os.path.expanduser(read_text(item, _FOLDER))))
+        if problem := folder_problem(path):
+            raise item.refused(_FOLDER, f", but {problem}")
+        return name, path
 
-    schema = {
-        "type": "object",
-        "propertyNames": {"pattern": f"^{_NAME_data}$"},
-        "additionalProperties": {"type": "string"},
-    }
-    return Kind(allowed, read, schema, lambda data: {name: str(path) for name, path in data.items()})
+    names = {"propertyNames": {"pattern": f"^{_DATA_NAME}$"}}
+    schema = {"type": "object", **names, "additionalProperties": {"type": "string"}}
+
+    def dump(data: Mapping[str, Path]) -> dict[str, str]:
+        return {name: str(path) for name, path in data.items()}
+
+    return Kind(allowed, lambda value: value.mapping(allowed, read_one), schema, dump)
 
 
 def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
-    """Folders that somebody names in Python, with absolute paths.
+    """Folders that somebody names elsewhere than in a file, with absolute paths.
 
     Raises:
         UsageError: a name is not allowed, or a folder cannot be read.
     """
-    found = {name: Path(os.path.abspath(os.path.expanduser(folder))) for name, folder in data.items()}
-    wrong = [data_name_problem(name) or folder_problem(folder) for name, folder in found.items()]
-    if any(wrong):
-        raise UsageError(f"data: {next(filter(None, wrong))}")
-    return found
+    folders = {name: Path(os.path.abspath(os.path.expanduser(folder))) for name, folder in data.items()}
+    for name, folder in folders.items():
+        if problem := data_name_problem(name) or folder_problem(folder):
+            raise UsageError(f"data: {problem}")
+    return folders
 
 
 def data_name_problem(name: str) -> str:
     """Why data may not have this name; empty if it may."""
-    return "" if re.fullmatch(_NAME_data, name) else f"found the name {shown(name)}; allowed: {_NAMES}"
+    allowed = "letters, digits, '.', - and _, up to 63, a letter or digit first"
+    return "" if re.fullmatch(_DATA_NAME, name) else f"found the name {shown(name)}; allowed: {allowed}"
 
 
 def folder_problem(path: Path) -> str:
     """Why ranks cannot read a folder; empty if they can."""
-    told = shown(str(path), 1000)
+    name = shown(str(path), 1000)
     if not os.path.exists(path):
-        found = near(path.name, [name for name in names_in(path.parent) if (path.parent / name).is_dir()])
-        meant = f" (did you mean {str(path.parent / found)!r}?)" if found else ""
-        return f"{told} does not exist on this machine{meant}"
+        folders = [folder for folder in names_in(path.parent) if (path.parent / folder).is_dir()]
+        return f"{name} does not exist on this machine{_near_path(path, folders)}"
     if not os.path.isdir(path):
-        return f"{told} is not a folder"
-    return "" if os.access(path, os.R_OK | os.X_OK) else f"{told} cannot be read: Permission denied"
+        return f"{name} is not a folder"
+    return "" if os.access(path, os.R_OK | os.X_OK) else f"{name} cannot be read: Permission denied"
+
+
+def _near_path(path: Path, names: Sequence[str]) -> str:
+    match = near(path.name, names)
+    return f" (did you mean {str(path.parent / match)!r}?)" if match else ""
 
 
 _OWN = frozenset(
-    [
-        "bin",
-        "boot",
-        "dev",
-        "etc",
-        "init",
-        "nix",
-        "opt",
-        "proc",
-        "root",
-        "run",
-        "sbin",
-        "shared",
-        "snap",
-        "sys",
-        "tmp",
-        "usr",
-        "var",
-    ]
+    (
+        *("bin", "boot", "dev", "etc", "init", "nix", "opt", "proc", "root", "run", "sbin", "shared", "snap", "sys"),
+        *("tmp", "usr", "var"),
+    )
 )
 """Folders in `/` that hold programs, their settings and what the lab keeps in a node; besides these all of `lib...`."""
 _VOLUME = "/host/folder:/node/folder, with :ro behind it for read-only"
@@ -312,8 +288,10 @@ def volume_list() -> Kind:
     allowed = f"a list of volumes, each {_VOLUME}"
     schema = {"type": "string", "pattern": "^[^:]+:/[^:]+(:(ro|rw))?$"}
 
-    def volumes(first: dict[str, Value]) -> Kind:
-        def read(item: Value) -> Volume:
+    def read(value: Value) -> Any:
+        first: dict[str, Value] = {}
+
+        def read_one(item: Value) -> Volume:
             volume = _read_volume(item)
             known = first.setdefault(volume.target, item)
             if known is not item:
@@ -321,9 +299,9 @@ def volume_list() -> Kind:
                 raise item.refused("one volume for each folder in the node", already)
             return volume
 
-        return list_of(Kind(_VOLUME, read, schema, str), allowed)
+        return list_of(Kind(_VOLUME, read_one, schema, str), allowed).read(value)
 
-    return volumes({})._replace(read=lambda value: volumes({}).read(value))
+    return list_of(Kind(_VOLUME, _read_volume, schema, str), allowed)._replace(read=read)
 
 
 def _read_volume(value: Value) -> Volume:
@@ -337,11 +315,9 @@ def _read_volume(value: Value) -> Volume:
     target = plain_target(target)
     path = Path(os.path.abspath(value.reading.folder / source))
     if not os.path.exists(path):
-        found = near(path.name, names_in(path.parent))
-        meant = f" (did you mean {str(path.parent / found)!r}?)" if found else ""
+        meant = _near_path(path, names_in(path.parent))
         raise value.refused(_VOLUME, f", but {shown(str(path), 1000)} does not exist on this host{meant}")
-    problem = own_folder(target)
-    if problem and target != str(path):
+    if (problem := own_folder(target)) and target != str(path):
         raise value.refused(_VOLUME, f", but {problem}: mount it in /data, /mnt or a folder that nodes do not have")
     return Volume(source=path, target=target, read_only=mode == "ro")
 
@@ -354,9 +330,7 @@ def plain_target(target: str) -> str:
 def own_folder(target: str) -> str:
     """What a volume would hide of what every node runs on, as a clause; empty where it hides nothing."""
     top = target.split("/")[1]
-    if top in _OWN or top.startswith("lib"):
-        return f"/{top} is the node's own"
-    return ""
+    return f"/{top} is the node's own" if top in _OWN or top.startswith("lib") else ""
 
 
 BACKENDS = ("gloo", "mpi", "nccl")
@@ -436,18 +410,14 @@ def lacking(backend: str, script: Path, needed: Collection[str]) -> str:
         script: what its text tells counts.
         needed: and what its scenario says.
     """
-    text = _text(script)
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
     for need in NEEDS.values():
         if backend in need.lacking and (need.name in needed or (need.seen and re.search(need.seen, text))):
             return f"it needs {need.what}; {backend}: {need.lacking[backend]}"
     return ""
-
-
-def _text(script: Path) -> str:
-    try:
-        return script.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 _MOST_RESTARTS = 1000
@@ -490,29 +460,19 @@ def culprit() -> Kind:
 
 def restarts() -> Kind:
     """How often a launcher began the workers anew: a number, or who had failed first each time."""
-    count, culprit = whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
+    count, who = whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
 
     def read_culprit(value: Value) -> Any:
-        if value.kind == "nothing":
-            return None
-        if value.kind == "text" and re.fullmatch(NODE, value.raw):
-            return value.raw
-        try:
-            return whole_number(0, MAX_RANK).read(value)
-        except InvalidError:
-            raise value.refused(culprit) from None
+        if value.kind == "nothing" or (value.kind == "text" and re.fullmatch(NODE, value.raw)):
+            return value.raw if value.kind == "text" else None
+        return read_or_refuse(whole_number(0, MAX_RANK), value, who)
 
     item = {"oneOf": [*_RANK_OR_NODE, {"type": "null"}]}
-    each = list_of(Kind(culprit, read_culprit, item), "a list of who failed first, such as [1, node2]")
+    each = list_of(Kind(who, read_culprit, item), "a list of who failed first, such as [1, node2]")
     allowed = f"{count.allowed}, or {each.allowed}"
 
     def read(value: Value) -> Any:
-        if value.kind == "list":
-            return each.read(value)
-        try:
-            return count.read(value)
-        except InvalidError:
-            raise value.refused(allowed) from None
+        return each.read(value) if value.kind == "list" else read_or_refuse(count, value, allowed)
 
     def dump(data: int | Sequence[int | str | None]) -> Any:
         return data if isinstance(data, int) else list(data)
@@ -533,35 +493,27 @@ def notes() -> Kind:
     """Expected values by the name of the note: plain data, whose strings may be arithmetic."""
     allowed = "a mapping from the names of notes to values"
 
-    def read(value: Value) -> dict[str, Any]:
-        found = {}
-        for key, item in value.pairs(allowed):
-            with value.reading.attempt():
-                found[key.as_key()] = _note(item)
-        return found
+    def read_one(key: Value, item: Value) -> tuple[str, Any]:
+        pairs = item.pairs("") if item.kind == "mapping" else []
+        is_per_rank = pairs and all(key.kind == "integer" for key, _ in pairs)
+        return key.as_key(), by_rank(item, "", _plain) if is_per_rank else _plain(item, None)
 
-    return Kind(allowed, read, {"type": "object"}, dict)
+    return Kind(allowed, lambda value: value.mapping(allowed, read_one), {"type": "object"}, dict)
 
 
 def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> dict[int, Any]:
     """What a mapping from ranks says, with the rank of each value; bad ranks are problems."""
-    found = {}
-    for key, item in value.pairs(allowed):
-        with value.reading.attempt():
-            try:
-                number = rank().read(key)
-            except InvalidError:
-                quotes = ", without quotes" if key.kind == "text" else ""
-                ranks = World.of(value.reading).allowed
-                raise key.problem(f"found {key.describe()} as a key; allowed: {ranks}{quotes}") from None
-            found[number] = read(item, number)
-    return found
 
+    def read_one(key: Value, item: Value) -> tuple[int, Any]:
+        try:
+            number = rank().read(key)
+        except InvalidError:
+            quotes = ", without quotes" if key.kind == "text" else ""
+            ranks = World.of(value.reading).allowed
+            raise key.problem(f"found {key.describe()} as a key; allowed: {ranks}{quotes}") from None
+        return number, read(item, number)
 
-def _note(value: Value) -> Any:
-    pairs = value.pairs("") if value.kind == "mapping" else []
-    isby_rank = pairs and all(key.kind == "integer" for key, _ in pairs)
-    return by_rank(value, "", _plain) if isby_rank else _plain(value, None)
+    return value.mapping(allowed, read_one)
 
 
 def _plain(value: Value, rank: int | None) -> Any:
@@ -569,21 +521,20 @@ def _plain(value: Value, rank: int | None) -> Any:
     if value.kind == "list":
         return [_plain(item, rank) for item in value.items("")]
     if value.kind == "mapping":
-        found = {}
+        data = {}
         for key, item in value.pairs(""):
             if key.kind == "integer":
                 allowed = "text; a mapping per rank stands directly under the name of the note"
                 raise key.problem(f"found the number {key.raw} as a key; allowed: {allowed}")
-            found[key.as_key()] = _plain(item, rank)
-        return found
-    data = read_scalar(value)
-    if isinstance(data, str):
-        try:
-            if is_expression(data):
-                _try(data, World.of(value.reading), rank)
-        except ScenarioError as error:
-            raise value.problem(error.message) from None
-    return data
+            data[key.as_key()] = _plain(item, rank)
+        return data
+    scalar = read_scalar(value)
+    try:
+        if isinstance(scalar, str) and is_expression(scalar):
+            _try(scalar, World.of(value.reading), rank)
+    except ScenarioError as error:
+        raise value.problem(error.message) from None
+    return scalar
 
 
 def _try(expression: str, world: World, rank: int | None) -> None:

@@ -86,6 +86,14 @@ class Kind(NamedTuple):
     """The data as a file would say it."""
 
 
+def read_or_refuse(kind: Kind, value: Value, allowed: str) -> Any:
+    """What a value stands for; where it is not allowed, the problem says in these words what is."""
+    try:
+        return kind.read(value)
+    except InvalidError:
+        raise value.refused(allowed) from None
+
+
 def boolean() -> Kind:
     """True or false, in any of YAML's spellings."""
 
@@ -369,10 +377,7 @@ def rank() -> Kind:
 
     def read(value: Value) -> Any:
         world = World.of(value.reading)
-        try:
-            return whole_number(0, (world.size or MAX_RANK + 1) - 1).read(value)
-        except InvalidError:
-            raise value.refused(world.allowed) from None
+        return read_or_refuse(whole_number(0, (world.size or MAX_RANK + 1) - 1), value, world.allowed)
 
     return Kind("a rank, 0 or more", read, {"type": "integer", "minimum": 0})
 

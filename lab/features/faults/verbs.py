@@ -14,8 +14,7 @@ from lab.cluster import Cluster
 from lab.engine.select import engine_names
 from lab.errors import UsageError
 from lab.features.faults.fault import named_faults
-from lab.features.faults.fault_journal import Standing
-from lab.features.faults.injection import fault_of
+from lab.features.faults.injection import Standing, fault_of
 from lab.features.faults.kind import FaultKind
 from lab.features.faults.kinds import fault_kinds
 from lab.report.cluster_view import cluster_json

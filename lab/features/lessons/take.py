@@ -18,8 +18,6 @@ from typing import Any
 from lab.cluster import Cluster
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
-from lab.diagnosis.finding import FindingKind
-from lab.diagnosis.wording import says_more
 from lab.errors import LabError, UsageError
 from lab.features.calls.notation import calls_text
 from lab.features.lessons.progress import Attempt, LearningPath, keep, kept_of, learning_path, name_of, person_of
@@ -334,10 +332,10 @@ def what_happened(result: Result, record: Record, evidence: Evidence) -> list[st
     Where the time went means something where somebody was slow.
     """
     every = explain(record, evidence).findings
-    found = [one for one in every if says_more(one) or one.to_json() not in result.findings]
+    found = [one for one in every if any(one.words[1:]) or one.to_json() not in result.findings]
     slow = any(one.kind == "straggler" for one in found)
     telling = [one for one in found if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))]
-    telling = telling or [one for one in found if one.kind is FindingKind.ACCOUNT]
+    telling = telling or [one for one in found if one.kind == "account"]
     return [one.sentence for one in telling[:_MOST_SENTENCES]]
 
 

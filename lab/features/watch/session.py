@@ -28,8 +28,8 @@ from lab.record.read import Record
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
 from lab.report.table import MANY, alike
+from lab.run.companion import Companion
 from lab.run.conversation import Conversation
-from lab.run.observe import Companion
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.words import clip, format_duration, listing, name_nodes, name_ranks
