@@ -101,10 +101,20 @@ class Cluster:
         self.before_use: list[Callable[[], object]] = []
         """What features have to end before anybody else uses the cluster."""
         asked: dict[str, Any] = {
-            "nodes": nodes, "nproc_per_node": nproc_per_node, "image": image, "cpus": cpus, "gpus": gpus,
-            "memory_bytes": memory_bytes, "processes": processes, "disk_bytes": disk_bytes,
-            "strict": strict or None, "volumes": tuple(volumes), "hosts": tuple(hosts),
-            "env": dict(env or {}), "allocation": dict(allocation or {}), "data": checked_folders(data or {}),
+            "nodes": nodes,
+            "nproc_per_node": nproc_per_node,
+            "image": image,
+            "cpus": cpus,
+            "gpus": gpus,
+            "memory_bytes": memory_bytes,
+            "processes": processes,
+            "disk_bytes": disk_bytes,
+            "strict": strict or None,
+            "volumes": tuple(volumes),
+            "hosts": tuple(hosts),
+            "env": dict(env or {}),
+            "allocation": dict(allocation or {}),
+            "data": checked_folders(data or {}),
             "requirements": checked_requirements(requirements),
         }
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
