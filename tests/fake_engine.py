@@ -16,7 +16,6 @@ from lab.engine.doctor import Check, Wanted
 from lab.engine.packages import Prepared
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
-from lab.features.packages.wheels import Package, Target
 from lab.node.messages import agent as messages
 from lab.node.messages import wire
 from lab.node.messages.agent import AskTime, Do, Done, LookAt, Reached, TimeTold, Undo
@@ -47,23 +46,6 @@ def notes(name: str, value: Any) -> Act:
 
 def exits(code: int | None = 0, *, rank: int = ANY_RANK, **more: Any) -> Act:
     return messages.Exited(rank, 0.0, code=code, **more)
-
-
-def python_with(packages: Mapping[str, str], what: str) -> Target:
-    """A Python that has these packages: versions by name."""
-    return Target(
-        what=what,
-        executable="python3",
-        python="3.11",
-        abi="cp311",
-        platforms=["manylinux_2_36_x86_64"],
-        markers={"python_version": "3.11", "platform_machine": "x86_64"},
-        folders=["/site-packages"],
-        modules=frozenset(packages),
-        programs=frozenset({"python3"}),
-        system_programs=frozenset({"sh"}),
-        has={name: Package(version) for name, version in packages.items()},
-    )
 
 
 class FakeAgent:
@@ -335,6 +317,8 @@ class FakeEngine:
 
     def lacking(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
         self._called("lacking")
+        from tests.features.packages.made import python_with  # tests of the kernel run without features
+
         target = python_with(self.packages, f"cluster {cluster.name}")
         return tuple(one for one in requirements if not target.meets(one))
 

@@ -168,3 +168,27 @@ def test_without_launchers_only_the_lab_itself_starts_workers(tmp_path: Path) ->
 
     assert refused.returncode == 2
     assert "launcher: the launcher torchrun is one of the feature launchers, which is not there" in refused.stdout
+
+
+KERNEL_TESTS = ("cli", "diagnosis", "engine", "node", "plan", "record", "report", "run", "spec", "trace")
+"""Folders of tests/ that need no feature, but for tests that are marked so."""
+
+
+def test_the_kernels_tests_pass_without_any_feature(tmp_path: Path) -> None:
+    environment = without(tmp_path, *IN_TREE)
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    for name in KERNEL_TESTS:
+        shutil.copytree(ROOT / "tests" / name, tests / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (*(ROOT / "tests").glob("*.py"), ROOT / "pyproject.toml"):
+        if not path.name.startswith("test_"):
+            shutil.copy(path, tmp_path / path.relative_to(ROOT))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+         "-m", "unit and not (docker or features)", *(f"tests/{name}" for name in KERNEL_TESTS)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout[-9000:] + done.stderr[-2000:]
+    assert re.search(r"\d{3,} passed", done.stdout)

@@ -12,6 +12,8 @@ from lab.record.layout import LOGS, launcher_log
 from lab.record.read import Record
 from tests.launched import Launched, restarted
 
+pytestmark = pytest.mark.features
+
 Words = pytest.CaptureFixture[str]
 
 

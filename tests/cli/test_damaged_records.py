@@ -21,6 +21,8 @@ from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, TRACE
 from lab.record.read import Record
 from tests.traces import TraceMaker
 
+pytestmark = pytest.mark.features
+
 
 def nested(depth: int) -> Any:
     value: Any = 1

@@ -28,7 +28,6 @@ from lab.errors import (
     ScenarioError,
     UsageError,
 )
-from lab.features.completion.verb import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,6 +125,7 @@ def test_an_option_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixtu
     assert right in err
 
 
+@pytest.mark.features
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -286,6 +286,7 @@ SELDOM = {
 """What few runs need: a warm one takes a quarter of a second, and a third of that are imports."""
 
 
+@pytest.mark.features
 def test_a_run_that_needs_nothing_special_imports_nothing_for_it():
     scenario = ROOT / "scenarios" / "scatter.yaml"
     code = (
@@ -300,6 +301,7 @@ def test_importing_the_package_imports_nothing():
     assert imported_by("import lab") - imported_by("import __future__") == {"lab"}
 
 
+@pytest.mark.features
 def test_the_public_names_are_there_and_are_imported_when_used():
     code = "import lab\nfor name in lab.__all__: getattr(lab, name)\n"
     assert imported_by(code) & {"docker", "torch", "rich", "yaml", "shtab"} == set()
@@ -325,6 +327,7 @@ def test_a_run_loads_neither_rich_nor_what_it_does_not_need(tmp_path: Path):
 # -- completion
 
 
+@pytest.mark.features
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_a_completion_script_is_one_that_the_shell_can_read(capsys: pytest.CaptureFixture[str], shell: str):
     import shutil
@@ -383,55 +386,6 @@ def test_output_that_cannot_be_written_is_no_traceback(closed: str, code: int):
     said = help_in_a_shell(closed)
     assert (said.returncode, "Traceback" in said.stderr) == (code, False)
     assert ("cannot write the output: No space left on device" in said.stderr) == (code == 1)
-
-
-# -- names for completion
-
-
-def test_every_kind_of_names_is_asked_for_by_the_script_of_each_shell(capsys: pytest.CaptureFixture[str]):
-    for shell in ("bash", "zsh"):
-        script = call(capsys, "completion", shell)[1]
-        for kind in NAMES:
-            assert f"lab completion --names {kind} 2>/dev/null" in script
-            assert len(re.findall(rf"_lab_{kind}(?!\w*\()", script)) > 0, f"no argument asks for {kind}"
-
-
-def test_names_of_lessons_and_runs_are_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    assert "scatter\n" in call(capsys, "completion", "--names", "lessons")[1]
-    assert "@scatter\n" in call(capsys, "completion", "--names", "scenarios")[1]
-    for name in ("one", "$(touch x)"):
-        (tmp_path / ".lab" / "runs" / name / "logs").mkdir(parents=True)
-    assert call(capsys, "completion", "--names", "runs") == (0, "one\n", "")
-
-
-def test_a_completion_script_for_no_shell_is_refused(capsys: pytest.CaptureFixture[str]):
-    code, _, err = call(capsys, "completion")
-    assert code == 2
-    assert "name one of bash, zsh" in err
-
-
-def test_bash_completes_the_names_that_the_lab_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    (tmp_path / "lab").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lab.cli.main "$@"\n')
-    (tmp_path / "lab").chmod(0o755)
-    (tmp_path / "script").write_text(call(capsys, "completion", "bash")[1])
-    complete = (
-        'source ./script; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_lab; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    for words, expected in (
-        (["lab", "learn", "scat"], ["scatter", "scatter_object_list", "scatter_rows"]),
-        (["lab", "run", "@scatter_r"], ["@scatter_rows"]),
-        (["lab", "test", "@scatter_r"], ["@scatter_rows"]),
-        (["lab", "run", "scri"], ["script"]),
-    ):
-        said = subprocess.run(
-            ["bash", "-c", complete, "bash", *words],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert sorted(said.stdout.split()) == expected, said.stderr
 
 
 # -- another package of the same name

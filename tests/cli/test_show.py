@@ -11,6 +11,8 @@ import pytest
 from lab.cli.main import main
 from tests.traces import TraceMaker
 
+pytestmark = pytest.mark.features
+
 RESULT = {
     "verdict": "failed", "reason": "rank 1 noted something else", "scenario": "train", "run": "r", "engine": "local",
     "cluster": "c", "culprit": None, "ranks": [], "duration_s": 1.0, "faults": [], "exit_code": 1, "path": None,

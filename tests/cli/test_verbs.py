@@ -123,6 +123,7 @@ def test_a_dry_run_only_looks_whether_there_is_a_cluster(lab, engine: FakeEngine
     assert set(engine.calls) == {"find"}
 
 
+@pytest.mark.features
 def test_a_dry_run_shows_what_starts_the_workers(lab):
     shown = lab("run", "s/one.yaml", "--launcher", "torchrun", "--dry-run")[1]
     assert "torchrun there" in shown
@@ -312,6 +313,7 @@ def test_exec_needs_a_cluster_and_a_node_of_it(lab):
     assert "it has node0" in err
 
 
+@pytest.mark.features
 def test_stop_and_start_say_which_nodes_and_status_shows_them(lab):
     assert "there is no cluster c" in lab("stop", "node0", "--name", "c")[2]
     lab("up", "--nodes", "3", "--name", "c")
@@ -325,6 +327,7 @@ def test_stop_and_start_say_which_nodes_and_status_shows_them(lab):
     assert "cluster c: node0, node1 and node2 run" in lab("start", "--name", "c")[1]
 
 
+@pytest.mark.features
 def test_scenarios_and_validate_as_json(lab, tmp_path: Path):
     listed = as_json(lab("scenarios", "s", "--json"))
     assert [row["name"] for row in listed] == ["one"]
@@ -373,6 +376,7 @@ def test_auto_falls_back_and_says_so(lab, engine: FakeEngine, monkeypatch: pytes
     assert "using the local engine (no Docker)" in lab("up", "--nodes", "1", "--name", "c")[2]
 
 
+@pytest.mark.features
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -536,6 +540,7 @@ def test_pruning_that_says_not_what_is_refused(lab, words: list[str], sentence: 
 # -- lessons
 
 
+@pytest.mark.features
 def test_a_lesson_is_copied_to_be_changed_with_all_that_it_needs(lab):
     assert lab("new", "--from", "resume", "--folder", "mine")[0] == 0
     assert {path.name for path in Path("mine").iterdir()} == {
@@ -551,6 +556,7 @@ def test_a_lesson_is_copied_to_be_changed_with_all_that_it_needs(lab):
     assert "mine/training.py is there already" in lab("new", "--from", "loading_memory", "--folder", "mine")[2]
 
 
+@pytest.mark.features
 def test_a_copy_of_a_lesson_has_a_name_of_its_own(lab):
     assert lab("new", "my-scatter", "--from", "scatter")[0] == 0
     assert (
@@ -561,6 +567,7 @@ def test_a_copy_of_a_lesson_has_a_name_of_its_own(lab):
     assert as_json(lab("run", "my_scatter.yaml", "--dry-run", "--json"))["scenario"] == "my-scatter"
 
 
+@pytest.mark.features
 def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab):
     library = as_json(lab("scenarios", "--json"))
     assert {"scatter", "all_reduce"} <= {lesson["name"] for lesson in library}
@@ -576,6 +583,7 @@ def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab
     assert rows[2].startswith("@rank_table ")
 
 
+@pytest.mark.features
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -593,6 +601,7 @@ def test_a_lesson_that_is_not_there_is_refused(lab, words: list[str], sentence: 
     assert (code, sentence in err) == (2, True), err
 
 
+@pytest.mark.features
 def test_every_file_of_a_record_is_in_the_list_that_lies_in_it(lab):
     Path("s/verify.py").write_text("def ok(results):\n    return True\n")
     Path("s/two.yaml").write_text("script: train.py\nnodes: 2\nexpect: {check: 'verify.py:ok'}\n")
@@ -606,6 +615,7 @@ def test_every_file_of_a_record_is_in_the_list_that_lies_in_it(lab):
     assert all(f"\n{name}\n" in (record / "README.txt").read_text() for name in FILES)
 
 
+@pytest.mark.features
 @pytest.mark.parametrize("words", [("a", "b"), ("node0:a", "node1:b"), ("0:a", "1:")])
 def test_cp_copies_between_here_and_a_node_only(lab: Any, words: tuple[str, str]) -> None:
     code, _, err = lab("cp", *words)
@@ -616,6 +626,7 @@ def test_cp_copies_between_here_and_a_node_only(lab: Any, words: tuple[str, str]
 # -- watch
 
 
+@pytest.mark.features
 def test_watch_says_that_no_run_goes_on(capsys: pytest.CaptureFixture[str]):
     assert main(["watch"]) == 1
     assert "no run is going on in .lab/runs" in capsys.readouterr().err
@@ -623,6 +634,7 @@ def test_watch_says_that_no_run_goes_on(capsys: pytest.CaptureFixture[str]):
     assert "no run on cluster c is going on" in capsys.readouterr().err
 
 
+@pytest.mark.features
 def test_watch_steps_through_runs_of_its_own_only(capsys: pytest.CaptureFixture[str]):
     assert main(["watch", "--step"]) == 2
     assert "--step needs a run of its own" in capsys.readouterr().err

@@ -207,6 +207,7 @@ def test_the_same_difference_in_many_steps_is_told_once(made: TraceMaker) -> Non
     }
 
 
+@pytest.mark.features
 @pytest.mark.parametrize(("got", "told"), [(2.0, True), (3.0, False)])
 def test_who_was_served_with_a_wrong_sum_is_told(made: TraceMaker, got: float, told: bool) -> None:
     for rank in (0, 2):

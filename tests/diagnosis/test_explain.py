@@ -39,6 +39,7 @@ def hung(tmp_path: Path) -> TraceMaker:
     return made
 
 
+@pytest.mark.features
 def test_a_hang_is_explained_with_its_stacks_and_nothing_is_missing(hung: TraceMaker) -> None:
     explanation = explain(hung.record(stop=False, result=result("hung", 2)))
     assert (explanation.verdict, explanation.sentence, explanation.scenario) == ("hung", "the reason", "train")
@@ -47,6 +48,7 @@ def test_a_hang_is_explained_with_its_stacks_and_nothing_is_missing(hung: TraceM
     assert explanation.problems == ()
 
 
+@pytest.mark.features
 def test_a_run_that_passed_is_accounted_for(tmp_path: Path) -> None:
     made = TraceMaker(tmp_path / "run", 2)
     for rank in (0, 1):
@@ -66,6 +68,7 @@ def test_a_run_that_passed_is_accounted_for(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.features
 def test_an_exit_code_that_was_expected_is_no_failure(tmp_path: Path) -> None:
     made = TraceMaker(tmp_path / "run", 2)
     write_events(made, exited(0), exited(1, 3))
@@ -190,6 +193,7 @@ def test_an_empty_folder_is_explained_by_what_is_missing(tmp_path: Path) -> None
 # -- what a person and a program see
 
 
+@pytest.mark.features
 def test_the_text_has_80_columns_and_numbers_its_findings(hung: TraceMaker) -> None:
     explanation = explain(hung.record(stop=False, result=result("hung", 2)))
     text = explanation_text(explanation, Style(colour=False))

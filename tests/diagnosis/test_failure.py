@@ -272,6 +272,7 @@ def test_who_is_killed_by_a_message_to_a_rank_that_there_is_not_is_told_so(made:
     assert judgement.reason.endswith("was killed by SIGSEGV: there is no rank 3")
 
 
+@pytest.mark.features
 @pytest.mark.parametrize("alike", [True, False])
 def test_who_has_other_weights_is_the_culprit_where_several_raised_at_one_line(made: TraceMaker, alike: bool) -> None:
     for rank, norm in enumerate((1.0, 1.0, 2.0)):

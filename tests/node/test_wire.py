@@ -132,6 +132,7 @@ class Listener:
         self.heard.append(message)
 
 
+@pytest.mark.features
 def test_an_agent_has_an_action_for_every_request_and_refuses_the_rest(tmp_path) -> None:
     agent = Agent(Config("node0", str(tmp_path), container=False, import_root=""))
     assert set(agent.actions) == set(get_args(Request))

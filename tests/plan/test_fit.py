@@ -79,6 +79,7 @@ def test_a_scenario_that_a_cluster_cannot_run_is_refused(said, size: PlanOptions
         refuse_unfit(cluster, scenario(**said), size)
 
 
+@pytest.mark.features
 def test_packages_and_data_that_were_asked_for_are_added_and_win_over_those_of_the_same_name():
     told = scenario(
         extra={"requirements": ("accelerate>=1", "tqdm==4.0")}, data={"a": Path("/a"), "b": Path("/b")}, image="x:1"

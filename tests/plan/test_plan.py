@@ -161,6 +161,7 @@ def test_a_backend_that_the_lab_does_not_have_is_refused(scenario: Scenario):
         plan(scenario, backend="np")
 
 
+@pytest.mark.features
 def test_mpi_is_started_by_mpirun_whose_ranks_are_one_user_on_a_node(scenario: Scenario):
     for made in (plan(scenario, backend="mpi"), plan(replace(scenario, backend="mpi"))):
         assert (made.launcher.name, made.one_user) == ("mpirun", True)
@@ -168,6 +169,7 @@ def test_mpi_is_started_by_mpirun_whose_ranks_are_one_user_on_a_node(scenario: S
     assert not plan(scenario, backend="gloo").starters
 
 
+@pytest.mark.features
 @pytest.mark.parametrize("launcher", ["lab", "torchrun"])
 def test_what_cannot_start_mpi_is_refused(scenario: Scenario, launcher: str):
     with pytest.raises(UsageError, match=f"{launcher} cannot start the ranks of mpi, only mpirun can"):

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.features.watch.tail import Place, whereabouts_text
 from lab.report.live import Bottom, LiveOutput, fit
 
 pytestmark = pytest.mark.unit
@@ -150,9 +149,7 @@ def test_after_a_while_of_silence_it_is_told_where_ranks_are(terminal: Terminal,
     live.tick(
         3.0,
         2,
-        lambda elapsed_s, columns: whereabouts_text(
-            elapsed_s, {0: Place(0, "all_reduce", "train.py:41", 0.0)}, 9.0, columns
-        ),
+        lambda elapsed_s, columns: fit(f"… {elapsed_s:.0f} s  rank 0: all_reduce train.py:41 (9 s)", columns),
     )
     assert terminal.screen()[0].startswith("… 3 s  rank 0: all_reduce train.py:41 (")
     live.output(1, "node1", 1, b"hello\n", 0.0)
@@ -177,24 +174,6 @@ def test_a_quiet_run_shows_nothing(terminal: Terminal) -> None:
 def test_a_dumb_terminal_has_no_bottom(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     assert not Bottom(terminal.stream).there
-
-
-def places(*told: tuple[str, str, float]) -> dict[int, Place]:
-    return {rank: Place(rank, what, source, since) for rank, (what, source, since) in enumerate(told)}
-
-
-def test_ranks_at_the_same_place_are_told_together_with_the_longest_wait() -> None:
-    found = places(*[("all_reduce", "train.py:41", 100.0 - rank) for rank in range(6)], ("", "train.py:39", 99.5))
-    assert whereabouts_text(12.2, found, 100.0, 200) == (
-        "… 12 s  ranks 0-5: all_reduce train.py:41 (5 s) · rank 6: in no call since train.py:39"
-    )
-
-
-def test_what_does_not_fit_is_counted() -> None:
-    found = places(*[("recv", f"a.py:{rank}", 100.0) for rank in range(5)])
-    text = whereabouts_text(3.0, found, 100.0, 60)
-    assert text == "… 3 s  rank 0: recv a.py:0 · rank 1: recv a.py:1 · +3"
-    assert whereabouts_text(3.0, found, 100.0, 20) == "… 3 s  rank 0: recv…"
 
 
 @pytest.mark.parametrize(

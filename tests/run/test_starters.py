@@ -13,6 +13,8 @@ from lab.plan.plan import Plan, make_plan
 from lab.run.starters import Starters
 from lab.spec.scenario import Scenario
 
+pytestmark = pytest.mark.features
+
 LINE = b"HYDRA_LAUNCH: /bin/hydra_pmi_proxy --control-port node0:1 --proxy-id %d\n"
 
 

@@ -39,6 +39,7 @@ def test_an_installed_lab_has_its_lessons_in_the_package(tmp_path: Path, monkeyp
     assert subject.lessons() == {"a_b": [library / "topic" / "a_b.yaml"]}
 
 
+@pytest.mark.features
 def test_every_lesson_is_found_by_the_name_of_its_file_and_by_its_own():
     for file in find_scenarios([ROOT / "scenarios"]):
         assert subject.find_lesson(file.stem) == file

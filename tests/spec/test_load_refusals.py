@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab.errors import ScenarioError
+from lab.feature import KEYS
 from lab.spec.load import load_scenario
 
 TABLE = Path(__file__).with_name("refusals.txt")
@@ -29,7 +31,8 @@ def refusals() -> Iterator[Any]:
         text = "" if file == "∅" else f"{file}\n"
         for word, meaning in {**WORDS, **SIGNS}.items():
             text = text.replace(word, meaning)
-        yield pytest.param(text, problems, id=file)
+        of_features = any(re.search(rf"\b{key.split('.')[-1]}:", text) for key in KEYS)
+        yield pytest.param(text, problems, id=file, marks=[pytest.mark.features] if of_features else [])
 
 
 @pytest.fixture

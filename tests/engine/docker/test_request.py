@@ -145,6 +145,7 @@ def forked(shape: Shape) -> bool:
     return bool([body for body in bodies(shape) if "lab.cluster.zygote" in body.get("Labels", {})])
 
 
+@pytest.mark.features
 def test_a_zygote_is_asked_for_where_many_nodes_would_import_torch_each(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("LAB_DOCKER_ZYGOTE", raising=False)
     many = replace(SHAPE, nodes=9)
@@ -154,6 +155,7 @@ def test_a_zygote_is_asked_for_where_many_nodes_would_import_torch_each(monkeypa
     assert [request.what for request in requests][-2:] == ["container lab-c-node8", "container lab-c-zygote"]
 
 
+@pytest.mark.features
 @pytest.mark.parametrize(
     "other", [{"strict": True}, {"image": "mine:1"}, {"requirements": ("tqdm",)}, {"gpus": 1}], ids=str
 )
@@ -168,6 +170,7 @@ def test_who_does_not_want_a_zygote_gets_none(monkeypatch: pytest.MonkeyPatch):
     assert not forked(replace(SHAPE, nodes=64))
 
 
+@pytest.mark.features
 def test_a_zygote_has_no_way_to_a_node_but_those_that_it_enters(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LAB_DOCKER_ZYGOTE", "always")
     _, _, node, _, zygote = bodies(replace(SHAPE, env={"A": "1"}))

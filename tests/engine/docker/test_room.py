@@ -39,6 +39,7 @@ def test_nodes_without_an_address_are_refused_with_how_many_would_have_one():
         refuse_crowd(64, 1, room, cost_of(SHAPE))
 
 
+@pytest.mark.features
 def test_nodes_that_import_torch_themselves_take_more_than_those_of_a_zygote(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("LAB_DOCKER_ZYGOTE", raising=False)
     room = room_for({})._replace(memory_bytes=8_000_000_000)

@@ -7,7 +7,7 @@ import pytest
 from lab.errors import ClusterUnfit
 from lab.features.packages.pip_program import NO_PIP, REFUSED
 from lab.features.packages.wheels import Target, pip_failed
-from tests.fake_engine import python_with
+from tests.features.packages.made import python_with
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from lab.errors import ClusterError
 from lab.features.packages.wheels import Package, Target, probe_text
-from tests.fake_engine import python_with
+from tests.features.packages.made import python_with
 
 
 @pytest.fixture

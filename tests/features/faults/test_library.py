@@ -14,7 +14,7 @@ from lab.features.faults import target as engine_library
 from lab.features.faults.on_node import agent_deeds as node_library
 from lab.features.faults.target import library
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LENT = """
 import json, sys
 sys.path = [path for path in sys.path if "site-packages" not in path]

@@ -17,7 +17,7 @@ from lab.record.layout import FILES, readme
 from lab.spec.kinds import parse_duration, parse_size
 from lab.spec.load import load_scenario, schema_file
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 REFERENCE = (ROOT / "docs" / "scenario-reference.md").read_text(encoding="utf-8")
 SCHEMA = schema_file().read_text(encoding="utf-8")
 TOP = json.loads(SCHEMA)["properties"]

@@ -1,6 +1,6 @@
 """What is said of each kind of finding: the golden file holds the sentences; other tests assert kinds and facts.
 
-After a change of words, write the file anew with `python -m tests.diagnosis.test_wording`.
+After a change of words, write the file anew with `python -m tests.test_wording`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from jsonschema import Draft7Validator
 
 from lab.feature import feature_findings
 from lab.features.started.started import StartedKind
-from tests.diagnosis.examples import EXAMPLES
+from tests.wording_examples import EXAMPLES
 
 pytestmark = pytest.mark.unit
 
 GOLDEN = Path(__file__).with_name("wording.txt")
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "result.schema.json").read_text(encoding="utf-8"))
 
 
 def rendered() -> str:
