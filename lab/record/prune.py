@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
-from lab.node.remove import remove_tree
+from lab.node.files import remove_tree
 from lab.record.layout import RUNS
 from lab.record.read import Record
 from lab.record.record_files import is_record

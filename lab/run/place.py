@@ -402,7 +402,7 @@ def make_room(plan: Plan, engine: Engine) -> None:
     Raises:
         ClusterUnfit: there is not; the message says of what, and how many nodes would fit.
     """
-    from lab.node.open_files import allow_open_files  # few runs have so many ranks
+    from lab.node.processes import allow_open_files  # few runs have so many ranks
 
     allowed = allow_open_files(files_of_run(plan.nnodes, plan.nproc_per_node))
     refuse_crowd(plan.nnodes, plan.nproc_per_node, engine.machine().room._replace(open_files=allowed), _THERE)

@@ -34,8 +34,8 @@ from lab.features.image.make import build_from, ensure_image
 from lab.features.packages.pip import PROBE_DEADLINE_S, Target, ask_python, probe_text, run_program
 from lab.features.packages.requirements import wheel_path
 from lab.features.packages.wheels import check_wheels, fetch_wheels, install_request, library_folder, program_text
+from lab.node.files import remove_tree
 from lab.node.recorder.build import cache_folder
-from lab.node.remove import remove_tree
 from lab.plan.cluster import ClusterInfo
 from lab.waiting import wait_until
 from lab.words import format_bytes, format_duration, format_limit

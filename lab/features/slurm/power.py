@@ -15,8 +15,8 @@ from lab.engine.protocol import Announce
 from lab.errors import ClusterError
 from lab.features.slurm.command import environment, last_word
 from lab.features.slurm.create import await_agents, container_name, step
+from lab.features.slurm.on_node.beside import NOT_THERE, WILL_NOT
 from lab.features.slurm.state import CONTROL, job_of, own_folder, read_description
-from lab.node.beside import NOT_THERE, WILL_NOT
 from lab.plan.cluster import Node
 from lab.words import format_duration, plural
 
@@ -86,7 +86,7 @@ def resume(node: Node) -> None:
 _DEADLINE_S = 60.0
 _FILES_DEADLINE_S = 900.0
 _CANNOT_RUN = (126, 127)
-_BESIDE = "import sys; sys.path.append({site!r}); from labnode.node.beside import main; main()"
+_BESIDE = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.beside import main; main()"
 _PYTHON = 'exec "$(cat "$0/python")" "$@"'
 """The Python that the node's agent runs in; the first word is the node's folder."""
 _READ = 'cd "$(dirname "$1")" && ls -d "$(basename "$1")" >/dev/null && exec tar -cf - "$(basename "$1")"'

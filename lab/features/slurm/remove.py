@@ -22,7 +22,7 @@ from lab.features.slurm.state import (
     read_description,
     shared_folder,
 )
-from lab.node.remove import remove_tree
+from lab.node.files import remove_tree
 from lab.waiting import wait_until
 
 _LEAVING_S = 20.0
