@@ -31,9 +31,10 @@ class Listener:
 def deed(monkeypatch: pytest.MonkeyPatch, *, apart: bool = False, **functions: object) -> None:
     """Have agents know the deed `test`."""
     module = types.ModuleType("lab.features.faults.on_node.test_deed")
-    module.__dict__.update(APART=apart, **functions)
+    module.__dict__.update({f"{name}_test": function for name, function in functions.items()})
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(on_node.DEEDS, "test", "test_deed")
+    monkeypatch.setattr(on_node, "STAYING", ("test",) if apart else ())
 
 
 def answers(*asked: Do | Undo | LookAt) -> list[Done]:
@@ -42,7 +43,9 @@ def answers(*asked: Do | Undo | LookAt) -> list[Done]:
     for one in asked:
         mine.take(client, one)  # type: ignore[arg-type]
     answered(mine, client, len(asked))
-    assert not mine.pids
+    for pid in mine.pids:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
     return client.heard
 
 
@@ -121,7 +124,7 @@ def counts(context: object, said: dict[str, object]) -> dict[str, object]:
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Done]]]:
     """Has an agent do deeds of links, whose module counts how often it was called; takes requests, gives answers."""
     module = types.ModuleType(f"lab.features.faults.on_node.{LINKS}")
-    module.__dict__.update(TIMES=0, apply=counts, undo=lambda context, said: os.kill(os.getpid(), 9))
+    module.__dict__.update(TIMES=0, apply_links=counts, undo_links=lambda context, said: os.kill(os.getpid(), 9))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(on_node.DEEDS, "links", LINKS)
     client = Listener()

@@ -15,6 +15,7 @@ DEEDS: dict[str, str] = {
 HOOKS = {
     "agent": "deeds:extend",
     "worker": "holds:arm",
+    "noted": "holds:noted",
     "recording": "holds:hold_compiled_calls",
     "group_class": "holds:hold_python_calls",
 }

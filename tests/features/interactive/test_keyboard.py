@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.features.interactive.keyboard import Keyboard
+from lab.features.interactive.terminal import Keyboard
 
 pytestmark = pytest.mark.unit
 

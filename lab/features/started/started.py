@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 
 from lab.diagnosis.ends import end_of
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.finding import Finding, FindingKind, StartedByScript, group_ranks
-from lab.diagnosis.wording import outlived_reason
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable, group_ranks
+from lab.diagnosis.rules import Explained
+from lab.diagnosis.wording import full_name, render_end
 from lab.node.messages.agent import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record, Started, StartedRank
 from lab.record.record_files import open_file, parse_line, read_lines
+from lab.words import format_duration, listing, name_ranks, plural
 
 _GROUP = b'{"k":"group"'
 
@@ -84,41 +87,40 @@ def _size_of_group(record: Record, rank: int) -> int:
     return 0
 
 
-def place_started(facts: RunFacts, started: Started) -> None:
-    """Make them the ranks of the run; workers that are none any more become those that started them."""
-    if not started.ranks or facts.parents:
-        return
-    workers, ranks = {rank.rank: rank for rank in facts.ranks}, list[RankFacts]()
-    for one in started.ranks:
-        if one.process is None:
-            ranks.append(workers.pop(one.worker))
-            continue
-        rank = facts.started.setdefault(one.process, RankFacts(rank=one.rank, node=one.node))
-        rank.rank, rank.parent = one.rank, one.worker
-        ranks.append(rank)
-    for rank in ranks:
-        starter = next((one for one in (*workers.values(), *ranks) if _started(one, rank)), None)
-        rank.outlived = starter is not None and starter.left
-    facts.ranks, facts.parents = sorted(ranks, key=lambda rank: rank.rank), list(workers.values())
-
-
-def _started(one: RankFacts, rank: RankFacts) -> bool:
-    return one.parent is None and one.rank == rank.parent and one is not rank
-
-
-def describe_outlived(evidence: Evidence) -> str:
+def outlived_reason(evidence: Evidence) -> str:
     """The reason of a run that passed though ranks failed: the workers that had started them did not mind."""
-    failed = [rank for rank in evidence.facts.ranks if rank.outlived and (rank.code or rank.signal)]
-    first = min(failed, key=lambda rank: rank.raised or rank.ended or 0.0)
-    end = end_of(evidence, first, brief=True)
     facts = evidence.facts
-    return outlived_reason(len(facts.ranks), facts.duration_s, first.rank, first.node, end, len(failed) - 1)
+    failed = [rank for rank in facts.ranks if rank.outlived and (rank.code or rank.signal)]
+    first = min(failed, key=lambda rank: rank.raised or rank.ended or 0.0)
+    began = f"what started {plural(len(facts.ranks), 'rank')} ended as expected in {format_duration(facts.duration_s)}"
+    failure = f"{full_name(first.rank, first.node)} {render_end(end_of(evidence, first, brief=True))}"
+    return f"{began}, though {failure}{f' (and {len(failed) - 1} more)' if len(failed) > 1 else ''}"
 
 
-def describe_started(record: Record) -> list[Finding]:
+# -- findings
+
+
+class StartedKind(Kind):
+    """The kinds of findings of this feature."""
+
+    STARTED = "started", 9
+
+
+class StartedByScript(Facts):
+    """Processes that scripts started and that joined a process group."""
+
+    by_worker: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Ranks that they are."""
+    aside: int = 0
+    """How many more met in other groups."""
+    aside_workers: tuple[int, ...] = ()
+    any_ranks: bool = True
+
+
+def explain_started(run: Explained) -> list[Finding]:
     """That the ranks of a run are no workers, or that there were others beside them."""
-    started, facts = record.started(), list[StartedByScript]()
-    if started is None:
+    started, facts = run.evidence.record.started(), list[StartedByScript]()
+    if started is None or not run.evidence.facts.joined:
         return []
     ranks = tuple(one.rank for one in started.ranks)
     by_worker = group_ranks({one.rank: one.worker for one in started.ranks if one.process is not None})
@@ -127,4 +129,21 @@ def describe_started(record: Record) -> list[Finding]:
     if started.aside:
         workers = tuple(sorted({worker_of(number) for number in started.aside}))
         facts.append(StartedByScript(aside=len(started.aside), aside_workers=workers, any_ranks=bool(ranks)))
-    return [one.as_finding(FindingKind.STARTED) for one in facts]
+    return [one.as_finding(StartedKind.STARTED) for one in facts]
+
+
+def _render(facts: StartedByScript) -> Words:
+    if facts.by_worker:
+        who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in facts.by_worker.items())
+        return (
+            f"the script started the ranks itself: {who}",
+            "What they print is in the log of their worker (lab logs --rank, with the number of the worker), unless "
+            "they were given pipes of their own.",
+        )
+    beside = "in other groups than the one that is told here" if facts.any_ranks else "in groups of their own"
+    workers = listing(f"worker {worker}" for worker in facts.aside_workers)
+    met = f"{plural(facts.aside, 'process', 'processes')} more that {workers} started met {beside}"
+    return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
+
+
+WORDS: WordTable = {StartedByScript: _render}

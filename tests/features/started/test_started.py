@@ -11,7 +11,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
 from lab.diagnosis.reasons import render_orphans
-from lab.diagnosis.started import find_started, place_started
+from lab.features.started.started import find_started
 from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
 from lab.record.layout import TRACE
 from lab.record.read import Record, Started
@@ -86,7 +86,7 @@ def ended(tmp_path: Path, *ends: Exited) -> Evidence:
     facts = run_of(1, (0, 0, 0, 2, "p"), (0, 1, 1, 2, "p"))
     for end in ends:
         facts.add(end)
-    place_started(facts, found(tmp_path, facts))
+    facts.place_started(found(tmp_path, facts))
     return Evidence(facts=facts, record=Record(path=tmp_path))
 
 
