@@ -242,6 +242,11 @@ def launchers() -> list[str]:
     return [name for feature in features() for name in feature.launchers]
 
 
+def hooks(name: str) -> list[Any]:
+    """What all features have for one place of the kernel."""
+    return [load(feature.hooks[name]) for feature in features() if name in feature.hooks]
+
+
 def hook(name: str) -> Any:
     """A function that some feature offers to others; None where none does."""
     return _first("hooks", name, KEYS)
