@@ -64,8 +64,7 @@ def recovery_s(said: str) -> float:
 def bench(engine: str, repeats: int, folder: Path, only: str | None) -> Sequence[Row]:
     """Starts, then recoveries."""
     from lab import Cluster
-    from lab.spec.launcher import Torchrun
-    from lab.spec.launching import TORCHRUN, Launching
+    from lab.spec.launching import TORCHRUN, Launching, Torchrun
     from lab.spec.load import scenario_from_script
     from lab.spec.scenario import Scenario
 

@@ -17,8 +17,15 @@ import docker
 
 from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.errors import ImageError, LabError
-from lab.features.image.context import BASE_VARIABLE, WHEELS_VARIABLE, find_dockerfile, plan_build
-from lab.features.image.make import ImageProgress, build_image, pull_image
+from lab.features.image.make import (
+    BASE_VARIABLE,
+    WHEELS_VARIABLE,
+    ImageProgress,
+    build_image,
+    find_dockerfile,
+    plan_build,
+    pull_image,
+)
 
 SUITE = "bookworm"
 LOCAL_BASE = f"lab-base:{SUITE}"

@@ -20,8 +20,7 @@ from typing import Any
 
 from lab.engine.select import open_engine
 from lab.errors import LabError
-from lab.features.chaos.draw import Pool, Schedule, kinds_drawn, moments_of
-from lab.features.chaos.search import Trial, anybody_failed
+from lab.features.chaos.search import Pool, Schedule, Trial, anybody_failed, kinds_drawn, moments_of
 from lab.features.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
 from lab.features.faults.detection import pairs_of
 from lab.record.result import Result

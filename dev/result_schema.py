@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from lab.diagnosis.finding import Facts, Finding, FindingKind, fields_of
+from lab.diagnosis.finding import Facts, Finding, fields_of
 from lab.feature import feature_findings
 from lab.record.result import Result
 
@@ -50,7 +50,7 @@ class _Schemas:
 
     def finding(self) -> dict[str, Any]:
         """One of the findings that a verdict rests on."""
-        kinds = [FindingKind, *feature_findings("kinds")]
+        kinds = [*feature_findings("kinds")]
         modules = [vars(sys.modules[kind.__module__]) for kind in kinds]  # each has the facts of its kinds
         classes = dict.fromkeys(one for module in modules for one in module.values() if inspect.isclass(one))
         common, hints = fields_of(Facts), get_type_hints(Facts)

@@ -40,9 +40,9 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_HOMES[name]), name)
     if name in __all__:
-        from lab.feature import export
+        from lab.feature import find
 
-        found = export(name)
+        found = find("exports", name)
         if found is not None:
             return found
     raise AttributeError(f"module 'lab' has no attribute {name!r}")

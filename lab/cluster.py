@@ -26,14 +26,14 @@ from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
-from lab.spec.data import checked_folders
-from lab.spec.packages import checked_requirements
+from lab.spec.keys import checked_folders
+from lab.spec.load import checked_requirements
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.result import Result
     from lab.run.pool import Several
-    from lab.spec.volumes import Volume
+    from lab.spec.keys import Volume
 
 DEFAULT_NODES = 3
 
@@ -122,9 +122,9 @@ class Cluster:
 
     def __getattr__(self, name: str) -> Any:
         """A method or property of a feature; see `Feature.cluster`."""
-        from lab.feature import cluster_member
+        from lab.feature import find
 
-        member = None if name.startswith("_") else cluster_member(name)
+        member = None if name.startswith("_") else find("cluster", name)
         if member is None:
             raise AttributeError(f"a Cluster has no {name!r}", name=name, obj=self)
         return member.__get__(self, type(self))

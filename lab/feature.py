@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
 TYPE_CHECKING = False  # not from typing, which takes long to import
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
     from typing import Any, NoReturn
 
 IN_TREE = (
@@ -28,6 +30,7 @@ IN_TREE = (
     "values",
     "links",
     "stragglers",
+    "started",
     "compare",
     "projection",
     "score",
@@ -56,6 +59,7 @@ IN_TREE = (
     "zygote",
     "swarm",
     "slurm",
+    "strict",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
@@ -73,85 +77,53 @@ KEYS = {
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
-FINDINGS = ("training", "values", "links", "stragglers")
+KERNEL_FINDINGS = {"kinds": "lab.diagnosis.finding:FindingKind", "words": "lab.diagnosis.wording:WORDS"}
+"""What the kernel has of what a feature can have in `findings`."""
+FINDINGS = ("training", "values", "links", "stragglers", "launchers", "started")
 """The features of the lab that add findings; what asks for those loads no others, which takes long."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
 
 
 class Feature:
-    """What one feature adds. A module is named as `package.module`, something in it as `package.module:attribute`.
+    """What one feature adds. A module is named as `package.module`, something in it as `package.module:attribute`."""
 
-    Args:
-        name: of the feature, which is that of its folder.
-        needs: other features, without which this one is not there either.
-        verbs: the modules of verbs, by name, each with the line that `lab --help` has for it; see `lab.cli.call.Verb`.
-        options: modules that add options to verbs of others, by the name of the verb; see `lab.cli.call.Options`.
-        exports: what `import lab` offers of it, by name.
-        views: what others show of it where it is there, by what they ask for.
-        cluster: methods and properties that `Cluster` has of it, by name.
-        engines: what provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`.
-        launchers: what starts workers, by name: a class; see `lab.spec.launching.Launcher`.
-        keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`.
-        findings: what it adds to diagnoses: `kinds`, an enumeration (`lab.diagnosis.finding.Kind`) in the module that
-            has the facts of these findings too; `words`, what renders them (`lab.diagnosis.wording.WordTable`); and
-            rules, by when they are asked, see `lab.diagnosis.rules`.
-        hooks: functions that the kernel, or another feature, calls where they are there, by name.
-        parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
-        on_node: a package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as
-            `labnode.node`; it imports that by relative imports, and needs Python 3.9, the standard library and torch.
-    """
+    name: str
+    """That of its folder."""
+    needs: tuple[str, ...] = ()
+    """Other features, without which this one is not there either."""
+    verbs: Mapping[str, tuple[str, str]] = {}
+    """The modules of verbs, by name, each with the line that `lab --help` has for it; see `lab.cli.call.Verb`."""
+    options: Mapping[str, str] = {}
+    """Modules that add options to verbs of others, by the name of the verb; see `lab.cli.call.Options`."""
+    exports: Mapping[str, str] = {}
+    """What `import lab` offers of it, by name."""
+    views: Mapping[str, str] = {}
+    """What others show of it where it is there, by what they ask for."""
+    cluster: Mapping[str, str] = {}
+    """Methods and properties that `Cluster` has of it, by name."""
+    engines: Mapping[str, str] = {}
+    """What provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`."""
+    launchers: Mapping[str, str] = {}
+    """What starts workers, by name: a class; see `lab.spec.launching.Launcher`."""
+    keys: Mapping[str, str] = {}
+    """The dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`."""
+    findings: Mapping[str, str] = {}
+    """What it adds to diagnoses: `kinds`, an enumeration (`lab.diagnosis.finding.Kind`) in the module that has the
+    facts of these findings too; `words`, what renders them (`lab.diagnosis.wording.WordTable`); and rules, by when they
+    are asked, see `lab.diagnosis.rules`."""
+    hooks: Mapping[str, str] = {}
+    """Functions that the kernel, or another feature, calls where they are there, by name."""
+    parts: tuple[str, ...] = ()
+    """What makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.plan.Part`."""
+    on_node: str = ""
+    """A package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as `labnode.node`;
+    it imports that by relative imports, and needs Python 3.9, the standard library and torch."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        needs: tuple[str, ...] = (),
-        verbs: Mapping[str, tuple[str, str]] | None = None,
-        options: Mapping[str, str] | None = None,
-        exports: Mapping[str, str] | None = None,
-        views: Mapping[str, str] | None = None,
-        cluster: Mapping[str, str] | None = None,
-        engines: Mapping[str, str] | None = None,
-        keys: Mapping[str, str] | None = None,
-        launchers: Mapping[str, str] | None = None,
-        findings: Mapping[str, str] | None = None,
-        hooks: Mapping[str, str] | None = None,
-        parts: tuple[str, ...] = (),
-        on_node: str = "",
-    ) -> None:
-        self.__dict__.update(
-            name=name,
-            needs=needs,
-            verbs=verbs or {},
-            options=options or {},
-            exports=exports or {},
-            views=views or {},
-            cluster=cluster or {},
-            engines=engines or {},
-            keys=keys or {},
-            launchers=launchers or {},
-            findings=findings or {},
-            hooks=hooks or {},
-            parts=parts,
-            on_node=on_node,
-        )
-
-    if TYPE_CHECKING:
-        name: str
-        needs: tuple[str, ...]
-        verbs: Mapping[str, tuple[str, str]]
-        options: Mapping[str, str]
-        exports: Mapping[str, str]
-        views: Mapping[str, str]
-        cluster: Mapping[str, str]
-        engines: Mapping[str, str]
-        keys: Mapping[str, str]
-        launchers: Mapping[str, str]
-        findings: Mapping[str, str]
-        hooks: Mapping[str, str]
-        parts: tuple[str, ...]
-        on_node: str
+    def __init__(self, *, name: str, **parts: Any) -> None:
+        if unknown := parts.keys() - Feature.__annotations__:
+            raise TypeError(f"a feature has no {', '.join(sorted(unknown))}")
+        self.__dict__.update(parts, name=name)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
@@ -160,30 +132,59 @@ class Feature:
         return f"Feature(name={self.name!r})"
 
 
-_found: tuple[Feature, ...] | None = None
+_all_features: tuple[Feature, ...] | None = None
 
 
 def features() -> tuple[Feature, ...]:
     """Every feature whose needs are there: those that come with the lab, then those of other packages by name."""
-    global _found
-    if _found is None:
-        every = [*_in_tree(), *_installed()]
+    global _all_features
+    if _all_features is None:
+        every = [*map(_in_tree, IN_TREE), *_installed()]
         names = {feature.name for feature in every}
         while missing := {feature.name for feature in every if not names.issuperset(feature.needs)} & names:
             names -= missing
-        _found = tuple(feature for feature in every if feature.name in names)
-    return _found
+        _all_features = tuple(feature for feature in every if feature.name in names)
+    return _all_features
 
 
 def load(entry: str) -> Any:
     """What an entry names: a module, or something in one."""
-    from importlib import import_module
-
     module, _, attributes = entry.partition(":")
-    loaded = import_module(module)
+    loaded: Any = import_module(module)
     for attribute in attributes.split(".") if attributes else ():
         loaded = getattr(loaded, attribute)
     return loaded
+
+
+def find(kind: str, name: str) -> Any:
+    """What the first feature has under a name in its `kind`, such as `engines`; None where none that is there does.
+
+    Of a name whose feature is known, no other feature is loaded.
+    """
+    home = KEYS.get(name) or LAUNCHERS.get(name)
+    candidates = features() if home is None else [_in_tree(home)] if is_there(home) else []
+    entry = next((entries[name] for feature in candidates if name in (entries := getattr(feature, kind))), None)
+    return load(entry) if entry else None
+
+
+def hook(name: str) -> Any:
+    """A function that some feature offers to others; None where none does."""
+    return find("hooks", name)
+
+
+def hooks(name: str) -> list[Any]:
+    """The functions of all features under a name."""
+    return [load(feature.hooks[name]) for feature in features() if name in feature.hooks]
+
+
+def view(name: str) -> Any:
+    """What shows something that another feature knows of; None where no feature does."""
+    return find("views", name)
+
+
+def names(kind: str) -> list[str]:
+    """The names that all features have in their `kind`."""
+    return [name for feature in features() for name in getattr(feature, kind)]
 
 
 def verbs() -> dict[str, tuple[str, str]]:
@@ -196,74 +197,26 @@ def options_of(verb: str) -> list[Any]:
     return [load(feature.options[verb]) for feature in features() if verb in feature.options]
 
 
-def export(name: str) -> Any:
-    """What a feature offers under a name; None where none does."""
-    return _first("exports", name)
-
-
-def view(name: str) -> Any:
-    """What shows something that another feature knows of; None where no feature does."""
-    return _first("views", name)
-
-
-def cluster_member(name: str) -> Any:
-    """A method or property that `Cluster` has of a feature; None where no feature has one of that name."""
-    return _first("cluster", name)
-
-
-def engine(name: str) -> Any:
-    """The class of an engine that a feature adds; None where none adds one of that name."""
-    return _first("engines", name)
-
-
-def engines() -> list[str]:
-    """The names of the engines of all features."""
-    return [name for feature in features() for name in feature.engines]
-
-
-def scenario_key(name: str) -> Any:
-    """The dataclass that declares a key which a feature adds to scenarios; None where no feature that is there does."""
-    return _first("keys", name, KEYS)
-
-
 def scenario_keys() -> dict[str, Any]:
     """The dataclasses that declare the keys which features add to scenarios, by key, in the order of `KEYS`."""
-    found = {name: entry for feature in features() for name, entry in feature.keys.items()}
-    return {name: load(found[name]) for name in dict.fromkeys([*KEYS, *found]) if name in found}
-
-
-def launcher(name: str) -> Any:
-    """The class of a launcher that a feature adds; None where no feature that is there does."""
-    return _first("launchers", name, LAUNCHERS)
-
-
-def launchers() -> list[str]:
-    """The names of the launchers of all features."""
-    return [name for feature in features() for name in feature.launchers]
-
-
-def hooks(name: str) -> list[Any]:
-    """What all features have for one place of the kernel."""
-    return [load(feature.hooks[name]) for feature in features() if name in feature.hooks]
-
-
-def hook(name: str) -> Any:
-    """A function that some feature offers to others; None where none does."""
-    return _first("hooks", name, KEYS)
+    entries = {name: entry for feature in features() for name, entry in feature.keys.items()}
+    return {name: load(entries[name]) for name in dict.fromkeys([*KEYS, *entries]) if name in entries}
 
 
 def feature_findings(name: str) -> Iterable[Any]:
-    """What features have under a name in `findings`; those of the lab first."""
-    for feature in (*map(_one, filter(is_there, FINDINGS)), *_installed()):
+    """What the kernel, the features of the lab and others have under a name in `findings`."""
+    if name in KERNEL_FINDINGS:
+        yield load(KERNEL_FINDINGS[name])
+    for feature in (*map(_in_tree, filter(is_there, FINDINGS)), *_installed()):
         if name in feature.findings:
             yield load(feature.findings[name])
 
 
 def owners(keys: Collection[str]) -> list[Feature]:
     """The features of keys that a scenario uses; no others of the lab are loaded."""
-    names = dict.fromkeys(KEYS[key] for key in keys if key in KEYS)
+    homes = dict.fromkeys(KEYS[key] for key in keys if key in KEYS)
     others = () if all(key in KEYS for key in keys) else features()
-    return [*map(_one, filter(is_there, names)), *(one for one in others if one.name not in IN_TREE)]
+    return [*map(_in_tree, filter(is_there, homes)), *(one for one in others if one.name not in IN_TREE)]
 
 
 def parts(keys: Collection[str] | None) -> list[Any]:
@@ -271,51 +224,44 @@ def parts(keys: Collection[str] | None) -> list[Any]:
     return [load(entry) for feature in (features() if keys is None else owners(keys)) for entry in feature.parts]
 
 
-def _first(kind: str, name: str, homes: Mapping[str, str] | None = None) -> Any:
-    """What the first feature has under a name; `homes` has the features of names that are looked for in no other."""
-    if homes and name in homes:
-        entry = getattr(_one(homes[name]), kind).get(name) if is_there(homes[name]) else None
-        return load(entry) if entry else None
-    found = next((entries[name] for feature in features() if name in (entries := getattr(feature, kind))), None)
-    return load(found) if found else None
-
-
-def _in_tree() -> Iterable[Feature]:
-    return map(_one, IN_TREE)
-
-
-def _one(name: str) -> Feature:
+def _in_tree(name: str) -> Feature:
     feature: Feature = load(f"lab.features.{name}.feature:FEATURE")
     return feature
 
 
 def is_there(name: str) -> bool:
     """Whether a feature of the lab is there, and so is all that it needs; loads no other."""
-    return name in IN_TREE and all(map(is_there, _one(name).needs))
+    return name in IN_TREE and all(map(is_there, _in_tree(name).needs))
 
 
-def _installed() -> Iterable[Feature]:
-    if not _any_installed():
-        return []
-    from importlib.metadata import entry_points
-
-    return [entry.load() for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)]
-
-
-def _any_installed() -> bool:
-    """Whether any distribution names a feature. Asking `importlib.metadata` takes ten times as long."""
+def _installed() -> list[Feature]:
+    """Those of other packages, by name; `importlib.metadata` takes ten times as long, and is asked if there is one."""
     sought = f"[{GROUP}]".encode()
     for folder in sys.path:
         try:
-            names = os.listdir(folder or ".")
+            distributions = [name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info"))]
         except OSError:
             continue
-        for name in names:
-            if name.endswith((".dist-info", ".egg-info")):
-                try:
-                    with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
-                        if sought in file.read():
-                            return True
-                except OSError:
-                    pass
-    return False
+        for name in distributions:
+            try:
+                with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                    if sought not in file.read():
+                        continue
+            except OSError:
+                continue
+            from importlib.metadata import entry_points
+
+            return [entry.load() for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)]
+    return []
+
+
+def bundled(name: str) -> Path:
+    """Where something lies that comes with the lab beside its modules: lessons, pages of the docs, the Dockerfile.
+
+    It is in the package when the lab is installed, in the root of a checkout otherwise.
+    """
+    from pathlib import Path
+
+    package = Path(__file__).resolve().parent
+    candidates = (package / name, package.parent / name)
+    return next((path for path in candidates if path.exists()), candidates[0])

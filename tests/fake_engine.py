@@ -16,7 +16,7 @@ from lab.engine.doctor import Check, Wanted
 from lab.engine.packages import Prepared
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
-from lab.features.packages.pip import Package, Target
+from lab.features.packages.wheels import Package, Target
 from lab.node.messages import agent as messages
 from lab.node.messages import wire
 from lab.node.messages.agent import AskTime, Do, Done, LookAt, Reached, TimeTold, Undo

@@ -8,7 +8,7 @@ from typing import Any
 from lab.diagnosis.facts import begin_facts
 from lab.node.messages.agent import Claimed, Exited, Output, Started
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.options import PlanOptions
+from lab.plan.fit import PlanOptions
 from lab.plan.plan import Plan, make_plan
 from lab.record.events import Over
 from lab.record.result import Result
@@ -17,8 +17,6 @@ from lab.run.collect import Collector
 from lab.run.observe import Observer
 from lab.run.outcome import outcome
 from lab.run.outputs import Outputs
-from lab.run.starters import Starters
-from lab.run.stdin import Stdin
 from lab.spec.load import load_scenario
 
 WORK = "/var/lab/run/work"
@@ -43,9 +41,7 @@ class Launched:
         self.facts = begin_facts(self.plan, None)
         self.begun: list[int] = []
         self.outputs = Outputs(folder / "files")
-        self.collector = Collector(
-            self.facts, self.writer, _Begun(self.begun), self.outputs, Stdin(), Starters(self.plan)
-        )
+        self.collector = Collector(self.facts, self.writer, _Begun(self.begun), lambda *_: None)
         self.collector.claims_sent["node0"] = 900.0
         self.collector.collect("node0", Claimed("r", 901.0, "another kernel"))
         self.key, self.clock = "", 1000.0

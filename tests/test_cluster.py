@@ -15,9 +15,9 @@ from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
+from lab.spec.keys import Volume
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Resources, Scenario
-from lab.spec.volumes import Volume
 from tests.fake_engine import END, FakeEngine, exits, prints
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.spec.units import parse_duration, parse_size
+from lab.spec.kinds import parse_duration, parse_size
 from lab.words import (
     clip,
     format_bytes,

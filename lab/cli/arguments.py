@@ -17,8 +17,8 @@ from lab.errors import LabError
 from lab.record.layout import RUNS
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
+from lab.spec.kinds import parse_age, parse_duration, parse_size
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario
-from lab.spec.units import parse_age, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lab.cli.call import Parser
     from lab.record.read import Record
-    from lab.spec.volumes import Volume
+    from lab.spec.keys import Volume
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def positive_float(word: str) -> float:
 @_converter
 def volume(word: str) -> Volume:
     """A host folder and its place in nodes: `HOST:NODE[:ro]`."""
-    from lab.spec.volumes import Volume, own_folder, plain_target  # few commands mount any
+    from lab.spec.keys import Volume, own_folder, plain_target  # few commands mount any
 
     source, colon, rest = word.partition(":")
     target, _, mode = rest.partition(":")
@@ -98,12 +98,12 @@ def volume(word: str) -> Volume:
 @_converter
 def variable(word: str) -> tuple[str, str]:
     """A variable of the environment: `NAME=VALUE`."""
-    from lab.spec.environment import name_problem
+    from lab.spec.keys import variable_problem
 
     name, equals, value = word.partition("=")
     if not equals:
         raise ValueError(f"found {word!r}; allowed: NAME=VALUE")
-    if wrong := name_problem(name):
+    if wrong := variable_problem(name):
         raise ValueError(wrong)
     return name, value
 
@@ -129,13 +129,13 @@ def scheduled(word: str) -> tuple[str, str]:
 @_converter
 def data(word: str) -> tuple[str, Path]:
     """A folder of this machine, by name: `NAME=FOLDER`."""
-    from lab.spec.data import folder_problem, name_problem
+    from lab.spec.keys import data_name_problem, folder_problem
 
     name, equals, folder = word.partition("=")
     if not equals or not folder:
         raise ValueError(f"found {word!r}; allowed: NAME=FOLDER")
     path = Path(os.path.abspath(os.path.expanduser(folder)))
-    if wrong := name_problem(name) or folder_problem(path):
+    if wrong := data_name_problem(name) or folder_problem(path):
         raise ValueError(wrong)
     return name, path
 
@@ -143,7 +143,7 @@ def data(word: str) -> tuple[str, Path]:
 @_converter
 def requirements(word: str) -> tuple[str, ...]:
     """The packages that a file names."""
-    from lab.spec.packages import requirements_in
+    from lab.spec.load import requirements_in
 
     return requirements_in(Path(word))
 
@@ -296,12 +296,7 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         help="a host folder for every node",
     )
     parser.add_argument(
-        "--env",
-        type=variable,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="environment of every worker",
+        "--env", type=variable, action="append", default=[], metavar="NAME=VALUE", help="environment of every worker"
     )
     parser.add_argument(
         "--hosts",

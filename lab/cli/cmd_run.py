@@ -56,10 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let the ranks of a node be one user, as under torchrun: they may open each other's private files",
     )
     parser.add_argument(
-        "--outputs",
-        type=Path,
-        metavar="DIR",
-        help="put the files that the run makes there (default: into its record)",
+        "--outputs", type=Path, metavar="DIR", help="put the files that the run makes there (default: into its record)"
     )
     reading = parser.add_mutually_exclusive_group()
     reading.add_argument(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from lab.diagnosis.ends import lines_of
+from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import (
     CallFacts,
@@ -82,7 +82,7 @@ def _mismatch(clash: Clash, evidence: Evidence) -> Finding:
         odd_sides=_called(step, odd),
         sides=_called(step, others) if odd else sides,
         by_rhythm=bool(odd) and not clash.odd,
-        **_common(step, odd, others),
+        **of_step(step, odd, others),
     )
     return facts.as_finding(FindingKind.MISMATCH)
 
@@ -117,14 +117,9 @@ def _unequal(clash: Clash) -> Finding:
         at=lines_of(step.calls[rank] for rank in odd or sorted(step.calls)),
         wrong=wrongs[0].facts if wrongs else None,
         wrong_ranks=tuple(wrong.call.rank for wrong in wrongs),
-        **_common(step, odd, others),
+        **of_step(step, odd, others),
     )
     return facts.as_finding(FindingKind(clash.kind))
-
-
-def _common(step: Step, odd: tuple[int, ...], others: tuple[int, ...]) -> dict[str, Any]:
-    lines = tuple(step.calls[rank].source for rank in (*odd, *others))
-    return {"ranks": odd, "others": others, "step": step.title, "lines": lines}
 
 
 # -- the rhythm of a rank: the loop that its calls repeat

@@ -12,14 +12,7 @@ from lab.diagnosis.errors import is_loss, lost_a_peer, telling_text
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.finding import Finding, FindingKind, majority, unique_lines
-from lab.diagnosis.stacks import (
-    clip_stack,
-    has_returned,
-    is_communicating,
-    is_leaving,
-    shorten_paths,
-    shorten_stack,
-)
+from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
 from lab.node.messages.agent import Named, ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call
@@ -269,6 +262,12 @@ def calls_at(calls: Iterable[Call]) -> tuple[f.CallFacts, ...]:
 def lines_of(calls: Iterable[Call]) -> tuple[str, ...]:
     """The lines of calls, each once."""
     return unique_lines(call.source for call in calls)
+
+
+def of_step(step: Step, ranks: Sequence[int], others: Sequence[int]) -> dict[str, Any]:
+    """What the facts of every finding on a step tell: whose doing it is, who else took part, and their lines."""
+    lines = tuple(step.calls[rank].source for rank in (*ranks, *others))
+    return {"ranks": tuple(ranks), "others": tuple(others), "step": step.title, "lines": lines}
 
 
 def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:

@@ -7,23 +7,17 @@ from dataclasses import field
 from typing import Any
 
 from lab.diagnosis.causes import find_causes
-from lab.diagnosis.ends import find_ended_threads, find_named_backends, lines_of
+from lab.diagnosis.ends import find_ended_threads, find_named_backends
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.finding import Account, AttemptEnded, Finding, FindingKind
-from lab.diagnosis.judge import judge, judge_replaced
+from lab.diagnosis.finding import Finding
+from lab.diagnosis.judge import judge_replaced
 from lab.diagnosis.rules import Explained, apply_rules
 from lab.diagnosis.stacks import shorten_paths, shorten_stack
 from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.trace.steps import Step
 from lab.words import merge_ranks
-
-_WORTH_TELLING_S = 0.002
-"""A step that took less is not named for that: the account names the one that carried most instead."""
-_MOST_ATTEMPTS = 20
-"""Earlier attempts of which an explanation tells."""
 
 
 class Explanation(Frozen):
@@ -60,13 +54,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     causes, ranks = find_causes(evidence, culprit, ended_well=ended_well), evidence.facts.ranks
     went_on = ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks)
     findings = [*causes, *apply_rules(Explained(evidence, causes, went_on), "explain")]
-    findings += [_attempt_ended(number, one) for number, one in [*record.earlier_attempts().items()][-_MOST_ATTEMPTS:]]
-    findings += [_account(evidence)] if evidence.trace.recorded else []
     findings += [*find_ended_threads(ranks), *find_named_backends(evidence.facts.named)]
-    if evidence.facts.joined:
-        from lab.diagnosis.started import describe_started  # few runs have any
-
-        findings += describe_started(record)
     return Explanation(
         run=record.run,
         scenario=result.scenario,
@@ -113,60 +101,3 @@ def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
     facts = [known[rank] for rank in dict.fromkeys(ranks)]
     shown = {one.rank: shorten_stack(one.stack) if one.stack else shorten_paths(one.traceback) for one in facts}
     return {rank: text for rank, text in shown.items() if text}
-
-
-def _attempt_ended(number: int, record: Record) -> Finding:
-    """What ended an attempt before the one that a record shows; of a record that ends before its result as well."""
-    result = record.result()
-    reason, culprit, duration_s = result.reason, result.culprit, result.duration_s
-    if not record.complete:
-        evidence = read_evidence(record)
-        judged = judge(evidence)
-        reason, culprit, duration_s = judged.reason, judged.culprit, evidence.facts.duration_s or None
-    facts = AttemptEnded(
-        number=number,
-        world_size=len(record.workers()),
-        reason=reason,
-        ranks=() if culprit is None or culprit.rank is None else (culprit.rank,),
-        seconds=duration_s,
-    )
-    return facts.as_finding(FindingKind.ATTEMPT)
-
-
-def _account(evidence: Evidence) -> Finding:
-    """What the ranks of a run called altogether, and the step that took longest or carried most."""
-    steps, untimed = evidence.steps, evidence.untimed
-    if not steps:
-        return Account().as_finding(FindingKind.ACCOUNT)
-    messages = sum(step.message for step in steps)
-    calls = [call for step in steps for call in step.calls.values()]
-    ends = [call.end for call in calls if call.end is not None and not untimed]
-    facts = Account(
-        collectives=len(steps) - messages,
-        messages=messages,
-        brought_bytes=sum(call.bytes_in for call in calls),
-        timed=bool(ends),
-        untimed=untimed,
-        others=tuple(sorted({call.rank for call in calls})),
-        seconds=round(max(ends) - min(step.begin for step in steps) if ends else 0.0, 6),
-        **({} if untimed else _standing_out(steps)),
-    )
-    return facts.as_finding(FindingKind.ACCOUNT)
-
-
-def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
-    """The step that took longest, or where none took long, the one that carried most."""
-    ended = [(step.end - step.begin, step) for step in steps if step.end is not None]
-    if not ended:
-        return {}
-    took, longest = max(ended, key=lambda one: one[0])
-    if took >= _WORTH_TELLING_S and len(ended) > 1:
-        pacer, late = longest.late, dict[str, Any]()
-        if pacer is not None and pacer.begin - longest.begin > took / 2:
-            late = {"late_s": pacer.begin - longest.begin, "late_rank": pacer.rank}
-        at = lines_of(longest.calls.values())
-        return {"standing_out": longest.title, "at": at, "longest_s": took, **late}
-    size, largest = max(
-        ((max(call.bytes for call in step.calls.values()), step) for _, step in ended), key=lambda one: one[0]
-    )
-    return {"standing_out": largest.title, "at": lines_of(largest.calls.values()), "largest_bytes": size}

@@ -14,7 +14,7 @@ from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
-    from lab.record.read import Record, RecordedPlan
+    from lab.record.read import Record, RecordedPlan, Started
     from lab.record.result import RankResult, Result
 
 Way = tuple[str, str]
@@ -222,6 +222,24 @@ class RunFacts:
         elif isinstance(event, events.Restarted):
             self.restarted = True
 
+    def place_started(self, started: Started) -> None:
+        """Have processes that scripts started be ranks; workers that are none any more become their parents."""
+        if not started.ranks or self.parents:
+            return
+        workers, ranks = {rank.rank: rank for rank in self.ranks}, list[RankFacts]()
+        for one in started.ranks:
+            if one.process is None:
+                ranks.append(workers.pop(one.worker))
+                continue
+            rank = self.started.setdefault(one.process, RankFacts(rank=one.rank, node=one.node))
+            rank.rank, rank.parent = one.rank, one.worker
+            ranks.append(rank)
+        own = [one for one in (*workers.values(), *ranks) if one.parent is None]
+        for rank in ranks:
+            starter = next((one for one in own if one.rank == rank.parent and one is not rank), None)
+            rank.outlived = starter is not None and starter.left
+        self.ranks, self.parents = sorted(ranks, key=lambda rank: rank.rank), list(workers.values())
+
     def _add_of_starter(self, event: events.Event) -> None:
         if isinstance(event, agent.Started):
             self.starters.append(
@@ -256,9 +274,7 @@ def read_facts(record: Record) -> RunFacts:
     facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
     started = record.started()
     if started is not None:
-        from lab.diagnosis.started import place_started  # few runs have any
-
-        place_started(facts, started)
+        facts.place_started(started)
     return facts
 
 

@@ -25,7 +25,7 @@ from lab.diagnosis.groups import explain_rendezvous
 from lab.diagnosis.hang import explain_stand_off, left_by
 from lab.diagnosis.links import culprit_of, find_broken_link, find_causes_outside
 from lab.diagnosis.rules import apply_rules
-from lab.plan.present import HOST
+from lab.plan.plan import HOST
 from lab.record.events import NodeLost
 from lab.record.result import Culprit
 from lab.trace.model import Call

@@ -1,17 +1,24 @@
-"""What a diagnosis finds, as data: a kind and its facts. `lab.diagnosis.wording` renders the sentences."""
+"""What a diagnosis finds, as data: a kind and its facts. `lab.diagnosis.wording` has the sentences."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import field, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
+from lab.feature import feature_findings
 from lab.frozen import Frozen
+from lab.words import capital
 
 T = TypeVar("T")
+Words = str | tuple[str, ...]
+"""A headline, as a clause, and whole sentences that follow it."""
+Renderer = Callable[[Any], Words]
+WordTable = Mapping[Any, Renderer]
+"""What renders facts, by their kind and type, by their kind, or by their type; see `lab.diagnosis.wording`."""
 
 
 def majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
@@ -92,11 +99,8 @@ class FindingKind(Kind):
     OWN_CODE = "own_code", 0, "ends"
     WAITING = "waiting", 0, "ends"
     OUT_OF_TIME = "out_of_time", 0, "ends"
-    ATTEMPT = "attempt", 2
-    ACCOUNT = "account", 6, "usual"
     THREAD = "thread", 7
     BACKEND = "backend", 8
-    STARTED = "started", 9
 
 
 class Facts(Frozen):
@@ -161,18 +165,24 @@ class Finding(Frozen):
         return self.facts.lines
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """A headline, as a clause, and whole sentences that follow it."""
+        keys = ((self.kind, type(self.facts)), self.kind, type(self.facts))
+        render: Renderer = next(table[key] for table in feature_findings("words") for key in keys if key in table)
+        words = render(self.facts)
+        return (words,) if isinstance(words, str) else words
+
+    @property
     def sentence(self) -> str:
         """The finding in words, for a person."""
-        from lab.diagnosis.wording import render_finding
-
-        return render_finding(self)
+        head, *rest = self.words
+        return " ".join([f"{capital(head)}.", *filter(None, rest)])
 
     @property
     def headline(self) -> str:
-        """What it says first, as a clause."""
-        from lab.diagnosis.wording import render_headline
-
-        return render_headline(self)
+        """What it says first, as a clause: without a capital letter and a full stop."""
+        head = self.words[0]
+        return head[:1].lower() + head[1:]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data: kind and sentence, what every finding tells, and under `facts` what this kind tells."""
@@ -662,23 +672,6 @@ class Rendezvous(Facts):
     stuck: tuple[int, ...] = ()
 
 
-class Account(Facts):
-    """What the ranks called altogether."""
-
-    collectives: int = 0
-    messages: int = 0
-    brought_bytes: int = 0
-    timed: bool = True
-    untimed: Literal["", "stepped", "dumped"] = ""
-    standing_out: str = ""
-    """The step that took longest, or carried most."""
-    at: tuple[str, ...] = ()
-    longest_s: float = 0.0
-    late_s: float = 0.0
-    late_rank: int | None = None
-    largest_bytes: int = 0
-
-
 class ThreadEnded(Facts):
     """Threads that ended by an error."""
 
@@ -693,22 +686,3 @@ class BackendNamed(Facts):
     backend: str
     instead: bool = False
     at: tuple[str, ...] = ()
-
-
-class AttemptEnded(Facts):
-    """What ended an attempt before the one that a record shows."""
-
-    number: int
-    world_size: int = 0
-    reason: str = ""
-
-
-class StartedByScript(Facts):
-    """Processes that scripts started and that joined a process group."""
-
-    by_worker: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Ranks that they are."""
-    aside: int = 0
-    """How many more met in other groups."""
-    aside_workers: tuple[int, ...] = ()
-    any_ranks: bool = True

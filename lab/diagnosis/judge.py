@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.reasons import attempts_reason, describe_limits_and_orphans, passed_reason, replaced_reason
+from lab.diagnosis.reasons import describe_limits_and_orphans, passed_reason, replaced_reason
+from lab.feature import hook
 from lab.record.layout import LOGS, TRACE, launcher_log
 from lab.record.record_files import list_folder, open_file, read_file
-from lab.record.result import Attempt, Culprit
+from lab.record.result import Culprit
 from lab.words import format_duration, name_ranks
 
 _TAIL_BYTES = 16384
@@ -58,9 +58,8 @@ def _judge(evidence: Evidence) -> Judgement:
         return _judge_dumps(evidence)
     reason = passed_reason(facts)
     if any(rank.outlived and (rank.code or rank.signal) for rank in facts.ranks):
-        from lab.diagnosis.started import describe_outlived
-
-        reason = describe_outlived(evidence)
+        describe_outlived = hook("outlived_reason")
+        reason = describe_outlived(evidence) if describe_outlived else reason
     if worth_reading(evidence.record.path / TRACE):
         from lab.diagnosis.causes import wrong_all_the_same
 
@@ -123,18 +122,7 @@ def _judge_dumps(evidence: Evidence) -> Judgement:
     return Judgement(verdict="hung", reason=reason, culprit=culprit, findings=(first,), summary=first.headline)
 
 
-# -- the attempts of a run whose launcher began the workers anew
-
-
-def with_attempts(last: Judgement, attempts: Sequence[Attempt], used_up: int = 0) -> Judgement:
-    """The judgement on the last of several attempts, with what ended those before it.
-
-    Args:
-        last: the judgement.
-        attempts: all of them, the last one too.
-        used_up: how many restarts were allowed, where there could be no further attempt, see `restarts_used_up`.
-    """
-    return replace(last, reason=attempts_reason(last, attempts, used_up))
+# -- an attempt whose launcher began the workers anew
 
 
 def judge_replaced(facts: RunFacts) -> Judgement | None:
@@ -151,19 +139,6 @@ def judge_replaced(facts: RunFacts) -> Judgement | None:
         if not (facts.came and all(map(lost_a_peer, failed))) or any(rank.left for rank in facts.ranks):
             return None
     return Judgement(verdict="error", reason=replaced_reason(facts))
-
-
-def restarts_used_up(facts: RunFacts, allowed: int) -> int:
-    """How many restarts a launcher had, if it could not begin anew once more; 0 where it could, or is not known to.
-
-    Each node counts for itself, and only attempts in which one of its own ranks had failed.
-    """
-    failures: dict[str, int] = {}
-    for attempt in (*facts.earlier, facts):
-        for node in {rank.node for rank in attempt.ranks if rank.failed}:
-            failures[node] = failures.get(node, 0) + 1
-    gave_up = not facts.starters or any(starter.failed for starter in facts.starters)
-    return allowed if gave_up and max(failures.values(), default=0) > allowed else 0
 
 
 # -- whether the traces of a run in which nothing failed are worth reading, which takes longer than a short run

@@ -1,4 +1,4 @@
-"""What is said of runs in which nothing went wrong, of limits that a run reached, and of its attempts.
+"""What is said of runs in which nothing went wrong, and of limits that a run reached.
 
 It imports little: a run that passes needs no other words.
 """
@@ -6,22 +6,18 @@ It imports little: a run that passes needs no other words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from lab.node.messages.agent import CHECK, FILES_IN, LeftRunning, Limited, Staged
-from lab.words import clip, clip_middle, format_bytes, format_duration, format_limit, listing, name_attempts, plural
+from lab.words import clip, format_bytes, format_duration, format_limit, listing, plural
 
 if TYPE_CHECKING:
-    from lab.diagnosis.evidence import Judgement
     from lab.diagnosis.facts import RunFacts
-    from lab.record.result import Attempt
 
 _MOST_PATHS = 3
 """Paths in one sentence."""
 _LONGEST_COMMAND = 80
-_LONGEST_ATTEMPT = 160
-_MOST_CLAUSES = 6
 
 
 def passed_reason(facts: RunFacts) -> str:
@@ -99,41 +95,3 @@ def render_left_out(staged: Staged | None) -> str:
     shown = [f"{path} ({why})" for path, why in islice(staged.left_out.items(), _MOST_PATHS)]
     more = len(staged.left_out) - len(shown) + staged.more
     return f"the check was not given {', '.join(shown)}" + (f" and {more:,} more" if more else "")
-
-
-# -- several attempts
-
-
-def attempts_reason(last: Judgement, attempts: Sequence[Attempt], used_up: int) -> str:
-    """The reason of the last of several attempts, with what ended those before it; see `with_attempts`."""
-    earlier, restarts = attempts[:-1], plural(len(attempts) - 1, "restart")
-    ends = [*map(_end_of, earlier), last.summary or last.reason]
-    if last.verdict == "passed":
-        return f"after {restarts}: {_ends(attempts)}; then {last.reason}"
-    end = ""
-    if used_up:
-        end = f"; all {used_up} restarts that max_restarts allows are used up"
-        end = "; the restart that max_restarts: 1 allows is used up" if used_up == 1 else end
-    if last.culprit is not None and len({clip_middle(one, _LONGEST_ATTEMPT) for one in ends}) == 1:
-        return f"in each of {len(attempts)} attempts, {last.reason}{end}"
-    return f"in attempt {len(earlier)}, after {restarts}, {last.reason}; before that, {_ends(attempts)}{end}"
-
-
-def _ends(attempts: Sequence[Attempt]) -> str:
-    """What ended each attempt but the last, the same in several of them once."""
-    numbers: dict[str, list[int]] = {}
-    for attempt, following in pairwise(attempts):
-        what = f"{_end_of(attempt)} in"
-        if attempt.culprit is None and attempt.verdict == "error":
-            resized = attempt.world_size != following.world_size  # not all that were to meet need have begun
-            size = f" with {plural(following.world_size, 'rank')}" if resized else ""
-            what = f"the launcher began anew{size}, though nobody had failed, after"
-        numbers.setdefault(what, []).append(attempt.number)
-    clauses = [f"{what} {name_attempts(ours)}" for what, ours in numbers.items()]
-    more = len(clauses) - _MOST_CLAUSES
-    return listing([*clauses[:_MOST_CLAUSES], f"{more} more"] if more > 1 else clauses)
-
-
-def _end_of(attempt: Attempt) -> str:
-    """What ended an attempt, as a clause: `rank 1 raised ValueError: no at train.py:31`."""
-    return clip_middle(attempt.summary or attempt.reason, _LONGEST_ATTEMPT)

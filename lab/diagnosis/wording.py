@@ -6,13 +6,12 @@ nothing went wrong is in `lab.diagnosis.reasons`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.finding import Finding, FindingKind
-from lab.feature import feature_findings
+from lab.diagnosis.finding import Finding, FindingKind, Words, WordTable
 from lab.words import (
     capital,
     clip,
@@ -38,48 +37,10 @@ NOISE_S = 0.002
 """Times shorter than this say nothing: schedulers and clocks are no better."""
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _GROUP_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
-_STEPPED = "They were held before each call until a key was pressed, so times say nothing of this run."
-_DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
 _WAY_TO_INSTALL = (
     "; the nodes do not have it: name its package under `requirements:` in the scenario, in a block `# /// script` at "
     "the head of the script, or in a file for `lab up --requirements`"
 )
-
-Words = str | tuple[str, ...]
-"""A headline, as a clause, and whole sentences that follow it."""
-Renderer = Callable[[Any], Words]
-WordTable = Mapping[Any, Renderer]
-"""What renders facts, by their kind or else by their type."""
-
-
-def render_finding(finding: Finding) -> str:
-    """A finding in sentences."""
-    head, *rest = _words(finding)
-    return " ".join([f"{capital(head)}.", *filter(None, rest)])
-
-
-def render_headline(finding: Finding) -> str:
-    """What a finding says first, as a clause: without a capital letter and a full stop."""
-    head = _words(finding)[0]
-    return head[:1].lower() + head[1:]
-
-
-def says_more(finding: Finding) -> bool:
-    """Whether a finding says more than its headline."""
-    return any(_words(finding)[1:])
-
-
-def _words(finding: Finding) -> tuple[str, ...]:
-    keys = (finding.kind, type(finding.facts))
-    render: Renderer = next(table[key] for table in _tables() for key in keys if key in table)
-    words = render(finding.facts)
-    return (words,) if isinstance(words, str) else words
-
-
-def _tables() -> Iterator[WordTable]:
-    yield WORDS
-    yield from feature_findings("words")
-
 
 # -- ranks, calls, places
 
@@ -170,14 +131,13 @@ def render_end(end: f.End) -> str:
         if not place and seen is not None:
             place = f", last seen {'after' if seen.ended else 'in'} {seen.name}{at([seen.source])}"
         return f"was killed for lack of memory{place}{': ' if sizes else ''}{', '.join(sizes)}"
-    if end.how == "signal":
-        return f"was killed by {end.signal}{place}"
-    if end.how == "raised":
-        return f"raised {end.error}{where}"
-    if end.how == "unseen":
-        return f"ended{where}, and nobody saw how"
     expected = f", expected {end.expected_code}," if end.expected_code else ""
-    return f"exited with code {end.code}{expected}{where}{f': {end.error}' if end.error else ''}"
+    return {
+        "signal": f"was killed by {end.signal}{place}",
+        "raised": f"raised {end.error}{where}",
+        "unseen": f"ended{where}, and nobody saw how",
+        "exited": f"exited with code {end.code}{expected}{where}{f': {end.error}' if end.error else ''}",
+    }[end.how]
 
 
 def render_activity(did: f.Activity) -> str:
@@ -185,21 +145,17 @@ def render_activity(did: f.Activity) -> str:
     after = ""
     if did.after is not None:
         after = f" after {did.after.name} at {did.after.source}" if did.after.calls else ", before its first call"
-    if did.what == "waited" and did.call:
-        return f"waited in {describe_wait(did.call)}"
-    if did.what == "node_lost":
-        return f"went away with its node, {did.node}{after}"
-    if did.what == "failed" and did.end:
-        return f"{render_end(did.end)}{after}"
-    if did.what == "left":
-        return f"had ended with code {did.code}{after}"
-    if did.what == "stood" and did.stood:
-        return f"was {render_stood(did.stood)}"
-    if did.what == "called" and did.call:
-        return f"was somewhere after {did.call.name}{_at([did.call])}"
-    if did.what == "unrecorded":
-        return "is not on record"
-    return "was in no call on record" if did.what == "not_dumped" else "had called nothing yet"
+    return {
+        "waited": f"waited in {describe_wait(did.call) if did.call else ''}",
+        "node_lost": f"went away with its node, {did.node}{after}",
+        "failed": f"{render_end(did.end) if did.end else ''}{after}",
+        "left": f"had ended with code {did.code}{after}",
+        "stood": f"was {render_stood(did.stood) if did.stood else ''}",
+        "called": f"was somewhere after {did.call.name + _at([did.call]) if did.call else ''}",
+        "unrecorded": "is not on record",
+        "not_dumped": "was in no call on record",
+        "uncalled": "had called nothing yet",
+    }[did.what]
 
 
 def _did(did: Iterable[f.Activity]) -> list[str]:
@@ -256,20 +212,13 @@ def _chain(ring: Sequence[int]) -> str:
 # -- runs that did not end
 
 
-def _unknown(facts: f.MissedStep) -> str:
-    if not facts.unknown:
-        return ""
-    them = "them" if len(facts.unknown) > 1 else "it"
-    return f"Whether {name_ranks(facts.unknown)} came to it is not known: there is no dump of {them}."
-
-
-def _not_known(facts: f.MissedStep) -> Words:
-    who = name_ranks(call.rank for call in facts.waits)
-    return f"{who} waited in {facts.step}{_at(facts.waits)}", _unknown(facts)
-
-
 def _missed_step(facts: f.MissedStep) -> Words:
-    who, lines = name_ranks(call.rank for call in facts.waits), _at(facts.waits)
+    who, lines, unknown = name_ranks(call.rank for call in facts.waits), _at(facts.waits), ""
+    if facts.unknown:
+        them = "them" if len(facts.unknown) > 1 else "it"
+        unknown = f"Whether {name_ranks(facts.unknown)} came to it is not known: there is no dump of {them}."
+    if not facts.missing:
+        return f"{who} waited in {facts.step}{lines}", unknown
     there = _took(facts.seconds, " {}," if lines else " {}") + lines
     whom, did = name_ranks(facts.missing), listing(_did(facts.did))
     head, rest = f"{whom} never entered {facts.step}", f"{capital(who)} waited there{there}; {did}."
@@ -282,7 +231,7 @@ def _missed_step(facts: f.MissedStep) -> Words:
     untold = ""
     if facts.untold_messages:
         untold = f"If {name_ranks(facts.untold_messages)} waited for a message, these dumps do not tell it."
-    return head, rest, _unknown(facts), _GROUP_ORDER if facts.several_groups else "", untold
+    return head, rest, unknown, _GROUP_ORDER if facts.several_groups else "", untold
 
 
 def _ring(facts: f.Ring) -> Words:
@@ -300,11 +249,9 @@ def _ring(facts: f.Ring) -> Words:
 
 
 def _strayed(facts: f.Strayed) -> Words:
-    return (
-        f"rank {facts.wait.rank} waited in {describe_wait(facts.wait)}{_took(facts.seconds)}, where in its rounds "
-        f"before it went on with {describe_wait(facts.usual)}",
-        f"So ranks wait for each other in a ring ({_chain(facts.cycle)}).",
-    )
+    waited, usual = f"{describe_wait(facts.wait)}{_took(facts.seconds)}", describe_wait(facts.usual)
+    head = f"rank {facts.wait.rank} waited in {waited}, where in its rounds before it went on with {usual}"
+    return head, f"So ranks wait for each other in a ring ({_chain(facts.cycle)})."
 
 
 def _alone(place: f.CodePlace | None, gone: Iterable[int]) -> str:
@@ -315,51 +262,34 @@ def _alone(place: f.CodePlace | None, gone: Iterable[int]) -> str:
 def render_stood_apart(facts: f.StoodApart) -> str:
     """What kept the others waiting, in words that follow the name of the rank."""
     stood = render_stood(facts.stood) if facts.stood else ""
-    if facts.how == "absent":
-        return f"{'did not come to the collective that others waited in, it ' if facts.waited else ''}was {stood}"
-    if facts.how == "alone":
-        return _alone(facts.place, facts.others)
-    if facts.how == "gone":
-        return "exited early, with code 0, while others waited for it"
-    return f"was {stood} while others were {render_stood(facts.common) if facts.common else ''}"
+    return {
+        "absent": f"{'did not come to the collective that others waited in, it ' if facts.waited else ''}was {stood}",
+        "alone": _alone(facts.place, facts.others),
+        "gone": "exited early, with code 0, while others waited for it",
+        "odd": f"was {stood} while others were {render_stood(facts.common) if facts.common else ''}",
+    }[facts.how]
 
 
 def _in_flight(facts: f.InFlight) -> Words:
     lines = at(facts.sources)
     there = (_took(facts.seconds, "{}," if lines else "{}") + lines).strip()
     who = "everybody" if facts.entered is None else name_ranks(facts.entered)
-    return (
-        f"{who} entered {facts.step}, and {name_ranks(facts.others)} never came out of it"
-        f"{f' ({there})' if there else ''}: the data did not arrive, or there was no time left for it"
-    )
-
-
-def _out_of_time(facts: f.Activities) -> Words:
-    longest = format_duration(facts.longest_s or 0.0)
-    head = f"the time was up while the ranks were at work: nobody had waited longer than {longest}"
-    return head, f"{capital(listing(_did(facts.did)))}."
-
-
-def _waiting(facts: f.Activities) -> Words:
-    odd = f"Rank {facts.ranks[0]} was not where most others were." if facts.ranks else ""
-    return f"everybody was in torch.distributed: {listing(_did(facts.did))}", odd
+    entered = f"{who} entered {facts.step}, and {name_ranks(facts.others)} never came out of it"
+    return f"{entered}{f' ({there})' if there else ''}: the data did not arrive, or there was no time left for it"
 
 
 def _unmatched(facts: f.UnmatchedMessage) -> Words:
     first, did = facts.waits[0], "; ".join(_did(facts.did))
-    head = f"rank {first.rank} waited in {describe_wait(first)}"
+    head, took = f"rank {first.rank} waited in {describe_wait(first)}", _took(facts.waited_s)
     if facts.how == "neighbour":
         return _neighbour(facts, first)
     if facts.how == "no_such_rank":
-        return f"{head}{_took(facts.waited_s)}: there is no rank {first.peer}, the last one is {facts.last_rank}"
+        return f"{head}{took}: there is no rank {first.peer}, the last one is {facts.last_rank}"
     if facts.how == "passing_by":
         return _passing_by(facts, *facts.waits[:2])
     if facts.how == "other_peers":
-        other = facts.waits[1]
-        return (
-            f"{head}, and rank {other.rank} in {describe_wait(other)}{_took(facts.waited_s, ', {}')}: neither has "
-            f"anybody at its other end{f'; {did}' if did else ''}"
-        )
+        other = f"rank {facts.waits[1].rank} in {describe_wait(facts.waits[1])}{_took(facts.waited_s, ', {}')}"
+        return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
     verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
     if first.direction == "from":
         more = f" more than the {plural(facts.before, 'message')} before" if facts.before else ""
@@ -370,7 +300,7 @@ def _unmatched(facts: f.UnmatchedMessage) -> Words:
     elif call is not None:
         what = describe_wait(call)
         left = f"Rank {call.rank} had left out {what} in one round, and gone on with what comes after it."
-    return f"{head}{_took(facts.waited_s)}, and {who} {verb}: {did}", left
+    return f"{head}{took}, and {who} {verb}: {did}", left
 
 
 def _neighbour(facts: f.UnmatchedMessage, wait: f.CallFacts) -> str:
@@ -453,16 +383,14 @@ def render_missed(missed: f.Missed) -> str:
     """What a rank did that another one missed, in words that follow its name."""
     where = render_stood(missed.stood) if missed.stood else ""
     took = format_duration(missed.seconds)
-    if missed.how == "exited":
-        return f"exited early, with code {missed.code} after {took}, while others still needed it"
-    if missed.how == "was_late":
-        return f"was late: it was {where}"
-    if missed.how == "left":
-        return f"left the others while they still needed it, it was {where}"
-    if missed.how == "never_came":
-        was_at = f"; it was {where}" if where else ""
-        return f"had not come to {missed.step} when rank {missed.victim} gave it up{was_at}"
-    return f"came to {missed.step}{at([missed.source])} {took} after rank {missed.victim} had given it up"
+    was_at = f"; it was {where}" if where else ""
+    return {
+        "exited": f"exited early, with code {missed.code} after {took}, while others still needed it",
+        "was_late": f"was late: it was {where}",
+        "left": f"left the others while they still needed it, it was {where}",
+        "never_came": f"had not come to {missed.step} when rank {missed.victim} gave it up{was_at}",
+        "came_late": f"came to {missed.step}{at([missed.source])} {took} after rank {missed.victim} had given it up",
+    }[missed.how]
 
 
 def _first_failure(facts: f.FirstFailure) -> Words:
@@ -499,11 +427,9 @@ def render_went_alone(facts: f.WentAlone) -> str:
     """What a rank did that went on alone, in words that follow its name."""
     if facts.call is None:
         return _alone(facts.place, facts.others)
-    how = f" {_render_progress(facts.progress)}".rstrip()
-    return (
-        f"went on alone: it called {facts.step}{_at([facts.call])}, which {name_ranks(facts.others)} never "
-        f"{'answered' if facts.message else 'called'}; they had ended with code 0{how}"
-    )
+    called, others = f"it called {facts.step}{_at([facts.call])}", name_ranks(facts.others)
+    never = f"which {others} never {'answered' if facts.message else 'called'}"
+    return f"went on alone: {called}, {never}; they had ended with code 0 {_render_progress(facts.progress)}".rstrip()
 
 
 def _worker_failed(facts: f.WorkerFailed) -> Words:
@@ -617,10 +543,10 @@ def _as_their_group(facts: f.GroupsDiffer) -> str:
 
 
 def _group_not_made(facts: f.GroupNotMade) -> Words:
+    there = f"{format_duration(facts.seconds)}, at {listing(facts.at)}; {listing(_did(facts.did))}"
     return (
         f"{name_ranks(facts.ranks)} {_never_called(facts)}",
-        f"{capital(name_ranks(facts.others))} waited there {format_duration(facts.seconds)}, at {listing(facts.at)}; "
-        f"{listing(_did(facts.did))}.",
+        f"{capital(name_ranks(facts.others))} waited there {there}.",
     )
 
 
@@ -631,11 +557,9 @@ def _never_called(facts: f.GroupNotMade) -> str:
 def _group_destroyed(facts: f.GroupDestroyed) -> Words:
     if not facts.alone:
         return f"{name_ranks(facts.gone)} {_destroyed(facts)}"
-    it, used = "it" if len(facts.entered) == 1 else "they", listing(facts.used_at)
-    return (
-        f"{name_ranks(facts.entered)} went on alone: {it} called {facts.step} at {used}, when "
-        f"{name_ranks(facts.gone)} had {_destroyed_group(facts)}"
-    )
+    called = f"{'it' if len(facts.entered) == 1 else 'they'} called {facts.step} at {listing(facts.used_at)}"
+    gone = f"{name_ranks(facts.gone)} had {_destroyed_group(facts)}"
+    return f"{name_ranks(facts.entered)} went on alone: {called}, when {gone}"
 
 
 def _destroyed_group(facts: f.GroupDestroyed) -> str:
@@ -645,10 +569,8 @@ def _destroyed_group(facts: f.GroupDestroyed) -> str:
 
 def _destroyed(facts: f.GroupDestroyed) -> str:
     verb = "failed" if facts.failed else f"waited {format_duration(facts.waited_s)}"
-    return (
-        f"{_destroyed_group(facts)}, where {name_ranks(facts.entered)} still used it and {verb} in {facts.step} at "
-        f"{listing(facts.used_at)}; {listing(_did(facts.did))}"
-    )
+    used = f"{name_ranks(facts.entered)} still used it and {verb} in {facts.step} at {listing(facts.used_at)}"
+    return f"{_destroyed_group(facts)}, where {used}; {listing(_did(facts.did))}"
 
 
 def _did_to_groups(facts: f.Facts) -> str:
@@ -669,48 +591,30 @@ def _rendezvous(facts: f.Rendezvous) -> Words:
         looked = listing(join_ranks((rank, side.what) for side in facts.sides for rank in side.ranks))
         silent = f"None answered {name_ranks(facts.silent)}." if facts.silent else ""
         return f"ranks looked for the store of the rendezvous at different addresses: {looked}", silent
-    if facts.how == "unanswered":
-        than = f", where {name_ranks(facts.met)} found one" if facts.met else ""
-        why = f" ({facts.error})" if facts.error else ""
-        return f"no store answered {name_ranks(facts.silent)} at {facts.address}{than}{why}"
-    if facts.how == "sizes":
-        sizes = listing(f"{name_ranks(one.ranks)} expected {plural(int(one.what), 'rank')}" for one in facts.sides)
-        return f"{there}, but ranks do not agree how many they are: {sizes}"
-    if facts.how == "same_rank":
-        double = listing(f"{name_ranks(side.ranks)} all said to be rank {side.what}" for side in facts.sides)
-        return f"{there}, but {double}"
-    if facts.how == "beyond":
-        beyond = listing(f"rank {side.ranks[0]} said to be rank {side.what}" for side in facts.sides)
-        return f"{there}, but {beyond} of a world of {world}: there are ranks 0 to {world - 1}"
-    if facts.how == "unconnected":
-        met = "each other" if len(facts.stuck) == len(facts.met) else "the others"
-        stuck = name_ranks(facts.stuck)
-        return f"{there} and all {plural(world, 'rank')} came to it; {stuck} did not get connected to {met}"
-    why = f"this run has {plural(facts.run_size, 'rank')}"
+    than = f", where {name_ranks(facts.met)} found one" if facts.met else ""
+    error = f" ({facts.error})" if facts.error else ""
+    each = {
+        "sizes": lambda side: f"{name_ranks(side.ranks)} expected {plural(int(side.what), 'rank')}",
+        "same_rank": lambda side: f"{name_ranks(side.ranks)} all said to be rank {side.what}",
+        "beyond": lambda side: f"rank {side.ranks[0]} said to be rank {side.what}",
+    }.get(facts.how)
+    sides = listing(map(each, facts.sides)) if each else ""
+    met = "each other" if len(facts.stuck) == len(facts.met) else "the others"
+    peers, why = "peers are" if facts.missing > 1 else "a peer is", f"this run has {plural(facts.run_size, 'rank')}"
     if world <= facts.run_size:
-        absent = name_ranks(one.rank for one in facts.absent)
-        why = f"{absent} did not come to it ({listing(_did(facts.absent))})"
-    peers = "peers are" if facts.missing > 1 else "a peer is"
-    return f"{there}, but {peers} missing: {name_ranks(facts.met)} expected {plural(world, 'rank')}, and {why}"
+        why = f"{name_ranks(one.rank for one in facts.absent)} did not come to it ({listing(_did(facts.absent))})"
+    ranks, stuck = plural(world, "rank"), name_ranks(facts.stuck)
+    return {
+        "unanswered": f"no store answered {name_ranks(facts.silent)} at {facts.address}{than}{error}",
+        "sizes": f"{there}, but ranks do not agree how many they are: {sides}",
+        "same_rank": f"{there}, but {sides}",
+        "beyond": f"{there}, but {sides} of a world of {world}: there are ranks 0 to {world - 1}",
+        "unconnected": f"{there} and all {ranks} came to it; {stuck} did not get connected to {met}",
+        "missing": f"{there}, but {peers} missing: {name_ranks(facts.met)} expected {ranks}, and {why}",
+    }[facts.how]
 
 
 # -- what is true of every run
-
-
-def _account(facts: f.Account) -> Words:
-    if not facts.collectives and not facts.messages:
-        return "no rank called a collective or sent a message"
-    counts = [plural(facts.collectives, "collective")] if facts.collectives else []
-    counts += [plural(facts.messages, "message")] if facts.messages else []
-    took = f" in {format_duration(facts.seconds)}" if facts.timed else ""
-    brought, what = format_bytes(facts.brought_bytes), facts.standing_out + at(facts.at)
-    head = f"{name_ranks(facts.others)} entered {listing(counts)}{took} and brought {brought} to them"
-    if facts.untimed:
-        return head, _STEPPED if facts.untimed == "stepped" else _DUMPED
-    if facts.longest_s:
-        late = f", {format_duration(facts.late_s)} of it until rank {facts.late_rank} came" if facts.late_s else ""
-        return head, f"The longest was {what}: {format_duration(facts.longest_s)}{late}."
-    return head, f"The largest was {what}: {format_bytes(facts.largest_bytes)} a rank." if facts.largest_bytes else ""
 
 
 def _thread_ended(facts: f.ThreadEnded) -> Words:
@@ -728,37 +632,19 @@ def _backend_named(facts: f.BackendNamed) -> Words:
     return f"{who}, and kept it; the scenario says {facts.backend}"
 
 
-def _attempt_ended(facts: f.AttemptEnded) -> Words:
-    took = "" if facts.seconds is None else f", {format_duration(facts.seconds)}"
-    size = f", {plural(facts.world_size, 'rank')}" if facts.world_size else ""
-    return f"attempt {facts.number}{size}{took}: {facts.reason.removesuffix('.')}"
-
-
-def _started(facts: f.StartedByScript) -> Words:
-    if facts.by_worker:
-        who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in facts.by_worker.items())
-        return (
-            f"the script started the ranks itself: {who}",
-            "What they print is in the log of their worker (lab logs --rank, with the number of the worker), unless "
-            "they were given pipes of their own.",
-        )
-    beside = "in other groups than the one that is told here" if facts.any_ranks else "in groups of their own"
-    workers = listing(f"worker {worker}" for worker in facts.aside_workers)
-    return (
-        f"{plural(facts.aside, 'process', 'processes')} more that {workers} started met {beside}: they are not told as "
-        "ranks; what they called is in trace/process*.jsonl"
-    )
-
-
 WORDS: WordTable = {
-    FindingKind.NOT_KNOWN: _not_known,
-    FindingKind.OUT_OF_TIME: _out_of_time,
-    FindingKind.OWN_CODE: lambda facts: (
-        f"rank {facts.ranks[0]} {render_stood_apart(facts)}"
-        if isinstance(facts, f.StoodApart)
-        else f"nobody waited in a collective or for a message: {listing(_did(facts.did))}"
+    FindingKind.OUT_OF_TIME: lambda facts: (
+        "the time was up while the ranks were at work: nobody had waited longer than "
+        f"{format_duration(facts.longest_s or 0.0)}",
+        f"{capital(listing(_did(facts.did)))}.",
     ),
-    FindingKind.WAITING: _waiting,
+    (FindingKind.OWN_CODE, f.Activities): lambda facts: (
+        f"nobody waited in a collective or for a message: {listing(_did(facts.did))}"
+    ),
+    FindingKind.WAITING: lambda facts: (
+        f"everybody was in torch.distributed: {listing(_did(facts.did))}",
+        f"Rank {facts.ranks[0]} was not where most others were." if facts.ranks else "",
+    ),
     FindingKind.ROOT: partial(_unequal, verb="named"),
     FindingKind.REDUCE_OP: partial(_unequal, verb="reduced by"),
     f.MissedStep: _missed_step,
@@ -783,11 +669,8 @@ WORDS: WordTable = {
     f.GroupNotMade: _group_not_made,
     f.GroupDestroyed: _group_destroyed,
     f.Rendezvous: _rendezvous,
-    f.Account: _account,
     f.ThreadEnded: _thread_ended,
     f.BackendNamed: _backend_named,
-    f.AttemptEnded: _attempt_ended,
-    f.StartedByScript: _started,
 }
 """The words of the kernel's findings."""
 
@@ -830,15 +713,6 @@ def own_reason(first: str, before: Finding | None, others: Iterable[Finding]) ->
     """Why a run failed in which a rank failed by itself: what ranks had done before that, and further causes."""
     earlier = f"; before that, {before.headline}" if before is not None else ""
     return "; ".join([first + earlier, *(f"besides, {one.headline}" for one in others)])
-
-
-def outlived_reason(ranks: int, duration_s: float, rank: int, node: str, end: f.End, more: int) -> str:
-    """The reason of a run that passed though ranks failed: the workers that had started them did not mind."""
-    others = f" (and {more} more)" if more else ""
-    return (
-        f"what started {plural(ranks, 'rank')} ended as expected in {format_duration(duration_s)}, though "
-        f"{full_name(rank, node)} {render_end(end)}{others}"
-    )
 
 
 def way_to_get_module(own: Any) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lab import feature
 from lab.engine.ownership import local_home, registered_engines
 from lab.errors import EngineAbsent, EngineUnavailable, UsageError
-from lab.feature import load
+from lab.feature import find, load, names
 
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine, Traits
@@ -49,12 +48,12 @@ CHOICES = Choices()
 
 def engine_names() -> list[str]:
     """The names of all engines: the kernel's, then those of features."""
-    return [*OPENERS, *feature.engines()]
+    return [*OPENERS, *names("engines")]
 
 
 def engine_class(name: str) -> type[Engine] | None:
     """The class of an engine, which need not answer; None where there is none of this name."""
-    found: type[Engine] | None = load(_CLASSES[name]) if name in _CLASSES else feature.engine(name)
+    found: type[Engine] | None = load(_CLASSES[name]) if name in _CLASSES else find("engines", name)
     return found
 
 

@@ -14,24 +14,45 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
-from . import clock, outputs, ports_left, processes, store, strays, strict_network, warm, workplace
+from . import clock, netlink, outputs, ports_left, processes, store, strays, warm, workplace
 from .config import Config
 from .connection import Connection, listen, standard_streams
-from .deeds.doing import Deeds
 from .heap import Heap
+from .hooks import hooks
 from .messages import agent as messages
 from .messages import typed, wire
-from .messages.agent import Do, Fetch, Follow, Grant, Input, LetGo, LookAt, Release, Undo, Window
+from .messages.agent import Fetch, Follow, Grant, Input, LetGo, Release, Window
 from .noderun import NodeRun
 
 _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
 _LOOK_S = 0.25
 _STACK_WAIT_S = 0.25
+
+
+class Extension(Protocol):
+    """What a feature adds to an agent; its hook `agent` makes it."""
+
+    actions: Mapping[type[Any], Callable[[Connection, Any], object]]
+    """What is done where messages of a kind arrive."""
+
+    @property
+    def pids(self) -> Collection[int]:
+        """Processes that are none of a run."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has to be called now and then."""
+
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Have a selector wait for what it waits for."""
+
+    def pass_on(self, ready: Collection[int]) -> None:
+        """Act on what is ready."""
 
 
 class Agent:
@@ -58,7 +79,8 @@ class Agent:
         """Monotonic time at which traces are sent next; 0: at once, because some were left when too much waited."""
         self.store_ports: set[int] = set()
         """Where stores of runs listened; each of their connections may keep that port, which keeps no store from it."""
-        self.deeds = Deeds(config, self.connections, lambda: self.run)
+        self.extensions: list[Extension] = [extend(self) for extend in hooks("agent")]
+        """What features add."""
         self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
             messages.Hello: self._greet,
             messages.Claim: self._claim,
@@ -77,9 +99,11 @@ class Agent:
             Input: lambda _, given: self._run_of(given).heard.give(given),
             Grant: lambda _, grant: self._run_of(grant).heard.grant(grant),
             Window: lambda _, window: self._run_of(window).heard.resize(window),
-            **dict.fromkeys((Do, Undo, LookAt), self.deeds.take),
+            messages.Neighbours: lambda _, said: netlink.learn_neighbours(*said),
             Release: lambda _, asked: self._run_of(asked).release(asked),
         }
+        for extension in self.extensions:
+            self.actions.update(extension.actions)
 
     def handle(self, connection: Connection, message: wire.Message | wire.Malformed) -> None:
         """Act on one message; every error becomes an answer, never the end of the agent."""
@@ -122,7 +146,7 @@ class Agent:
         except OSError as error:
             connection.send(messages.Refused(claim.run, "node", str(error)))
             return
-        self.run.spared = lambda: self.deeds.pids
+        self.run.spared = lambda: {pid for extension in self.extensions for pid in extension.pids}
         self.client = connection
         self.claimed_at = self.heard = time.monotonic()
         connection.send(clock.claimed(claim.run))
@@ -210,7 +234,8 @@ class Agent:
                 congested |= connection.congested
             if self.run is not None and not congested:
                 self.run.register(selector)
-            self.deeds.register(selector)
+            for extension in self.extensions:
+                extension.register(selector)
             ready = {key.fd for key, _ in selector.select(self._patience())}
             selector.close()
             self._step(ready, wake_r)
@@ -219,14 +244,15 @@ class Agent:
         """For how many seconds nothing has to be done; None: until somebody says something."""
         if self.stacks_due is not None:
             return max(0.0, self.stacks_due - time.monotonic())
-        if self.run is None and self.heap is None and not self.deeds.busy:
+        if self.run is None and self.heap is None and not any(extension.busy for extension in self.extensions):
             return None  # hundreds of nodes may be at rest on one machine
         limited_s = _MEMORY_TICK_S if self.config.memory_bytes else _LOOK_S
         return _TICK_S if self.run is None else min(limited_s, self.run.traces_every_s)
 
     def _step(self, ready: set[int], wake_r: int) -> None:
         self._for_run(lambda run: run.pass_on(ready))
-        self.deeds.pass_on(ready)
+        for extension in self.extensions:
+            extension.pass_on(ready)
         if not ready and self.run is None and self.heap is not None:  # nobody has wanted anything for a second
             self.heap.gather()
         if wake_r in ready:
@@ -297,7 +323,11 @@ def main() -> None:
 
 def serve(config: Config) -> None:
     """Become the agent of a node and never return."""
-    strict_network.confine(config.peers)
+    if config.peers:
+        close = hooks("network")
+        if not close:
+            sys.exit("its network cannot be closed, as a strict cluster needs it: the feature strict is not there")
+        close[0](config.peers)
     processes.become_subreaper()
     os.umask(0o022)
     workplace.clear(config.root)

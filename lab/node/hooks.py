@@ -2,7 +2,10 @@
 
 `HOOKS` maps the name of a hook to `module:function`, where the module is one of the package. The kernel calls these:
 
+- `agent(agent)`: an agent begins; returns an `Extension`, see `agent`.
+- `network(peers)`: packets are to leave this node only for addresses from the first to the last of `peers`.
 - `worker(spec)`: a worker is about to run its script; `spec` is what it was started with.
+- `noted(name, value)`: the script has noted something.
 - `environment(spec)`: the last thing before its script, when it has no privileges any more.
 - `recorder()`: the recorder is there for the first time in this process, or in one that it is a fork of.
 - `recording(compiled)`: recording has begun, by the compiled recorder or, where that is None, by Python.
@@ -27,8 +30,8 @@ FEATURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 """The folder of the features' packages for nodes."""
 
 
-EARLY = ("worker", "environment", "recorder", "recorder_stop", "recording", "group_class", "hold_call", "stream_time")
-"""Hooks whose modules need no torch."""
+_LATE = {"foreign_group", "network"}
+"""Hooks whose modules need torch, or which few agents need."""
 
 
 @cache
@@ -47,3 +50,10 @@ def hooks(name: str) -> tuple[Callable[..., Any], ...]:
         if module:
             functions.append(getattr(import_module(f".{module}", package.__name__), function))
     return tuple(functions)
+
+
+def load_hooks() -> None:
+    """Import the modules of hooks, so that the forks of this process need not."""
+    for package in _packages():
+        for name in getattr(package, "HOOKS", {}).keys() - _LATE:
+            hooks(name)

@@ -65,7 +65,7 @@ def _number(names: tuple[str, ...]) -> int | None:
 def _become(start: WorkerStart, launch: Launch) -> NoReturn:
     mine, theirs = channels.open_channels(start, launch.settings)
     mine["status"], status = os.pipe2(os.O_CLOEXEC)
-    note_socket = os.path.join(launch.home, f".notes{os.getpid()}")
+    note_socket = os.path.join(launch.home, f"n{os.getpid()}")
     mine["notes"] = statement.bind_notes(note_socket).detach()
     me, held = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     child = os.fork()

@@ -174,7 +174,7 @@ class NodeRun:
 
     def _start_starter(self, start: WorkerStart, workers: tuple[WorkerStart, ...]) -> None:
         """Start a process of a launcher, whose children become workers."""
-        folder, home = self.place.folder, self.place.home_beside(self.place.folder)
+        folder, home = self.place.folder, self.place.home
         before = start.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         known = (self._settings(folder), workers, self._triggers, self.place.note_socket(self._started), home)
         own = (

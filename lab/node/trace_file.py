@@ -49,31 +49,35 @@ class TraceFile:
         self.exceeded: tuple[str, int] | None = None
         """Of what there was more than so many bytes, so that the rest is dropped."""
         self._limit = limit_bytes
-        self._passed_on = self._given_back = 0
+        self._sent = self._freed = 0
         self._end_sent = False
 
     def chunks(self, *, ended: bool = False) -> Iterator[bytes]:
         """What has been written since, in whole lines; if its writer has ended, what follows the last newline, too."""
-        while (chunk := self._next(ended)) is not None:
-            if chunk:
-                yield chunk
+        while self.fd >= 0 and self.exceeded is None:
+            chunk, length = self._read(ended)
+            if self._sent + length > self._limit:
+                self.cut("trace", self._limit)
+            elif not length:
+                break
+            else:
+                self._sent += length
+                end = self._sent // _PAGE_BYTES * _PAGE_BYTES
+                if end > self._freed:
+                    self._punch(self._freed, end)
+                    self._freed = end
+                if chunk:
+                    yield chunk
         if self.exceeded is not None:
             self._free()
             if not self._end_sent:
                 self._end_sent = True
-                yield _last_line(*self.exceeded)
-
-    def _next(self, ended: bool) -> bytes | None:
-        """The next lines, without what is no text; None where there is nothing to send now."""
-        if self.fd < 0 or self.exceeded is not None:
-            return None
-        chunk, length = self._read(ended)
-        if self._passed_on + length > self._limit:
-            self.cut("trace", self._limit)
-            return None
-        self._passed_on += length
-        self._give_back(self._passed_on)
-        return chunk if length else None
+                excessive, limit_bytes = self.exceeded
+                why = f"there was more than {limit_bytes >> 20} MiB of {excessive}"
+                if excessive == "trace":
+                    why = f"the trace is larger than {limit_bytes >> 20} MiB"
+                line = {"k": "cut", "t": time.monotonic_ns(), "why": why}
+                yield json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
     @property
     def held_bytes(self) -> int:
@@ -92,7 +96,7 @@ class TraceFile:
         """
         size = _CHUNK_BYTES
         while size <= _LONGEST_LINE_BYTES:
-            found = os.pread(self.fd, size, self._passed_on)
+            found = os.pread(self.fd, size, self._sent)
             room = found.find(b"\0")
             written = found if room < 0 else found[:room]
             whole = written.rfind(b"\n") + 1
@@ -105,19 +109,13 @@ class TraceFile:
         self.cut("one line of its trace", _LONGEST_LINE_BYTES)
         return b"", 0
 
-    def _give_back(self, end: int) -> None:
-        """Free the memory of what has been sent; the file keeps its length."""
-        end = end // _PAGE_BYTES * _PAGE_BYTES
-        if end > self._given_back:
-            self._punch(self._given_back, end)
-            self._given_back = end
-
     def _free(self) -> None:
         """Free all of its memory; who writes goes on, and may have it mapped, so that it keeps its length."""
         if self.held_bytes:
             self._punch(0, (os.fstat(self.fd).st_size // _PAGE_BYTES + 1) * _PAGE_BYTES)
 
     def _punch(self, begin: int, end: int) -> None:
+        """Free memory of the file, which keeps its length."""
         _libc.fallocate(self.fd, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_int64(begin), ctypes.c_int64(end - begin))
 
     def close(self) -> None:
@@ -125,14 +123,6 @@ class TraceFile:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-
-
-def _last_line(excessive: str, limit_bytes: int) -> bytes:
-    why = f"there was more than {limit_bytes >> 20} MiB of {excessive}"
-    if excessive == "trace":
-        why = f"the trace is larger than {limit_bytes >> 20} MiB"
-    line = {"k": "cut", "t": time.monotonic_ns(), "why": why}
-    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
 def bound_held(traces: Collection[TraceFile], limit_bytes: int = HELD_BYTES) -> None:

@@ -151,8 +151,8 @@ def import_torch() -> None:
     gc.disable()
     import torch
 
-    from .recorder import install as recorder  # not at the top: the command line reads this module too
+    from .recorder import compiled, install  # not at the top: the command line reads this module too
 
     repr(torch.zeros(1))  # what the first tensor printed imports and caches: up to 10 ms in every worker
-    recorder.find_compiled()
-    import_frozen(("torch.distributed", "torch.nn.parallel", recorder.PRELOADED))
+    compiled.load()
+    import_frozen(("torch.distributed", "torch.nn.parallel", install.PRELOADED))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lab.errors import UsageError
 from lab.frozen import dataclass
 from lab.plan.limits import Limits
+from lab.spec.keys import Volume
 from lab.spec.reading import did_you_mean
 from lab.words import format_limit, name_nodes
-
-if TYPE_CHECKING:
-    from lab.spec.volumes import Volume
 
 State = Literal["ready", "partial", "dead"]
 GpuNumbers = Literal["node", "machine", "engine"]
@@ -72,7 +70,10 @@ class Shape:
     def from_json(cls, text: str) -> Shape:
         """The inverse of `to_json`; fields that another version of the lab added are skipped."""
         data: dict[str, Any] = json.loads(text)
-        data["volumes"] = _volumes(data.get("volumes", ()))
+        data["volumes"] = tuple(
+            Volume(source=Path(source), target=target, read_only=only)
+            for source, target, only in data.get("volumes", ())
+        )
         data["requirements"], data["hosts"] = tuple(data.get("requirements", ())), tuple(data.get("hosts", ()))
         data["data"] = {name: Path(folder) for name, folder in data.get("data", {}).items()}
         known = {item.name for item in fields(cls)}
@@ -86,14 +87,6 @@ class Shape:
             for name, mine, theirs in pairs
             if mine != theirs
         ]
-
-
-def _volumes(listed: Sequence[Sequence[Any]]) -> tuple[Volume, ...]:
-    if not listed:
-        return ()
-    from lab.spec.volumes import Volume  # few clusters have any
-
-    return tuple(Volume(source=Path(source), target=target, read_only=only) for source, target, only in listed)
 
 
 def field_word(name: str) -> str:

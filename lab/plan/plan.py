@@ -1,27 +1,117 @@
-"""From a scenario and a cluster's shape to every worker's node, rank, environment and arguments."""
+"""From a scenario and a cluster's shape to every worker's node, rank, environment and arguments. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from lab.errors import UsageError
+from lab.errors import ClusterUnfit, UsageError
 from lab.frozen import dataclass
 from lab.node import warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.node.rank import groups
-from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import refuse_unfit
-from lab.plan.gpus import gpu_variables
-from lab.plan.options import PlanOptions
-from lab.plan.present import refuse_absence
-from lab.spec.backends import STARTED_BY, check_backend
+from lab.plan.cluster import STOPPED, ClusterInfo
+from lab.plan.fit import PlanOptions, refuse_unfit
+from lab.spec.keys import STARTED_BY, check_backend
 from lab.spec.launching import LAB, Launcher, Launching, Layout, Starter, find_launcher
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
+from lab.words import listing, name_nodes, plural
 
-if TYPE_CHECKING:
-    from lab.plan.part import Part
+
+class Part(Protocol):
+    """What one feature adds to a plan."""
+
+    name: str
+    """Its key in `plan.json`."""
+    companion: str
+    """What goes along with the run, as `module:class`; see `lab.run.observe`."""
+
+    def data(self) -> Any:
+        """It as plain data."""
+
+    def sentences(self) -> Iterable[str]:
+        """What `--dry-run` says of it, a line each."""
+
+    def before(self) -> Mapping[str, bool]:
+        """Nodes that it stops or starts before the run begins, and whether each runs then."""
+
+    def stopping(self, nodes: Iterable[str]) -> list[str]:
+        """What of it stops any of these nodes before the run begins, in words."""
+
+    def starting(self) -> list[str]:
+        """What of it starts nodes while the run goes on, in words."""
+
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def visible_gpus(gpus: int, nproc_per_node: int, local_rank: int) -> range:
+    """The GPUs of one rank, where a node has so many: a part as large as that of any other, give or take one.
+
+    Where there are more ranks than GPUs, neighbours share one.
+    """
+    first, end = (number * gpus // nproc_per_node for number in (local_rank, local_rank + 1))
+    return range(first, max(end, first + 1))
+
+
+def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int) -> dict[str, str]:
+    """What says so to a rank; nothing on a cluster without GPUs, or where the cluster says it itself.
+
+    A container numbers its GPUs from 0; local nodes have those of the machine, one node's after the other's. Slurm says
+    which a node has, by numbers that are known there only: its ranks see all of them, as under torchrun.
+    """
+    gpus = cluster.shape.gpus
+    if not gpus or VARIABLE in cluster.shape.env or cluster.gpus == "engine":
+        return {}
+    node_rank, local_rank = divmod(rank, nproc_per_node)
+    before = node_rank * gpus if cluster.gpus == "machine" else 0
+    return {VARIABLE: ",".join(str(before + number) for number in visible_gpus(gpus, nproc_per_node, local_rank))}
+
+
+HOST = "node0"
+"""The node with the store at which all meet: nothing begins or goes on without it."""
+
+
+def present(cluster: ClusterInfo, nnodes: int, parts: Sequence[Part]) -> list[str]:
+    """The nodes that run when it begins: not those that are stopped, and then what its own parts do before."""
+    there = {f"node{rank}": True for rank in range(nnodes)}
+    there |= {node.name: node.state != STOPPED for node in cluster.nodes[:nnodes]}
+    for part in parts:
+        there |= part.before()
+    return [name for name, runs in there.items() if runs]
+
+
+def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Launching, parts: Sequence[Part]) -> None:
+    """Refuse a run that cannot begin, or not with what is to be broken, because of nodes that do not run.
+
+    Raises:
+        ClusterUnfit: too many nodes are stopped.
+        UsageError: its own parts stop too many before it begins, or start one that nothing takes in.
+    """
+    least = launching.least_nodes(nnodes)
+    needs = plural(nnodes, "node") if least == nnodes else f"at least {plural(least, 'node')}, {HOST} among them"
+    there = present(cluster, nnodes, parts)
+    missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
+    stops = [one for part in parts for one in part.stopping(missing)]
+    if (len(there) < least or HOST not in there) and stops:
+        raise UsageError(
+            f"{name} is to {listing(stops)} before it begins, and with the launcher {launching.name} it needs {needs}",
+            "say `launcher: {torchrun: {min_nodes: ...}}` for one that begins with fewer",
+        )
+    if len(there) < least or HOST not in there:
+        raise ClusterUnfit(
+            f"{name} needs {needs}, and {name_nodes(missing)} of cluster {cluster.name} "
+            f"{'is' if len(missing) == 1 else 'are'} stopped",
+            f"`lab start {' '.join(missing)}`, or take fewer nodes with --nodes",
+        )
+    for starts in (one for part in parts for one in part.starting()):
+        if least == nnodes:
+            raise UsageError(
+                f"{name} is to {starts} in mid-run, and the launcher {launching.name} takes no node in",
+                "say `launcher: {torchrun: {min_nodes: ...}}` for one that does",
+            )
+
 
 MAX_WORLD_SIZE = 4096
 
@@ -127,13 +217,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
     chosen = groups.backend_variables(backend, instead=options.backend is not None)
-    shared = {
-        **_threads(world_size, cluster.shape.env),
-        "LAB_SHARED": cluster.shared,
-        **data,
-        **chosen,
-        **scenario.env,
-    }
+    shared = {**_threads(world_size, cluster.shape.env), "LAB_SHARED": cluster.shared, **data, **chosen, **scenario.env}
     layout = Layout(
         run=run,
         addresses=_addresses(cluster, nnodes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RunFacts
@@ -59,14 +59,10 @@ from lab.record.events import (
 )
 from lab.record.write import LATEST, RecordWriter
 from lab.run.observe import Observer
-from lab.run.outputs import Outputs
-from lab.run.starters import Starters
-from lab.run.stdin import Stdin
 from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.diagnosis.facts import RankFacts, RunFacts
-    from lab.run.observe import Companion
 
 EXCHANGES = 8
 """Of so many in a row, the one that took least time tells most."""
@@ -268,24 +264,27 @@ WHILE_IT_RUNS = ("run", "go", "ping")
 """Messages whose refusal means that the node does not have the run any more; `run`: its agent says so unasked."""
 
 
+_FOR_OTHERS = (Made, Piece, Taken, Breakpoint, Continued, Cleaning, Done, Reached)
+"""Messages of which nothing is recorded: parts of the run, and what goes along with it, act on them."""
+
+
 class Collector:
-    """Collects the facts of one run, for its record and for whoever watches it."""
+    """Collects the facts of one run, for its record and for whoever watches it.
+
+    Args:
+        facts: of the run.
+        writer: of the record.
+        observer: told what happens.
+        listener: called with each message, and the node whose agent sent it.
+    """
 
     def __init__(
-        self,
-        facts: RunFacts,
-        writer: RecordWriter,
-        observer: Observer,
-        outputs: Outputs,
-        stdin: Stdin,
-        starters: Starters,
+        self, facts: RunFacts, writer: RecordWriter, observer: Observer, listener: Callable[[str, Any], object]
     ) -> None:
         self.facts = facts
-        self.starters = starters
         self.writer = writer
         self.observer = observer
-        self.outputs = outputs
-        self.stdin = stdin
+        self.listener = listener
         self.claimed: set[str] = set()
         self.prepared: set[str] = set()
         self.finished: set[str] = set()
@@ -296,8 +295,6 @@ class Collector:
         self.clocks = Clocks(self._tell_clock)
         self._whereabouts: tuple[int, Any] | None = None
         """Of which attempt, and where its ranks are."""
-        self.companions: Sequence[Companion] = ()
-        """What goes along with the run, and hears what its agents say."""
         self.addresses: dict[str, str] = {}
         """By address: the names of the nodes."""
         self.heard = 0
@@ -312,49 +309,45 @@ class Collector:
             RecordError: the record cannot be written.
         """
         self.heard += 1
-        if isinstance(message, Output) and message.stream == ANSWERS:
-            self.stdin.hear(message)
-        elif isinstance(message, Output) and message.rank == STARTER:
-            self.starters.listen(node, message)
+        match message:
+            case Output():
+                self._output(node, message)
+            case Trace():
+                self.writer.trace(message.rank, message.data, self.attempts.number(message.attempt))
+            case Stack():
+                self.fact(message._replace(text=message.text or "(no Python stack)"))
+            case Connections():
+                if message.peer in self.addresses:  # scripts may talk with anybody else, too
+                    self.fact(message._replace(node=node, peer=self.addresses[message.peer]))
+            case Claimed():
+                self._claimed(node, message)
+            case TimeTold():
+                self.clocks.hear(node, message)
+            case Prepared():
+                self.prepared.add(node)
+            case Finished():
+                self.finished.add(node)
+            case Busy():
+                raise ClusterBusy(
+                    f"{node} is busy with run {message.holder} of {message.owner}, "
+                    f"for {format_duration(message.age_s)}",
+                    "wait until it ends, or use another cluster with --name",
+                )
+            case Refused():
+                self._refused(node, message)
+            case _ if isinstance(message, _FACTS):
+                self.fact(message)
+            case _ if not isinstance(message, _FOR_OTHERS):
+                self._misunderstood(node, message)
+        self.listener(node, message)
+
+    def _output(self, node: str, message: Output) -> None:
+        if message.rank == STARTER:
             self.writer.launcher_output(node, message.data)
-        elif isinstance(message, Output):
+        elif message.stream != ANSWERS:
             attempt = self.attempts.number(message.attempt)
             self.writer.output(message.rank, message.stream, message.data, message.time, attempt)
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
-        elif isinstance(message, Trace):
-            self.writer.trace(message.rank, message.data, self.attempts.number(message.attempt))
-        elif isinstance(message, _FACTS):
-            self.fact(message)
-        elif isinstance(message, Stack):
-            self.fact(message._replace(text=message.text or "(no Python stack)"))
-        elif isinstance(message, Connections):
-            if message.peer in self.addresses:  # scripts may talk with anybody else, too
-                self.fact(message._replace(node=node, peer=self.addresses[message.peer]))
-        elif isinstance(message, Claimed):
-            self._claimed(node, message)
-        elif isinstance(message, TimeTold):
-            self.clocks.hear(node, message)
-        elif isinstance(message, Prepared):
-            self.prepared.add(node)
-        elif isinstance(message, Finished):
-            self.finished.add(node)
-        elif isinstance(message, Made):
-            self.outputs.tell(node, message)
-        elif isinstance(message, Piece):
-            self.outputs.take(node, message)
-        elif isinstance(message, (Taken, Breakpoint, Continued)):
-            self.stdin.hear(message)
-        elif isinstance(message, Busy):
-            raise ClusterBusy(
-                f"{node} is busy with run {message.holder} of {message.owner}, for {format_duration(message.age_s)}",
-                "wait until it ends, or use another cluster with --name",
-            )
-        elif isinstance(message, Refused):
-            self._refused(node, message)
-        elif not isinstance(message, (Cleaning, Done, Reached)):  # these are for what goes along
-            self._misunderstood(node, message)
-        for companion in self.companions:
-            companion.hear(message)
 
     def where(self, elapsed_s: float, columns: int) -> str:
         """Where the ranks that run are, in one line; empty where that is not known."""
@@ -369,15 +362,12 @@ class Collector:
 
     def fact(self, event: Event) -> None:
         """Take one fact, into the record too."""
-        if isinstance(event, Exited) and event.rank == STARTER:
-            self.starters.hear(event)
         attempt = self.attempts.number(getattr(event, "attempt", ""))
         for one in (*self.attempts.left_open(event), attempt):
             self.writer.event(event, one)
             self.facts.attempt(one).add(event)
         if isinstance(event, Exited) and event.rank != STARTER:
             self.writer.settle(event.rank, attempt=attempt)
-            self.stdin.hear(event)
         if isinstance(event, Named) and len(self.facts.named) == 1:  # of all ranks, the first
             from lab.diagnosis.ends import find_named_backends
 

@@ -14,8 +14,7 @@ from lab.errors import EngineUnavailable, LabError, NodeLost, RecordError
 from lab.node.messages import wire
 from lab.node.messages.agent import Ping, Request
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
-from lab.plan.plan import Plan
-from lab.plan.present import HOST
+from lab.plan.plan import HOST, Plan
 from lab.record import events
 from lab.run.collect import Collector
 from lab.run.lock import nodes_lock
@@ -36,10 +35,17 @@ class Conversation:
         channels: to the agents.
         collector: takes what they say.
         tick: called about once a second.
+        look_often: called each time round; returns for how many seconds it need not be.
     """
 
     def __init__(
-        self, run: str, engine: Engine, channels: Sequence[Channel], collector: Collector, tick: Callable[[], None]
+        self,
+        run: str,
+        engine: Engine,
+        channels: Sequence[Channel],
+        collector: Collector,
+        tick: Callable[[], object],
+        look_often: Callable[[], float],
     ) -> None:
         self.run = run
         self.engine = engine
@@ -49,8 +55,7 @@ class Conversation:
         """By name of the node: those that have not closed."""
         self.troubles: dict[str, Trouble] = {}
         """What keeps nodes from working now, by name."""
-        self.look_often: Callable[[], float] = lambda: _TICK_S
-        """Called each time round; returns for how many seconds it need not be."""
+        self.look_often = look_often
         collector.clocks.ask = self.say
         self._may_look = True
         self._readers = {channel.node.name: wire.LineReader() for channel in channels}

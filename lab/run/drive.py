@@ -2,85 +2,58 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
-from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
+from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
-from lab.node.messages.agent import Claim, Fetch, Files, Finish, Go, Prepare, Stacks, Stop, Store
+from lab.node.config import FIRST_UID
+from lab.node.messages.agent import (
+    ANSWERS,
+    STARTER,
+    Breakpoint,
+    Claim,
+    Continued,
+    Exited,
+    Fetch,
+    Files,
+    Finish,
+    Go,
+    Made,
+    Output,
+    Piece,
+    Prepare,
+    Stacks,
+    Stop,
+    Store,
+    Taken,
+)
+from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import ClusterInfo
-from lab.plan.plan import Plan
-from lab.plan.present import HOST
+from lab.plan.plan import HOST, Plan
 from lab.record import events
-from lab.record.events import Refusal
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector
+from lab.run.companion import SELDOM_S, Companion, Stdin
 from lab.run.conversation import Conversation, Members
 from lab.run.lock import LEASE_S
 from lab.run.observe import Observer
 from lab.run.outputs import LIMIT_BYTES, Outputs
 from lab.run.ship import file_messages
 from lab.run.starters import Starters
-from lab.run.stdin import SELDOM_S, Stdin
+from lab.spec.launching import LAB
 from lab.words import name_nodes
-
-if TYPE_CHECKING:
-    from lab.run.observe import Companion
 
 _FINISH_DEADLINE_S = 5.0
 _CANCEL_DEADLINE_S = 0.5
 _CLOCKS_DEADLINE_S = 0.5
 """Clocks are compared long before, or stay as they are known."""
-
-
-def leave(
-    agents: Conversation, collector: Collector, outputs: Outputs, wanted: tuple[str, ...] | None, shared: str
-) -> None:
-    """Have every agent clean up, once the files that are wanted were fetched.
-
-    Args:
-        agents: of the nodes that the run has.
-        collector: takes what they say.
-        outputs: takes the files.
-        wanted: patterns that name them; None: none.
-        shared: a folder that goes with the nodes, whose files are brought back too; empty: there is none.
-    """
-
-    def gone() -> set[str]:
-        return nodes - set(agents.alive)
-
-    nodes = collector.claimed & set(agents.alive) - agents.silent
-    finish = Finish(agents.run, wanted, LIMIT_BYTES)
-    with suppress(LabError):
-        if not collector.facts.interrupted:
-            collector.clocks.compare(agents.run, nodes)
-            agents.listen_for(lambda: collector.clocks.settled(nodes & set(agents.alive)), _CLOCKS_DEADLINE_S)
-        for node in list(agents.alive):
-            agents.say(node, finish._replace(shared=shared) if node == "node0" else finish)
-        _hear_out(agents, collector, lambda: nodes <= collector.finished | outputs.told | gone())
-        for node, paths in outputs.choose().items():
-            agents.say(node, Fetch(agents.run, tuple(paths)))
-        _hear_out(agents, collector, lambda: nodes <= collector.finished | gone())
-    outputs.close()
-    agents.close()
-
-
-def _hear_out(agents: Conversation, collector: Collector, done: Callable[[], bool]) -> None:
-    """Listen until it is done: not for ever, but as long as the nodes are heard to be at it."""
-    interrupted = collector.facts.interrupted
-    patience_s = _CANCEL_DEADLINE_S if interrupted else _FINISH_DEADLINE_S
-    heard, end = collector.heard, time.monotonic() + patience_s
-    while not done():
-        with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
-            agents.listen(done, end)
-        if time.monotonic() >= end:
-            if interrupted or collector.heard <= heard:
-                break
-            heard, end = collector.heard, end + patience_s
 
 
 _ANSWER_DEADLINE_S = 60.0
@@ -91,68 +64,82 @@ _CULPRIT_GRACE_S = 0.6
 _TERM_GRACE_S = 0.3
 _STOP_DEADLINE_S = 3.0
 _STACK_DEADLINE_S = 2.0
+_FAULT_DEADLINE_S = 60.0
 
 
 class Driver:
-    """Drives one plan; the facts that are known before the run begins are filled in."""
+    """Drives one plan.
+
+    Args:
+        plan: what to run.
+        cluster: where.
+        engine: of the cluster.
+        channels: to the agents of the nodes that take part.
+        writer: of the record.
+        observer: told what happens.
+        stdin: what the ranks read.
+        companions: what goes along with the run.
+    """
 
     def __init__(
         self,
         plan: Plan,
+        cluster: ClusterInfo,
         engine: Engine,
         channels: Sequence[Channel],
         writer: RecordWriter,
         observer: Observer,
-        *,
-        owner: str,
-        facts: RunFacts,
-        users: Mapping[str, int] | None = None,
-        emptied: str = "",
-        outputs: Outputs,
-        shared: str = "",
-        stdin: Stdin | None = None,
+        stdin: Stdin,
         companions: Sequence[Companion] = (),
-        cluster: ClusterInfo | None = None,
     ) -> None:
         self.plan = plan
+        self.cluster = cluster
         self.observer = observer
-        self.owner = owner
-        self.users = users or {}
-        """Who the workers in containers are, as a claim says it."""
-        self.emptied = emptied
-        """A folder that the first node empties before the run."""
-        self.facts = facts
+        self.stdin = stdin
+        self.companions = companions
+        self.facts = begin_facts(plan, cluster.limits.memory_bytes)
+        """Those that are known before the run begins are filled in."""
         self.began = 0.0
         """Monotonic time at which the workers were let go; 0: never."""
-        self.outputs = outputs
-        self.shared = shared
-        """A folder that goes with the nodes, whose files are brought back too."""
-        self.stdin = stdin or Stdin()
-        """What the ranks read."""
-        self.starters = Starters(plan)
-        self.collector = Collector(facts, writer, observer, outputs, self.stdin, self.starters)
-        self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick)
-        self.agents.look_often = self.stdin.look
-        self.starters.ask = self.agents.say
-        self.companions = self.collector.companions = companions
-        """What goes along with the run."""
+        self.collector = Collector(self.facts, writer, observer, self._hear)
+        self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick, stdin.look)
+        self.starters = Starters(plan, self.agents.say)
+        self.members = Members(plan, engine, cluster, self.agents, self.collector, self._take_in)
+        self.outputs: Outputs | None = None
         self.attempt = ""
         """See `Started`."""
         self.archive = b""
         """The scenario's folder."""
-        self.members = Members(plan, engine, cluster, self.agents, self.collector, self._take_in)
+        self._planned = plan
+        self._restarts = 0
+
+    def _hear(self, node: str, message: Any) -> None:
+        """Pass a message on to the parts of the run that it is for."""
+        of_starter = getattr(message, "rank", None) == STARTER
+        if isinstance(message, (Made, Piece)) and self.outputs is not None:
+            self.outputs.hear(node, message)
+        elif of_starter and isinstance(message, (Output, Exited)):
+            self.starters.hear(node, message)
+        elif isinstance(message, (Taken, Breakpoint, Continued, Exited)) or (
+            isinstance(message, Output) and message.stream == ANSWERS
+        ):
+            self.stdin.hear(message)
+        for companion in self.companions:
+            companion.hear(message)
 
     def drive(
         self,
         archive: bytes,
+        outputs: Outputs,
         *,
         meanwhile: Callable[[], object] = lambda: None,
-        afterwards: Callable[[RunFacts], None] = lambda _: None,
+        afterwards: Callable[[RunFacts], object] = lambda _: None,
     ) -> RunFacts:
         """Run the plan to its end, whatever end that is; nothing of it is left in any node.
 
         Args:
             archive: the scenario's folder, from `pack_folder`.
+            outputs: takes the files that the run makes.
             meanwhile: called when the workers were let go; takes a few milliseconds.
             afterwards: called when all ranks have ended by themselves and their folder is still there.
 
@@ -162,7 +149,7 @@ class Driver:
             RecordError: the record cannot be written; the run was cancelled.
         """
         try:
-            self.archive = archive
+            self.archive, self.outputs = archive, outputs
             for node in list(self.agents.alive):
                 self._claim(node)
             self._prepare_all()
@@ -170,13 +157,21 @@ class Driver:
                 self._go()
                 meanwhile()
                 self._follow()
+                while self._may_restart():
+                    self._begin_anew()
+                    self._follow()
                 if not (self.facts.timed_out or self._failed()):
                     afterwards(self.facts)
         except KeyboardInterrupt:
-            self._cancel()
+            self.agents.say_all(Stop(self.plan.run, hard=True))
+            self.collector.fact(events.Cancelled(time.time()))
+            self._note_duration()
         finally:
             self.stdin.end()
-            self._finish()
+            for companion in self.companions:
+                companion.finish()
+            self._leave(outputs)
+            self.members.close()
         return self.facts
 
     # -- before the start
@@ -184,13 +179,13 @@ class Driver:
     def _claim(self, node: str) -> None:
         claim = Claim(
             run=self.plan.run,
-            owner=self.owner,
+            owner=owner(),
             lease_s=LEASE_S,
             cold=self.plan.cold,
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
-            **self.users,
+            **users_of(self.plan, self.cluster),
         )
         self.collector.claims_sent[node] = time.time()
         self.agents.say(node, claim)
@@ -206,10 +201,14 @@ class Driver:
         prepare = self.starters.prepare(node, Prepare(plan.run, workers, triggers=tuple(held)))
         if node == HOST:
             store = Store(plan.master_addr, plan.master_port, plan.world_size)
-            prepare = prepare._replace(store=store, emptied=self.emptied)
+            emptied = self.cluster.shared if self.plan.fresh and not self._restarts else ""  # a restart goes on from it
+            prepare = prepare._replace(store=store, emptied=emptied)
         self.agents.say(node, *files, prepare)
 
     def _prepare_all(self) -> None:
+        if self.plan.launcher.settings is not None and self.plan.launcher.name == LAB:
+            self._plan_attempt()
+            self.collector.attempts.begin_with(self.attempt)
         nodes, files = set(self.agents.alive), tuple(file_messages(self.plan.run, self.archive))
         for node in nodes:
             self._prepare(node, files)
@@ -334,68 +333,81 @@ class Driver:
                 self.agents.say_all(Stop(self.plan.run, hard))
                 self.agents.listen_patiently(self._all_over, patience_s)
 
-    def _cancel(self) -> None:
-        self.agents.say_all(Stop(self.plan.run, hard=True))
-        self.collector.fact(events.Cancelled(time.time()))
-        self._note_duration()
+    def _leave(self, outputs: Outputs) -> None:
+        """Have every agent clean up, once the files that are wanted were fetched."""
+        agents, collector, interrupted = self.agents, self.collector, self.facts.interrupted
+        nodes = collector.claimed & set(agents.alive) - agents.silent
+        wanted = None if interrupted or not self.began else self.plan.outputs
+        finish = Finish(agents.run, wanted, LIMIT_BYTES)
+        with suppress(LabError):
+            if not interrupted:
+                collector.clocks.compare(agents.run, nodes)
+                agents.listen_for(lambda: collector.clocks.settled(nodes & set(agents.alive)), _CLOCKS_DEADLINE_S)
+            for node in list(agents.alive):  # files of the shared folder go with the nodes
+                shared = self.cluster.shared if node == HOST and self.cluster.run else ""
+                agents.say(node, finish._replace(shared=shared))
+            self._hear_out(lambda: nodes & agents.alive.keys() <= collector.finished | outputs.told)
+            for node, paths in outputs.choose().items():
+                agents.say(node, Fetch(agents.run, tuple(paths)))
+            self._hear_out(lambda: nodes & agents.alive.keys() <= collector.finished)
+        outputs.close()
+        agents.close()
 
-    def _finish(self) -> None:
-        for companion in self.companions:
-            companion.finish()
-        wanted = None if self.facts.interrupted or not self.began else self.plan.outputs
-        leave(self.agents, self.collector, self.outputs, wanted, self.shared)
-        self.members.close()
+    def _hear_out(self, done: Callable[[], bool]) -> None:
+        """Listen until it is done: not for ever, but as long as the nodes are heard to be at it."""
+        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
+        heard, end = self.collector.heard, time.monotonic() + patience_s
+        while not done():
+            with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
+                self.agents.listen(done, end)
+            if time.monotonic() >= end:
+                if self.facts.interrupted or self.collector.heard <= heard:
+                    break
+                heard, end = self.collector.heard, end + patience_s
 
+    # -- the lab's own launcher begins the workers anew after a failure
 
-_FAULT_DEADLINE_S = 60.0
-
-
-class RestartingDriver(Driver):
-    """Drives a plan again from its start while it fails, at most so often as it says."""
-
-    def _follow(self) -> None:
-        self._restarts = 0
-        super()._follow()
-        while self._may_restart():
-            self._restarts += 1
-            self._begin_anew()
-            super()._follow()
-
-    def _prepare_all(self) -> None:
-        self._planned = self.plan
-        self._plan_attempt(0)
-        self.collector.attempts.begin_with(self.attempt)
-        super()._prepare_all()
-
-    def _plan_attempt(self, number: int) -> None:
+    def _plan_attempt(self) -> None:
         """Have the workers that are started next meet one another, and nobody of an earlier attempt."""
-        self.plan = plan_of_attempt(self._planned, number)
-        self.attempt = f"{number}@{self.plan.master_addr}:{self.plan.master_port}"
+        self.plan = plan_of_attempt(self._planned, self._restarts)
+        self.attempt = f"{self._restarts}@{self.plan.master_addr}:{self.plan.master_port}"
 
     def _may_restart(self) -> bool:
         """Whether a rank failed or a node was lost, everybody has been stopped, and there is a restart left."""
         facts = self.facts
         hopeless = facts.timed_out or facts.interrupted or facts.refused or facts.engine_lost
-        left = self._restarts < self.plan.launcher.max_restarts
+        left = bool(self.attempt) and self._restarts < self.plan.launcher.max_restarts
         return left and self._failed() and not hopeless and HOST in self.agents.alive and self._all_over()
 
     def _begin_anew(self) -> None:
+        """Have all workers begin anew, and nodes that were lost first."""
         if self.companions:  # what cut a node's power is done before it gets it back
             self.agents.listen_for(lambda: not self.changing, _FAULT_DEADLINE_S)
         there = list(self.agents.alive)
-        self._plan_attempt(self._restarts)
+        self._restarts += 1
+        self._plan_attempt()
         self.collector.attempts.number(self.attempt)
         for worker in self.plan.workers:
             rank = self.facts.rank(worker.rank)
             rank.node, rank.local_rank = worker.node, worker.local_rank
         self.collector.prepared.clear()
-        self.emptied = ""  # what was saved is there to go on from
         for node in sorted(there, key=lambda name: name != HOST):
             self._prepare(node, ())
         try:
             self.members.bring_back()
         except LabError as error:
-            self.collector.fact(Refusal(time.time(), HOST, f"a node did not come back: {error.message}"))
+            self.collector.fact(events.Refusal(time.time(), HOST, f"a node did not come back: {error.message}"))
+
+
+def users_of(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
+    """Who the workers in containers are, as a claim says it: all the same, or each rank of a node a user of its own.
+
+    Folders of this machine that are mounted are read and written as whoever calls, unless that is root.
+    """
+    if (cluster.shape.volumes or cluster.shape.data) and os.getuid():
+        return {"uid": os.getuid(), "gid": os.getgid()}
+    first = first_uid_of(cluster.name) if cluster.shape.strict else FIRST_UID
+    return {"uid": first, "gid": GROUP} if plan.one_user else {"first_uid": first}
 
 
 def plan_of_attempt(plan: Plan, number: int) -> Plan:

@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
-from lab.engine.ownership import owner
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.engine.protocol import Channel, Engine
 from lab.feature import hook
-from lab.node.config import FIRST_UID
 from lab.node.messages.agent import Check, Exited
-from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import ClusterInfo
-from lab.plan.plan import Plan
-from lab.plan.present import HOST
+from lab.plan.plan import HOST, Plan
 from lab.record.events import NotShipped
 from lab.record.layout import OUTPUTS
 from lab.record.write import RecordWriter
-from lab.run.collect import Collector
-from lab.run.conversation import Conversation
+from lab.run.companion import Companion, Stdin
 from lab.run.drive import Driver
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.outputs import Outputs
 from lab.run.ship import EMPTY, file_messages, pack_folder
-from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
 from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.observe import Companion
-    from lab.run.stdin import Stdin
 
 _CHECK_DEADLINE_S = 60.0
 
@@ -56,46 +48,38 @@ def execute(
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
     """
-    scenario, memory_bytes = plan.scenario, cluster.limits.memory_bytes
+    scenario = plan.scenario
     parcel = EMPTY if options.calls else pack_folder(scenario.script.parent, cluster.shape.data.values())
     if parcel.warning:
         observer.progress(parcel.warning)
-    place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
-    how = {name: said for companion in companions for name, said in companion.describe(writer.path).items()}
+    description: dict[str, Any] = {
+        **plan.to_json(),
+        "engine": cluster.engine,
+        "cluster": cluster.name,
+        "memory_bytes": cluster.limits.memory_bytes,
+        "began": time.time(),
+    }
+    for companion in companions:
+        description |= companion.describe(writer.path)
     if options.turn is not None:
-        how["turn"] = vars(options.turn)
-    writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place, **how})
+        description["turn"] = vars(options.turn)
+    writer.describe(dump_scenario(scenario), scenario.script, description)
     if plan.launcher.name != (options.launcher or scenario.launcher.name):
         observer.progress(f"{plan.launcher.name} starts the ranks: {plan.backend} needs it")
-    facts, brought = begin_facts(plan, memory_bytes), Outputs(options.outputs or writer.path / OUTPUTS)
-    driver = _driver_of(plan)(
-        plan,
-        engine,
-        channels,
-        writer,
-        observer,
-        owner=owner(),
-        facts=facts,
-        users=_users(plan, cluster),
-        emptied=cluster.shared if plan.fresh else "",
-        outputs=brought,
-        shared=cluster.shared if cluster.run else "",
-        stdin=_stdin(plan, options, observer),
-        companions=companions,
-        cluster=cluster,
-    )
+    outputs = Outputs(options.outputs or writer.path / OUTPUTS)
+    stdin = _stdin(plan, options, observer) or Stdin()
+    driver = Driver(plan, cluster, engine, channels, writer, observer, stdin, companions)
 
     def run_check(facts: RunFacts) -> None:
         if scenario.expect.check:
             from lab.run.outcome import results_for_check
 
             results = results_for_check(facts, writer)
-            told = scenario.expect.check, results, _CHECK_DEADLINE_S, options.check_archive
-            check(plan, driver.agents, driver.collector, *told)
+            check(driver, scenario.expect.check, results, _CHECK_DEADLINE_S, options.check_archive)
 
     try:
         judges = "lab.run.outcome"  # imported while the ranks are busy: nobody waits for it then
-        driver.drive(parcel.archive, meanwhile=lambda: import_module(judges), afterwards=run_check)
+        facts = driver.drive(parcel.archive, outputs, meanwhile=lambda: import_module(judges), afterwards=run_check)
     except BaseException:
         writer.close()
         raise
@@ -107,26 +91,7 @@ def execute(
         companion.end()
     from lab.run.outcome import outcome
 
-    return outcome(plan, cluster, facts, writer, brought, options.update, companions)
-
-
-def _driver_of(plan: Plan) -> type[Driver]:
-    if plan.launcher.name != LAB or plan.launcher.settings is None:
-        return Driver
-    from lab.run.drive import RestartingDriver  # few runs begin anew
-
-    return RestartingDriver
-
-
-def _users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
-    """Who the workers in containers are, as a claim says it: all the same, or each rank of a node a user of its own.
-
-    Folders of this machine that are mounted are read and written as whoever calls, unless that is root.
-    """
-    if (cluster.shape.volumes or cluster.shape.data) and os.getuid():
-        return {"uid": os.getuid(), "gid": os.getgid()}
-    first = first_uid_of(cluster.name) if cluster.shape.strict else FIRST_UID
-    return {"uid": first, "gid": GROUP} if plan.one_user else {"first_uid": first}
+    return outcome(plan, cluster, facts, writer, outputs, options.update, companions)
 
 
 def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
@@ -142,25 +107,19 @@ def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
 
 
 def check(
-    plan: Plan,
-    agents: Conversation,
-    collector: Collector,
-    reference: str,
-    results: list[dict[str, Any]],
-    deadline_s: float,
-    archive: bytes = b"",
+    driver: Driver, reference: str, results: list[dict[str, Any]], deadline_s: float, archive: bytes = b""
 ) -> RankFacts:
     """Run the check `file.py:function`, after all ranks have ended and before anything is removed.
 
     `archive` is the folder that it is in, where that is not the one that was shipped to the ranks.
     """
-    facts = collector.facts.rank(-1)
+    plan, agents, facts = driver.plan, driver.agents, driver.facts.rank(-1)
     if HOST in agents.alive:
         files = file_messages(plan.run, archive, for_check=True) if archive else ()
         agents.say(HOST, *files, Check(plan.run, reference, results, dict(plan.workers[0].env)))
         if not agents.listen_for(lambda: facts.over, deadline_s):
             error = f"the check did not end within {format_duration(deadline_s)}"
-            collector.fact(Exited(time=time.time(), rank=-1, node=HOST, error=error))
+            driver.collector.fact(Exited(time=time.time(), rank=-1, node=HOST, error=error))
     return facts
 
 

@@ -1,18 +1,8 @@
-"""Who takes part in a run besides its ranks: an observer, and companions of features."""
+"""What the observer of a run is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lab.record.events import Event
-    from lab.record.read import Record
-    from lab.record.result import Expectation
-    from lab.run.conversation import Conversation
-    from lab.spec.scenario import Expect
+from collections.abc import Callable
 
 
 class Observer:
@@ -35,57 +25,3 @@ class Observer:
 
         What it writes there comes as output of stream 3.
         """
-
-
-class Companion:
-    """What goes along with a run for a feature; this one does nothing.
-
-    Of a part of a plan it is made with the part, the plan, the engine, the cluster, and whether that is removed after
-    the run; others are named in the options of the run.
-    """
-
-    triggers: Sequence[dict[str, Any]] = ()
-    """Points at which workers are held."""
-
-    @property
-    def held_s(self) -> float:
-        """For how long it has held workers, in seconds: so much longer the run may take."""
-        return 0.0
-
-    @property
-    def pending(self) -> bool:
-        """Whether it is changing nodes just now."""
-        return False
-
-    def describe(self, record: Path) -> Mapping[str, Any]:
-        """What the plan of the run says of it; the record is in this folder."""
-        return {}
-
-    def begin(self) -> None:
-        """Do what comes before the run.
-
-        Raises:
-            LabError: that cannot be done.
-        """
-
-    def claim(self, agents: Conversation, node: str) -> None:
-        """Send the agent of a node what it has to know, right after it was asked to take part."""
-
-    def attend(self, agents: Conversation, record: Callable[[Event], object], done: Callable[[], object]) -> None:
-        """Take part from now on: the workers are let go; `done` is called when it has changed nodes."""
-
-    def hear(self, message: Any) -> None:
-        """Hear a message of an agent."""
-
-    def finish(self) -> None:
-        """Take back what it did, while the agents of the run are still there."""
-
-    def end(self) -> None:
-        """The run is over."""
-
-    def close(self) -> None:
-        """Let go of what it holds."""
-
-    def told(self, record: Record, expect: Expect) -> tuple[Sequence[Mapping[str, Any]], list[Expectation]]:
-        """What results tell of it, and what it expected."""
-        return (), []

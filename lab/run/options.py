@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lab.engine.protocol import Request
 from lab.frozen import dataclass
 from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import planned_clusters, with_asked
-from lab.plan.options import PlanOptions
+from lab.plan.fit import PlanOptions, planned_clusters, with_asked
 from lab.plan.plan import Plan, make_plan
 from lab.record.layout import RUNS
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.read import Turn
-    from lab.run.observe import Companion
+    from lab.run.companion import Companion
 
 
 @dataclass(frozen=True, kw_only=True)

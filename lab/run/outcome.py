@@ -23,7 +23,7 @@ from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:
     from lab.record.read import Started
-    from lab.run.observe import Companion
+    from lab.run.companion import Companion
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
 
@@ -60,10 +60,9 @@ def outcome(
     ]
     bare, attempts = judge(evidence), tuple[Attempt, ...]()
     if earlier:
-        from lab.diagnosis.judge import restarts_used_up, with_attempts
-
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
-        bare = with_attempts(bare, attempts, restarts_used_up(facts, plan.launcher.max_restarts))
+        with_attempts = hook("with_attempts")
+        bare = with_attempts(bare, attempts, facts, plan.launcher.max_restarts) if with_attempts else bare
     told, others = list[Mapping[str, Any]](), list[Expectation]()
     for companion in companions:
         tells, expects = companion.told(evidence.record, expect)
@@ -136,13 +135,11 @@ def _variables(plan: Plan, facts: RunFacts) -> dict[int, RankVariables]:
 
 def _place_started(facts: RunFacts, writer: RecordWriter) -> Started | None:
     """Have the processes that scripts started be the ranks, where they are; None where there were none of those."""
-    if not facts.joined:
-        return None
-    from lab.diagnosis.started import find_started, place_started  # few runs have any
-
-    started = find_started(facts, Record(path=writer.path))
-    writer.place(started)
-    place_started(facts, started)
+    find_started = hook("find_started") if facts.joined else None
+    started: Started | None = find_started(facts, Record(path=writer.path)) if find_started else None
+    if started is not None:
+        writer.place(started)
+        facts.place_started(started)
     return started
 
 

@@ -44,9 +44,12 @@ class Outputs:
         self._unfinished: Path | None = None
         """The folder of files that have not arrived wholly."""
 
-    def tell(self, node: str, made: Made) -> None:
-        """A node says what was made there."""
-        self._told[node] = made
+    def hear(self, node: str, message: Made | Piece) -> None:
+        """A node says what was made there, or sends a part of a file."""
+        if isinstance(message, Made):
+            self._told[node] = message
+        else:
+            self._take(node, message)
 
     @property
     def told(self) -> set[str]:
@@ -75,7 +78,7 @@ class Outputs:
             self.left_out.append(f"{plural(more, 'file')} that were not looked at: there are too many")
         return chosen
 
-    def take(self, node: str, piece: Piece) -> None:
+    def _take(self, node: str, piece: Piece) -> None:
         """A node sends a part of a file; what cannot be written is left out."""
         key = node, piece.path
         if key not in self._awaited:

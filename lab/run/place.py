@@ -16,9 +16,8 @@ from lab.feature import hook, load
 from lab.frozen import dataclass
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for, with_asked
-from lab.plan.plan import Plan, make_plan
-from lab.plan.present import present
-from lab.plan.room import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
+from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
+from lab.plan.plan import Plan, make_plan, present
 from lab.record.write import RecordWriter
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults, keeper_died, remove_orphan
 from lab.run.observe import Observer
@@ -29,7 +28,7 @@ from lab.words import listing, name_nodes
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.observe import Companion
+    from lab.run.companion import Companion
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,14 @@ _START_S = 60.0
 
 
 class Starters:
-    """Those of one run; none where agents start the workers."""
+    """Those of one run; none where agents start the workers.
 
-    def __init__(self, plan: Plan) -> None:
+    Args:
+        plan: of the run.
+        ask: sends a message to the agent of a node.
+    """
+
+    def __init__(self, plan: Plan, ask: Callable[[str, Prepare], object]) -> None:
         self._plan = plan
         self._launcher = find_launcher(plan.launcher.name)
         self._asked = Counter(starter.node for starter in plan.starters)
@@ -29,8 +34,7 @@ class Starters:
         """Those that are planned, by node."""
         self._said: dict[str, bytes] = defaultdict(bytes)
         """The unfinished line of what the first starter of a node prints."""
-        self.ask: Callable[[str, Prepare], object] = lambda *_: None
-        """Says something to the agent of a node."""
+        self._ask = ask
         self.failed = False
         """Whether one has, by itself."""
         self._took_s: float | None = None
@@ -51,7 +55,15 @@ class Starters:
         workers = self._workers.get(starters[0].node, ()) if starters else ()
         return prepare._replace(workers=workers, starters=mine)
 
-    def listen(self, node: str, said: Output) -> None:
+    def hear(self, node: str, message: Output | Exited) -> None:
+        """A starter of a node printed something, or has ended."""
+        if isinstance(message, Output):
+            self._listen(node, message)
+            return
+        self._ended[message.node] += 1
+        self.failed |= not message.stopped and (message.code != 0 or message.signal is not None)
+
+    def _listen(self, node: str, said: Output) -> None:
         """Have those further starters started that a starter of this node asks for by what it prints."""
         asking = next((one for one in self._plan.starters if one.node == node), None)
         if asking is None or said.stream != _STDOUT:
@@ -62,7 +74,7 @@ class Starters:
             further = self._launcher.further(asking, line.decode("utf-8", "replace"))
             if further is not None and further.node in self._workers:
                 self._asked[further.node] += 1
-                self.ask(further.node, self._with(Prepare(self._plan.run, ()), [further]))
+                self._ask(further.node, self._with(Prepare(self._plan.run, ()), [further]))
 
     def took_s(self, began: float, ranks: Sequence[RankFacts]) -> float:
         """How long they have taken until now, or until a rank had started: seconds since that monotonic time."""
@@ -81,11 +93,6 @@ class Starters:
     def ending(self) -> bool:
         """Whether one has ended: the others are about to."""
         return any(self._ended.values())
-
-    def hear(self, event: Exited) -> None:
-        """One has ended."""
-        self._ended[event.node] += 1
-        self.failed |= not event.stopped and (event.code != 0 or event.signal is not None)
 
     def over(self, alive: Collection[str]) -> bool:
         """Whether all have ended, but for those on nodes that are gone."""

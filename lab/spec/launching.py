@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 from lab.errors import UsageError
-from lab.feature import LAUNCHERS, launcher, launchers
+from lab.feature import LAUNCHERS, find, load, names
+from lab.spec import kinds
+from lab.spec.declare import dump_keys, key, mapping_schema, read_keys
+from lab.spec.reading import Value, did_you_mean
 
 LAB = "lab"
 
@@ -56,46 +60,44 @@ class Layout(NamedTuple):
     settings: Launching
 
 
-class Launcher(Protocol):
-    """What starts workers on nodes; features add more of them (`Feature.launchers`)."""
+class Launcher:
+    """What starts workers on nodes. This one is the lab itself: agents fork the workers that the plan lists.
 
-    declares: str
+    Features add others (`Feature.launchers`): classes with the same attributes and methods.
+    """
+
+    declares = "lab.spec.launching:Lab"
     """The dataclass of the keys that it can be told, as `module:attribute`; empty: none."""
-    plans_ranks: bool
+    plans_ranks = True
     """Whether ranks are where the plan has them, with its variables; else its starters decide."""
 
     def refusal(self, layout: Layout) -> str:
         """Why it cannot start this, as a sentence; empty where it can."""
-
-    def starters(self, layout: Layout) -> tuple[Starter, ...]:
-        """The processes that are started on the nodes; none where the agents start the workers themselves."""
-
-    def further(self, asking: Starter, line: str) -> Starter | None:
-        """The process that a starter asks for by a line that it prints."""
-
-
-class AgentsLauncher:
-    """The lab itself: agents fork the workers that the plan lists, and no other process starts any."""
-
-    declares = "lab.spec.launcher:Lab"
-    plans_ranks = True
-
-    def refusal(self, layout: Layout) -> str:
-        """It starts anything."""
         return ""
 
     def starters(self, layout: Layout) -> tuple[Starter, ...]:
-        """None."""
+        """The processes that are started on the nodes; none where the agents start the workers themselves."""
         return ()
 
     def further(self, asking: Starter, line: str) -> Starter | None:
-        """Nobody asks for any."""
+        """The process that a starter asks for by a line that it prints."""
         return None
+
+
+RESTARTS = kinds.whole_number(0, 1000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """The settings of the lab itself, as a launcher."""
+
+    max_restarts: int = key(0, RESTARTS, "max_restarts: 1")
+    """So often all workers are started again after a failure; a node that was lost is started before."""
 
 
 def launcher_names() -> list[str]:
     """The names of all launchers, the lab's own first; of those that come with the lab, also where they are missing."""
-    return list(dict.fromkeys([LAB, *LAUNCHERS, *launchers()]))
+    return list(dict.fromkeys([LAB, *LAUNCHERS, *names("launchers")]))
 
 
 def find_launcher(name: str) -> Launcher:
@@ -104,12 +106,54 @@ def find_launcher(name: str) -> Launcher:
     Raises:
         UsageError: there is none of that name; the message names near matches.
     """
-    found = AgentsLauncher if name == LAB else launcher(name)
-    if found is not None:
-        return cast("Launcher", found())
+    launcher = Launcher if name == LAB else find("launchers", name)
+    if launcher is not None:
+        return cast("Launcher", launcher())
     if name in LAUNCHERS:
         raise UsageError(f"the launcher {name} is one of the feature {LAUNCHERS[name]}, which is not there")
-    from lab.spec.reading import did_you_mean
+    known = launcher_names()
+    raise UsageError(f"the lab has no launcher {name!r}{did_you_mean(name, known)}", f"allowed: {', '.join(known)}")
 
-    names = launcher_names()
-    raise UsageError(f"the lab has no launcher {name!r}{did_you_mean(name, names)}", f"allowed: {', '.join(names)}")
+
+def launcher() -> kinds.Kind:
+    """The key `launcher` of a scenario: the name of a launcher, or a mapping from it to its settings."""
+    known = launcher_names()
+    there = [name for name in known if name == LAB or find("launchers", name)]
+    declared = {name: load(entry) for name in there if (entry := find_launcher(name).declares)}
+    allowed = f"{', '.join(known)}, or a mapping from {' or '.join(declared)} to what it is told"
+
+    def refuse_missing(value: Value, name: str) -> None:
+        try:
+            find_launcher(name)
+        except UsageError as error:
+            raise value.problem(error.message) from None
+
+    def read(value: Value) -> Launching:
+        if value.kind != "mapping":
+            word = kinds.read_text(value, allowed, quotable=False)
+            if word not in known:
+                raise value.refused(allowed, did_you_mean(word, known))
+            refuse_missing(value, word)
+            return Launching(name=word)
+        pairs = value.pairs(allowed)
+        if len(pairs) != 1:
+            raise value.refused(allowed, f" with {len(pairs)} keys")
+        name_value, section = pairs[0]
+        name = name_value.as_key()
+        if name in known:
+            refuse_missing(name_value, name)
+        if name not in declared:
+            raise name_value.problem(f"unknown key {name!r}{did_you_mean(name, declared)}; allowed: {allowed}")
+        settings = declared[name](**read_keys(section, declared[name]))
+        if problem := settings.problem() if hasattr(settings, "problem") else "":
+            raise section.problem(problem)
+        return Launching(name, settings if settings != declared[name]() else None)
+
+    def dump(data: Launching) -> Any:
+        settings = dump_keys(data.settings) if data.settings is not None else {}
+        return {data.name: settings} if settings else data.name
+
+    sections = {name: mapping_schema(one) for name, one in declared.items()}
+    one_of = {"type": "object", "additionalProperties": False, "properties": sections}
+    schema = {"anyOf": [{"enum": known}, {**one_of, "minProperties": 1, "maxProperties": 1}]}
+    return kinds.Kind(allowed, read, schema, dump)

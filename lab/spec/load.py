@@ -1,24 +1,218 @@
-"""From files and folders to a `Scenario`, or to an error that names every problem with its place; and back to YAML.
-
-Two doors: a YAML file (`load_scenario`) and a plain script (`scenario_from_script`); `open_scenario` takes either.
-"""
+"""From files and folders to a `Scenario`, or to an error that names every problem with its place; and back to YAML."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from itertools import islice
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from lab.errors import UsageError
+from lab.feature import bundled, hook
 from lab.spec.declare import dump_keys, read_keys
+from lab.spec.keys import missing_script, script_problem
 from lab.spec.kinds import slug
-from lab.spec.lessons import SIGN, files_below, lessons, named_file
-from lab.spec.packages import KEY, merged, named_by
-from lab.spec.paths import missing_script, script_problem
-from lab.spec.reading import Position, Reading, Value
+from lab.spec.reading import Position, Reading, Value, did_you_mean, near
 from lab.spec.scenario import Scenario
+
+SIGN = "@"
+"""`@scatter`, in the place of a file, is the lesson of that name."""
+OWN_FOLDER = Path("scenarios")
+"""What the current folder calls its own scenarios."""
+SCHEMA_FILE = "scenario.schema.json"
+_SUFFIXES = (".yaml", ".yml")
+_HEAD = 1000
+"""Bytes of a file in which it says its name."""
+_MOST_FILES = 20_000
+"""YAML files below a folder; the largest repositories of YAML have fewer."""
+_SCRIPT = rb"""(?m)^['"]?script['"]?[ \t]*:[ \t]+(?:'([^'\n]+)'|"([^"\n]+)"|([^\s'"#][^#\n]*))"""
+_EXPECT = rb"""(?m)^['"]?expect['"]?[ \t]*:[ \t\r]*(?:[{#]|$)"""
+_KEY = rb"""(?m)^['"]?([^\s#'"{\[-][^\n:'"]*?)['"]?[ \t]*:(?:\s|$)"""
+_NEXT_DOCUMENT = rb"(?m)^(?:---|\.\.\.)(?:\s|$)"
+_HEAD_BYTES = 65536
+_SIZES = ("nodes", "nproc_per_node")
+_NEAR = 0.8
+"""Keys of others are not that like those of scenarios: `stage` is as like `trace` as many a slip of the pen."""
+
+
+def library_folder() -> Path:
+    """The lessons that come with the lab."""
+    return bundled("scenarios")
+
+
+def schema_file() -> Path:
+    """The JSON Schema of scenarios: beside the lessons, so that they name it by the same path wherever they lie."""
+    return library_folder() / SCHEMA_FILE
+
+
+def lesson_folders() -> list[Path]:
+    """Where a lesson is looked for, in this order."""
+    library = library_folder()
+    if not OWN_FOLDER.is_dir():
+        return [library]
+    return [OWN_FOLDER] if os.path.samefile(OWN_FOLDER, library) else [OWN_FOLDER, library]
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Every YAML file below a folder, in order, without those in hidden folders."""
+    found = []
+    for where, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(where, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
+        if len(found) > _MOST_FILES:
+            what = f"{folder} holds more than {_MOST_FILES:,} YAML files"
+            raise UsageError(f"{what}, the most that are searched for scenarios", "name a folder with fewer, or files")
+    return sorted(found)
+
+
+def lessons(folders: Sequence[Path] | None = None) -> dict[str, list[Path]]:
+    """Name -> files of that name, in the first of the folders that has one; by default those of `lesson_folders`."""
+    found: dict[str, list[Path]] = {}
+    for folder in lesson_folders() if folders is None else folders:
+        here: dict[str, list[Path]] = {}
+        for file in files_below(folder):
+            here.setdefault(file.stem.replace("-", "_"), []).append(file)
+        found = {**here, **found}
+    return found
+
+
+def find_lesson(name: str, folders: Sequence[Path] | None = None) -> Path:
+    """The file of a lesson.
+
+    Args:
+        name: that of the file or the one that stands in it, such as `scatter` or `@scatter`; - and _ are the same.
+        folders: where to look; None: see `lesson_folders`.
+
+    Raises:
+        UsageError: there is none of that name, or several; the message names near matches.
+    """
+    known = lessons(folders)
+    plain = name.removeprefix(SIGN)
+    wanted = plain.replace("-", "_")
+    files = known.get(wanted) or [file for file in chain(*known.values()) if _says_its_name_is(file, wanted)]
+    if len(files) > 1:
+        raise UsageError(f"{plain!r} could be {' or '.join(map(str, files))}", "name the file")
+    if not files:
+        where = f" in {' or '.join(map(str, folders))}" if folders else ""
+        meant = did_you_mean(plain, known)
+        raise UsageError(f"there is no lesson {plain!r}{where}{meant}", "`lab scenarios` lists them")
+    return files[0]
+
+
+def _says_its_name_is(file: Path, name: str) -> bool:
+    head = read_head(file, _HEAD).decode("utf-8", "replace")
+    said = re.search(r"^name: *([\w-]+)", head, re.MULTILINE)
+    return said is not None and said[1].replace("-", "_") == name
+
+
+def named_file(path: Path) -> Path:
+    """What a person meant by a path: the file of the lesson where it is `@NAME`, else the path itself."""
+    return find_lesson(str(path)) if str(path).startswith(SIGN) and not path.suffix else path
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file is, or would be, one of the lessons of an installed lab; those of a checkout are not."""
+    library = library_folder().resolve()
+    return library.parent == Path(__file__).resolve().parents[1] and path.resolve().is_relative_to(library)
+
+
+def read_head(path: Path, most_bytes: int) -> bytes:
+    """The first bytes of a regular file; none of anything else, or where it cannot be read. It never waits."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "rb") as file:
+            return file.read(most_bytes) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+    except (OSError, ValueError):
+        return b""
+
+
+def looks_like_one(path: Path) -> bool:
+    """Whether a YAML file is meant for a scenario.
+
+    It is if it names a script that is there. One that is not there, or has another name, is a slip of the pen only
+    among keys that scenarios have: files of others have a `script:` or an `expect:`, too.
+    """
+    head = read_head(path, _HEAD_BYTES)
+    head = next((part for part in re.split(_NEXT_DOCUMENT, head) if re.search(_KEY, part)), b"")
+    found, expects = re.search(_SCRIPT, head), re.search(_EXPECT, head) is not None
+    if found is None:
+        return expects and _has_keys_of_scenarios(head, "script", *_SIZES)
+    name = (found[1] or found[2] or found[3]).decode("utf-8", "replace").strip()
+    if (path.parent / name).is_file():
+        return True
+    is_script = name.endswith(".py") and not any(map(str.isspace, name))
+    return (is_script or expects) and _has_keys_of_scenarios(head, "script")
+
+
+def _has_keys_of_scenarios(head: bytes, *one_of: str) -> bool:
+    """Whether all keys at the top level are those of a scenario, or nearly; and one of these is among them."""
+    from lab.spec.declare import every_key
+    from lab.spec.scenario import Scenario
+
+    known, keys = every_key(Scenario), re.findall(_KEY, head)
+    if len(keys) > 2 * len(known):
+        return False
+    meant = set()
+    for key in keys:
+        meant.add(near(key.decode("utf-8", "replace"), known, _NEAR))
+        if None in meant:
+            return False
+    return not meant.isdisjoint(one_of)
+
+
+KEY = "requirements"
+"""The key of scenarios that names them."""
+_HEAD_BYTES_packages = 1024 * 1024
+
+
+def merged(*lists: Sequence[str]) -> tuple[str, ...]:
+    """All of them, in the order of their names; of a package that several lists name, what the last of them says."""
+    given = [one for one in lists if one]
+    return _read("merged_requirements", *given) if len(given) > 1 else tuple(*given)
+
+
+def checked_requirements(texts: Sequence[str]) -> tuple[str, ...]:
+    """Those that somebody names in Python; paths of wheels are relative to the current folder.
+
+    Raises:
+        UsageError: one is none.
+    """
+    return _read("checked_requirements", texts) if texts else ()
+
+
+def requirements_in(path: Path) -> tuple[str, ...]:
+    """Those in a file of pip's format.
+
+    Raises:
+        ScenarioError: a line is none; the message names every such line.
+    """
+    return _read("requirements_in", path)
+
+
+def named_by(script: Path) -> tuple[str, ...]:
+    """Those that a script names at its head (PEP 723); most name none.
+
+    Raises:
+        ScenarioError: what it says cannot be read.
+    """
+    try:
+        with open(script, "rb") as file:
+            if b"# /// script" not in file.read(_HEAD_BYTES_packages):
+                return ()
+    except OSError:  # whoever ships it says why
+        return ()
+    return _read("requirements_of_script", script)
+
+
+def _read(how: str, *of: Any) -> tuple[str, ...]:
+    reader = hook(how)
+    if reader is None:
+        raise UsageError("packages are of the feature packages, which is not there")
+    found: tuple[str, ...] = reader(*of)
+    return found
+
 
 SCRIPT_TIMEOUT_S = 600.0
 """A plain script says nothing of how long it may take: longer than a scenario by default."""
@@ -31,8 +225,6 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(named_file, paths):
         if path.is_dir():
-            from lab.spec.lessons import looks_like_one
-
             inside = list(islice(filter(looks_like_one, files_below(path)), _MOST_SCENARIOS + 1))
             if len(inside) > _MOST_SCENARIOS:
                 what = f"{path} holds more than {_MOST_SCENARIOS:,} scenarios, the most for one command"

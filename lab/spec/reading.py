@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from lab.errors import ScenarioError
 from lab.words import clip
@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # a plain script is run without YAML
     from yaml.nodes import Node
 
 
+T = TypeVar("T")
+U = TypeVar("U")
 MAX_SHOWN = 20
 """Problems that one error shows; the rest is counted."""
 _LONGEST_WORD = 100
@@ -218,6 +220,15 @@ class Value:
             first_line[key.kind, name] = key.where.line
             found.append((key, Value(node, f"{self.field}.{name}" if self.field else name, self.reading, key)))
         return found
+
+    def mapping(self, allowed: str, read: Callable[[Value, Value], tuple[T, U]]) -> dict[T, U]:
+        """What a mapping says: what `read` makes of each key and value; every bad pair is a problem of its own."""
+        pairs = {}
+        for key, item in self.pairs(allowed):
+            with self.reading.attempt():
+                name, data = read(key, item)
+                pairs[name] = data
+        return pairs
 
     def as_key(self) -> str:
         """The text of a key; anything else is refused."""

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from lab.frozen import dataclass
-from lab.spec import backends, expect, kinds, paths
+from lab.spec import keys, kinds
 from lab.spec.declare import key, of_features
+from lab.spec.keys import Volume
 from lab.spec.kinds import late
 from lab.spec.launching import Launching
-
-if TYPE_CHECKING:
-    from lab.spec.volumes import Volume
 
 Verdict = Literal["passed", "failed", "error", "hung"]
 MAX_NODES = 1024
@@ -74,23 +72,23 @@ class Expect:
     """What must come out of a run."""
 
     exit: Mapping[int, int] = key(
-        dict, expect.per_rank(kinds.whole_number(-64, 255)), "exit: {0: 0, 1: 3}", "`0` for every rank"
+        dict, keys.per_rank(kinds.whole_number(-64, 255)), "exit: {0: 0, 1: 3}", "`0` for every rank"
     )
     """Exit code per rank; a negative one is the signal that killed it. A rank that is not
     named must exit with 0, or, where `verdict` is not `passed`, with any code."""
-    notes: Mapping[str, Any] = key(dict, expect.notes(), "notes: {sum: world_size}", "none")
+    notes: Mapping[str, Any] = key(dict, keys.notes(), "notes: {sum: world_size}", "none")
     """Expected value by note: a literal, arithmetic such as `10.0 * rank`, one value per rank; see Expected notes."""
-    logs: Mapping[int, str] = key(dict, expect.per_rank(kinds.pattern()), r"logs: {1: '^received \d+$'}", "none")
+    logs: Mapping[int, str] = key(dict, keys.per_rank(kinds.pattern()), r"logs: {1: '^received \d+$'}", "none")
     """What must be found in a rank's log; `^` and `$` are ends of lines. A search that
     computes for more than 20 s (in a long log, 1 s more for every 10 MB) is given up, and the expectation not met."""
-    check: str | None = key(None, paths.check(), "check: verify.py:sums_agree", "none")
+    check: str | None = key(None, keys.check(), "check: verify.py:sums_agree", "none")
     """A function that is called inside node 0 with the results of all ranks."""
     verdict: Verdict = key("passed", kinds.choice(get_args(Verdict)), "verdict: hung")
     """The verdict that the bare run must have."""
-    culprit: int | str | None = key(None, expect.culprit(), "culprit: 1", "not checked")
+    culprit: int | str | None = key(None, keys.culprit(), "culprit: 1", "not checked")
     """The rank that must be named as the first culprit; or the node that has to be, or that has the one that is."""
     restarts: int | Sequence[int | str | None] | None = key(
-        None, expect.restarts(), "restarts: [1, node2]", "not checked"
+        None, keys.restarts(), "restarts: [1, node2]", "not checked"
     )
     """How often the launcher began the workers anew: a number, or a list of who failed first each time: a rank, a node,
     or `null` where nobody did."""
@@ -129,7 +127,7 @@ class Scenario:
 
     name: str = key(MISSING, kinds.name(), "name: ring-all-reduce", "the file's name, with `-` for what is not allowed")
     """Names the record."""
-    script: Path = key(MISSING, paths.script(), "script: train.py")
+    script: Path = key(MISSING, keys.script(), "script: train.py")
     """A file in the folder of the scenario or below: not absolute, no `..`, no link that leads out. Its folder is
     shipped to every node; links in it that lead out, devices, pipes and sockets are left out and named."""
     source: Path | None = None
@@ -144,22 +142,22 @@ class Scenario:
     """Workers on each node."""
     backend: str | None = key(
         None,
-        kinds.choice(backends.BACKENDS),
+        kinds.choice(keys.BACKENDS),
         "backend: mpi",
         "what PyTorch takes: `gloo`, or `nccl` where it sees a GPU",
     )
     """What carries the bytes of the process groups for which the script names no backend; see backends."""
-    needs: tuple[str, ...] = key((), backends.needs(), "needs: [monitored barrier]", "none")
+    needs: tuple[str, ...] = key((), keys.needs(), "needs: [monitored barrier]", "none")
     """What the script needs of its backend that not every one has, besides what its text tells; see backends."""
     launcher: Launching = key(
-        Launching(), late("lab.spec.launcher", "launcher"), "launcher: {torchrun: {max_restarts: 3}}"
+        Launching(), late("lab.spec.launching", "launcher"), "launcher: {torchrun: {max_restarts: 3}}"
     )
     """What starts the workers, and how often anew: the lab itself, or torchrun's agents, one a node; see launchers."""
     args: tuple[str, ...] = key(
         (), kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10]"
     )
     """Arguments of the script, the same on every rank, passed exactly as written."""
-    env: Mapping[str, str] = key(dict, late("lab.spec.environment", "environment"), "env: {GLOO_SOCKET_IFNAME: eth0}")
+    env: Mapping[str, str] = key(dict, keys.environment(), "env: {GLOO_SOCKET_IFNAME: eth0}")
     """Environment variables added on every rank, exactly as written."""
     timeout_s: float = key(60.0, kinds.duration(MAX_TIMEOUT_S), "timeout: 2m", name="timeout", always=True)
     """How long a run may take before it is hung; until a launcher has started a rank, a minute of it is not counted."""
@@ -173,14 +171,14 @@ class Scenario:
     image: str | None = key(None, kinds.image(), "image: pytorch/pytorch:latest", "the lab's own")
     """Image of the nodes, on the docker engine: anything with Python >= 3.9 and torch. One that the engine does not
     have needs `lab run --pull`."""
-    data: Mapping[str, Path] = key(dict, late("lab.spec.data", "data_folders"), "data: {mnist: ../data}", "none")
+    data: Mapping[str, Path] = key(dict, keys.data_folders(), "data: {mnist: ../data}", "none")
     """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; they are not shipped; see packages. What is
     not in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
-    volumes: tuple[Volume, ...] = key((), late("lab.spec.volumes", "volume_list"), "volumes: [../data:/data:ro]")
+    volumes: tuple[Volume, ...] = key((), keys.volume_list(), "volumes: [../data:/data:ro]")
     """Host folders that every node sees, where the run makes its own cluster. The host's path must exist; what is not
     in the folder of the scenario, or below, needs `lab run --allow-volumes`. None may be in a folder of the node's own,
     such as `/etc`, `/usr`, `/opt`, `/var` or `/tmp`."""
-    outputs: tuple[str, ...] | None = key((), paths.outputs(), "outputs: [out, '*.pt']", "all files but caches")
+    outputs: tuple[str, ...] | None = key((), keys.outputs(), "outputs: [out, '*.pt']", "all files but caches")
     """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
     patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""
     trace: Tracing = key(Tracing, example="trace: false")
@@ -192,7 +190,7 @@ class Scenario:
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """Packages that the script needs besides what its nodes have; see `lab.spec.packages`."""
+        """Packages that the script needs besides what its nodes have; see `lab.spec.load`."""
         named: tuple[str, ...] = self.extra.get("requirements", ())
         return named
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.feature import export
+from lab.feature import find
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(export("testing.cases"), name)
+    return getattr(find("exports", "testing.cases"), name)

@@ -139,7 +139,7 @@ def test_the_local_engine_that_dies_in_mid_run_is_an_error_in_one_sentence(local
     assert lab("up", "--nodes", "2").code == 0
     run = lab.start("run", lab.script(HOLD, "hold.py"))
     run.wait_for("holding", 2)
-    zygotes = [pid for pid in lab.mine() if b"zygotes.local" in read(f"/proc/{pid}/cmdline") and parent(pid) == 1]
+    zygotes = [pid for pid in lab.mine() if b"node.local_nodes" in read(f"/proc/{pid}/cmdline") and parent(pid) == 1]
     assert len(zygotes) == 1
     os.kill(zygotes[0], signal.SIGKILL)
     ended = run.end()

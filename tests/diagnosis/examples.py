@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind
+from lab.features.launchers.attempts import AttemptEnded, AttemptKind
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
+from lab.features.started.started import StartedByScript, StartedKind
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
 from lab.features.training import findings as training
@@ -780,8 +782,8 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
         ),
     ),
     (
-        FindingKind.ATTEMPT,
-        f.AttemptEnded(ranks=(0,), number=0, world_size=2, reason="rank 0 (node0) raised ValueError: no at train.py:3"),
+        AttemptKind.ATTEMPT,
+        AttemptEnded(ranks=(0,), number=0, world_size=2, reason="rank 0 (node0) raised ValueError: no at train.py:3"),
     ),
     (
         TimeKind.STRAGGLER,
@@ -952,10 +954,10 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
             ),
         ),
     ),
-    (FindingKind.ACCOUNT, f.Account()),
+    (TimeKind.ACCOUNT, stragglers.Account()),
     (FindingKind.THREAD, f.ThreadEnded(others=(1,), raised=f.ThreadError(error="OSError: a"), count=2)),
     (FindingKind.BACKEND, f.BackendNamed(others=(1,), lines=("a.py:3",), named="gloo", backend="mpi", at=("a.py:3",))),
-    (FindingKind.STARTED, f.StartedByScript(aside=2, aside_workers=(0,), any_ranks=False)),
-    (FindingKind.STARTED, f.StartedByScript(others=(0, 1, 2), by_worker={0: (0, 1), 1: (2,)})),
+    (StartedKind.STARTED, StartedByScript(aside=2, aside_workers=(0,), any_ranks=False)),
+    (StartedKind.STARTED, StartedByScript(others=(0, 1, 2), by_worker={0: (0, 1), 1: (2,)})),
 ]
 EXAMPLES = [Finding(kind=kind, facts=facts) for kind, facts in _EXAMPLES]

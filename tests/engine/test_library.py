@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ClusterError
-from lab.features.faults import injection as engine_library
-from lab.features.faults.injection import library
+from lab.features.faults import target as engine_library
 from lab.features.faults.on_node import agent_deeds as node_library
+from lab.features.faults.target import library
 
 ROOT = Path(__file__).parents[2]
 LENT = """
@@ -50,8 +50,8 @@ def test_every_part_that_is_lent_exists_and_all_together_are_small() -> None:
 def test_reading_it_imports_none_of_it() -> None:
     program = (
         "import sys, lab.cli.main, lab.features.faults.fault, lab.features.faults.injection\n"
-        "from lab.features.faults.kind import fault_kinds\n"
-        "from lab.features.faults.injection import library\nfault_kinds(), library()\n"
+        "from lab.features.faults.kinds import fault_kinds\n"
+        "from lab.features.faults.target import library\nfault_kinds(), library()\n"
         f"print(sorted(name for name in sys.modules if name.startswith({node_library.LIBRARY!r})))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)

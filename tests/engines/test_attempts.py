@@ -8,8 +8,7 @@ from lab import Result
 from lab.diagnosis.explain import explain
 from lab.features.launchers.torchrun import Torchrun
 from lab.record.read import Record
-from lab.spec.launcher import Lab
-from lab.spec.launching import LAB, Launching
+from lab.spec.launching import LAB, Lab, Launching
 from lab.spec.scenario import Expect
 from tests.engines.conftest import Run, judge_again, trace_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError, Result
-from lab.spec.volumes import Volume
+from lab.spec.keys import Volume
 from tests.engines.conftest import NODES, scenario_of, written
 
 Run = Callable[..., Result]

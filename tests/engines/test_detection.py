@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.score.score import mark_run
+from lab.features.score.verb import mark_run
 from lab.node.messages.agent import Connections
 from lab.record.read import Record
 from lab.spec.load import load_scenario

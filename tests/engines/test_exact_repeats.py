@@ -13,7 +13,7 @@ import pytest
 from lab import Result
 from lab.errors import MachineLacks
 from lab.features.faults.fault import Fault, When, parse_kind
-from lab.features.faults.kind import fault_kinds
+from lab.features.faults.kinds import fault_kinds
 from lab.record import events
 from lab.record.read import Record
 from lab.trace.model import Call, Trace

@@ -11,7 +11,7 @@ import pytest
 from lab import Cluster
 from lab.cli.main import main
 from lab.engine.select import engine_names
-from lab.features.faults.kind import fault_kinds
+from lab.features.faults.kinds import fault_kinds
 from lab.features.faults.verbs import cannot
 
 Typed = Callable[..., Any]

@@ -56,7 +56,7 @@ def undone(own: str) -> int:
     """What the kernel says to a worker of rank 0 that takes back what its node's links are like; 0: it did."""
     if dist.get_rank() != 0:
         return 0
-    from labnode.node.deeds.devices import device  # type: ignore[import-not-found]
+    from labnode.node.netlink import device  # type: ignore[import-not-found]
 
     delete_queue, root = 37, 0xFFFFFFFF
     body = struct.pack("=BxHiIII", 0, 0, device(own), 0x1A0 << 16, root, 0)

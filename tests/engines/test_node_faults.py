@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from lab import Cluster, Result
 from lab.features.faults.fault import Fault, When
-from lab.features.faults.kind import fault_kinds
+from lab.features.faults.kinds import fault_kinds
 from lab.features.faults.kinds.nodes import Pause
 from tests.engines.conftest import MakeCluster, written
 

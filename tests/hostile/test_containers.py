@@ -207,7 +207,7 @@ def test_what_ended_a_node_is_told_whatever_the_kernel_killed_before(
         node, connection = info.nodes[0], cluster.engine.connection  # type: ignore[attr-defined]
 
         if ended_by == "kill":
-            connection.kill(node.handle)
+            connection.act(node.handle, "kill")
         else:
             made = connection.api.exec_create(node.handle, ["/bin/sh", "-c", _TAKE_MEMORY])
             connection.api.exec_start(made["Id"])

@@ -18,9 +18,8 @@ from lab import Cluster, LabError
 from lab.engine.packages import Prepared, package_store
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit
-from lab.features.packages.pip import Target, ask_python
 from lab.features.packages.stores import store
-from lab.features.packages.wheels import check_wheels
+from lab.features.packages.wheels import Target, ask_python, check_wheels
 from tests.engines.conftest import scenario_of, written
 from tests.wheel_files import make_wheel
 

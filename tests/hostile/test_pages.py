@@ -27,7 +27,7 @@ from lab.features.notebook.show import result_html
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.records.records import Suite
-from lab.features.suite.outcome import rates
+from lab.features.suite.cases import rates
 from lab.features.suite.page import write_suite
 from lab.features.suite.reports import junit_xml, suite_markdown
 from lab.features.watch.now import Follower

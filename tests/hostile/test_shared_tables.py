@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
+from lab.features.strict.on_node.network import AT_ONCE, CONNECTIONS_PER_S, DATAGRAMS_PER_S
 from lab.node.config import STRICT_OPEN_FILES
-from lab.node.strict_network import AT_ONCE, CONNECTIONS_PER_S, DATAGRAMS_PER_S
 
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]

@@ -14,8 +14,8 @@ import pytest
 from lab import Cluster
 from lab.cli.main import main
 from lab.errors import ClusterUnfit, ScenarioError, UsageError
+from lab.spec.keys import Volume
 from lab.spec.load import open_scenario
-from lab.spec.volumes import Volume
 
 if TYPE_CHECKING:
     import docker

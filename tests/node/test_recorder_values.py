@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lab.node.recorder import values
+from lab.node.recorder import python_group as values
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)

@@ -8,10 +8,9 @@ import pytest
 
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
-from lab.plan.fit import not_made, planned_clusters, refuse_unfit, shape_for, with_asked
-from lab.plan.options import PlanOptions
+from lab.plan.fit import PlanOptions, not_made, planned_clusters, refuse_unfit, shape_for, with_asked
+from lab.spec.keys import Volume
 from lab.spec.scenario import Resources, Scenario
-from lab.spec.volumes import Volume
 
 
 def scenario(**more) -> Scenario:

@@ -8,7 +8,7 @@ import pytest
 
 from lab.plan.cluster import Shape
 from lab.plan.fit import not_made
-from lab.plan.gpus import gpu_variables, visible_gpus
+from lab.plan.plan import gpu_variables, visible_gpus
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from lab.features.faults.kinds.nodes import Kill, Start
 from lab.features.faults.planning import FaultsPart
 from lab.features.launchers.torchrun import Torchrun
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
-from lab.plan.present import present, refuse_absence
+from lab.plan.plan import present, refuse_absence
 from lab.spec.launching import Launching
 
 LAB = Launching()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import ClusterUnfit
-from lab.plan.room import NodeCost, Room, refuse_crowd
+from lab.plan.limits import NodeCost, Room, refuse_crowd
 
 COST = NodeCost(node_bytes=10_000_000, shared_bytes=400_000_000)
 PLENTY = Room(memory_bytes=10**15, threads=10**9, open_files=10**9, all_open_files=10**15)

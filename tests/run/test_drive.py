@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts, read_facts
+from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.diagnosis.judge import judge
 from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
+from lab.node.config import FIRST_UID
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     ANOTHERS,
@@ -38,8 +39,9 @@ from lab.node.messages.agent import (
     Trace,
 )
 from lab.node.recorder.journal import clock_id
+from lab.node.users import GROUP
 from lab.plan.cluster import MASTER_PORT, Shape
-from lab.plan.options import PlanOptions
+from lab.plan.fit import PlanOptions
 from lab.plan.plan import make_plan
 from lab.record.events import Clock
 from lab.record.layout import OUTPUTS
@@ -49,13 +51,13 @@ from lab.run import conversation
 from lab.run import drive as leave
 from lab.run import drive as subject
 from lab.run.collect import EXCHANGES, clock_of
+from lab.run.companion import Stdin
 from lab.run.conversation import Conversation
 from lab.run.drive import Driver
 from lab.run.execute import check
 from lab.run.observe import Observer
 from lab.run.outputs import Outputs
 from lab.run.ship import pack_folder
-from lab.run.stdin import Stdin
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
 from tests.fake_engine import ANY_RANK, END, FakeAgent, FakeEngine, exits, notes, prints
@@ -86,34 +88,28 @@ class Driven:
     def drive(
         self,
         observer: Any = None,
-        users: dict[str, int] | None = None,
-        emptied: str = "",
         stdin: Stdin | None = None,
         **more: Any,
     ) -> RunFacts:
         self.channels = self.engine.connect(self.cluster, self.cluster.nodes)
         self.driver = Driver(
             self.plan,
+            self.cluster,
             self.engine,
             self.channels,
             self.writer,
             observer or Observer(),
-            owner="me",
-            facts=begin_facts(self.plan, None),
-            users=users,
-            emptied=emptied,
-            outputs=Outputs(self.writer.path / OUTPUTS),
-            stdin=stdin,
+            stdin or Stdin(),
         )
         try:
-            facts = self.driver.drive(self.archive, **more)
+            facts = self.driver.drive(self.archive, Outputs(self.writer.path / OUTPUTS), **more)
         finally:
             self.writer.close()
         assert read_facts(self.record) == facts  # whatever happened
         return facts
 
     def check(self, results: list[dict[str, Any]], deadline_s: float) -> RankFacts:
-        return check(self.plan, self.driver.agents, self.driver.collector, "c.py:check", results, deadline_s)
+        return check(self.driver, "c.py:check", results, deadline_s)
 
 
 @pytest.fixture
@@ -148,9 +144,10 @@ def test_agents_are_told_what_to_record_and_it_arrives_in_the_record(drive):
 
 def test_agents_are_told_who_the_workers_are_and_the_first_what_to_empty(drive):
     driven = drive(FakeEngine())
-    driven.drive(users={"uid": 5, "gid": 6}, emptied="/shared")
+    driven.plan = replace(driven.plan, one_user=True, fresh=True)
+    driven.drive()
     first, second = (driven.engine.agents[node].heard for node in ("node0", "node1"))
-    assert [(heard[0].uid, heard[0].gid) for heard in (first, second)] == [(5, 6)] * 2
+    assert [(heard[0].uid, heard[0].gid) for heard in (first, second)] == [(FIRST_UID, GROUP)] * 2
     prepared = [next(one for one in heard if isinstance(one, Prepare)) for heard in (first, second)]
     assert [one.emptied for one in prepared] == ["/shared", ""]
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import PlanOptions, make_plan
 from lab.run.drive import plan_of_attempt
-from lab.spec.launcher import Lab
-from lab.spec.launching import Launching
+from lab.spec.launching import Lab, Launching
 from lab.spec.scenario import Scenario
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from lab.node.messages.agent import STARTER, Exited, Output, Prepare, WorkerStart
 from lab.plan.cluster import Shape
-from lab.plan.fit import not_made
-from lab.plan.options import PlanOptions
+from lab.plan.fit import PlanOptions, not_made
 from lab.plan.plan import Plan, make_plan
 from lab.run.starters import Starters
 from lab.spec.scenario import Scenario
@@ -27,7 +26,7 @@ def plan(tmp_path: Path) -> Plan:
 
 @pytest.fixture
 def starters(plan: Plan) -> Starters:
-    found = Starters(plan)
+    found = Starters(plan, lambda *_: None)
     for number, node in enumerate(("node0", "node1")):
         prepare = found.prepare(node, Prepare("r", (WorkerStart(number, 0, {}, ["train.py"]),)))
         assert [start.argv[0] for start in prepare.starters] == (["mpiexec"] if node == "node0" else [])
@@ -37,26 +36,26 @@ def starters(plan: Plan) -> Starters:
 
 def test_what_a_starter_asks_for_is_started_on_its_node_with_the_workers_planned_there(starters: Starters):
     asked: list[tuple[str, Prepare]] = []
-    starters.ask = lambda node, prepare: asked.append((node, prepare))
+    starters._ask = lambda node, prepare: asked.append((node, prepare))
     whole = LINE % 0 + LINE % 1 + LINE % 7
     for begin in range(0, len(whole), 50):
-        starters.listen("node0", Output("r", STARTER, 1, 0.0, whole[begin : begin + 50]))
+        starters.hear("node0", Output("r", STARTER, 1, 0.0, whole[begin : begin + 50]))
     assert [node for node, _ in asked] == ["node0", "node1"], "node 7 is none of the run"
     assert [worker.rank for worker in asked[1][1].workers] == [1]
     assert asked[1][1].starters[0].argv[-1] == "1"
 
 
 def test_errors_of_a_starter_ask_for_nothing(starters: Starters):
-    starters.ask = lambda node, prepare: pytest.fail("it was asked for")
-    starters.listen("node0", Output("r", STARTER, 2, 0.0, LINE % 0))
+    starters._ask = lambda node, prepare: pytest.fail("it was asked for")
+    starters.hear("node0", Output("r", STARTER, 2, 0.0, LINE % 0))
 
 
 def test_all_is_over_when_what_was_asked_for_has_ended_too(starters: Starters):
-    starters.listen("node0", Output("r", STARTER, 1, 0.0, LINE % 1))
+    starters.hear("node0", Output("r", STARTER, 1, 0.0, LINE % 1))
     both = {"node0", "node1"}
-    starters.hear(Exited(STARTER, 1.0, "node0", code=0))
+    starters.hear("node0", Exited(STARTER, 1.0, "node0", code=0))
     assert not starters.over(both)
     assert starters.over({"node0"}), "a node that is gone is not waited for"
-    starters.hear(Exited(STARTER, 1.0, "node1", code=1))
+    starters.hear("node1", Exited(STARTER, 1.0, "node1", code=1))
     assert starters.over(both)
     assert starters.failed

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.spec.backends import BACKENDS, NEEDS, check_backend, lacking
+from lab.spec.keys import BACKENDS, NEEDS, check_backend, lacking
 
 
 def test_a_backend_that_the_lab_does_not_have_is_refused_with_what_was_meant():

@@ -8,8 +8,7 @@ import pytest
 
 from lab.errors import ScenarioError
 from lab.features.launchers.torchrun import Torchrun
-from lab.spec.launcher import Lab
-from lab.spec.launching import Launching
+from lab.spec.launching import Lab, Launching
 from lab.spec.load import dump_scenario, load_scenario
 from lab.spec.scenario import Scenario
 

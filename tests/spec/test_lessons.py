@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import carried
+from lab import feature as carried
 from lab.errors import UsageError
-from lab.spec import lessons as subject
+from lab.spec import load as subject
 from lab.spec.load import find_scenarios, load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,11 +20,11 @@ from lab.features.grade.keys import Grading
 from lab.features.launchers.torchrun import Torchrun
 from lab.features.lessons.question import Noted, Question
 from lab.spec.declare import every_key
+from lab.spec.keys import Volume
 from lab.spec.kinds import slug
 from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
 from lab.spec.scenario import Expect, Resources, Scenario, Tolerance, Tracing
-from lab.spec.volumes import Volume
 
 EVERYTHING = """\
 name: scatter

@@ -14,9 +14,8 @@ from jsonschema import Draft7Validator
 
 from lab.errors import ScenarioError, UsageError
 from lab.record.layout import FILES, readme
-from lab.spec.lessons import schema_file
-from lab.spec.load import load_scenario
-from lab.spec.units import parse_duration, parse_size
+from lab.spec.kinds import parse_duration, parse_size
+from lab.spec.load import load_scenario, schema_file
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "scenario-reference.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.errors import UsageError
-from lab.spec.units import DURATIONS_ALLOWED, SIZES_ALLOWED, parse_duration, parse_size
+from lab.spec.kinds import DURATIONS_ALLOWED, SIZES_ALLOWED, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import docker
 
 _SOCKET = "/var/run/docker.sock"
-_PING_TIMEOUT_S = 15.0
 _TIMEOUT_S = 60.0
 
 
@@ -66,7 +65,7 @@ def dial(path: str, timeout_s: float) -> socket.socket:
 
 
 class DirectApi:
-    """Requests to an engine.
+    """Requests to an engine that are spoken straight to its socket: docker-py takes as long to import as a warm run.
 
     Args:
         dial: makes a connection to it, within so many seconds.
@@ -75,45 +74,20 @@ class DirectApi:
     def __init__(self, dial: Callable[[float], socket.socket]) -> None:
         self._dial = dial
 
-    def ping(self, timeout_s: float = _PING_TIMEOUT_S) -> None:
-        """See whether the engine answers."""
-        self._ask("GET", "/_ping", timeout_s).close()
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> bytes:
+        """Return what the engine answers, up to its end.
 
-    def containers(self, labels: list[str]) -> list[dict[str, Any]]:
-        """Every container with these labels, given in the form `name=value` or `name`."""
-        filters = quote(json.dumps({"label": labels}))
-        found: list[dict[str, Any]] = self.ask("GET", f"/containers/json?all=1&filters={filters}")
-        return found
+        Raises:
+            OSError: the engine does not answer.
+            Refused: it answers with an error.
+        """
+        with self.stream(path, body, method, timeout_s) as connection, connection.makefile("rb") as answer:
+            return answer.read()
 
-    def inspect(self, container: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
-        """All about a container."""
-        found: dict[str, Any] = self.ask("GET", f"/containers/{container}/json", timeout_s=timeout_s)
-        return found
-
-    def events(self, filters: Mapping[str, list[str]], since: float, until: float) -> list[dict[str, Any]]:
-        """What the engine remembers between two Unix times; it answers once the second one has passed."""
-        path = f"/events?since={since:.6f}&until={until:.6f}&filters={quote(json.dumps(filters))}"
-        with self._ask("GET", path) as connection, connection.makefile("rb") as body:
-            return [json.loads(line) for line in body if line.strip()]
-
-    def stream(self, path: str, said: Mapping[str, Any] | None = None) -> socket.socket:
-        """The stream that such a request becomes."""
-        return self._ask("POST", path, said=said)
-
-    def act(self, container: str, what: str, said: Mapping[str, Any] | None = None) -> None:
-        """Do something with a container: `kill`, `start`, `pause`, `rename?name=...`, or `update` to what is said."""
-        self._ask("POST", f"/containers/{container}/{what}", said=said).close()
-
-    def ask(self, method: str, path: str, said: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
-        """What the engine answers, read as JSON; None where it answers nothing."""
-        with self._ask(method, path, timeout_s, said) as connection, connection.makefile("rb") as body:
-            answer = body.read()
-            return json.loads(answer) if answer else None
-
-    def _ask(
-        self, method: str, path: str, timeout_s: float = _TIMEOUT_S, said: Mapping[str, Any] | None = None
+    def stream(
+        self, path: str, body: Mapping[str, Any] | None = None, method: str = "POST", timeout_s: float = _TIMEOUT_S
     ) -> socket.socket:
-        """Send a request and read the head of its answer; what the socket gives then is the body, up to its end.
+        """Send a request and read the head of its answer; what the socket gives then is the body, or a stream.
 
         Raises:
             OSError: the engine does not answer.
@@ -122,7 +96,7 @@ class DirectApi:
         connection = self._dial(timeout_s)
         try:
             connection.settimeout(timeout_s)
-            connection.sendall(_request(method, path, said))
+            connection.sendall(_request(method, path, body))
             head = b""
             while not head.endswith(b"\r\n\r\n"):  # a byte at a time: the next one after it is not ours to read
                 byte = connection.recv(1)
@@ -131,20 +105,20 @@ class DirectApi:
                 head += byte
             status = int(head.split(None, 2)[1])
             if status >= 400:
-                with connection.makefile("rb") as body:
-                    raise Refused(status, _message(body.read()))
+                with connection.makefile("rb") as answer:
+                    raise Refused(status, _message(answer.read()))
             return connection
         except BaseException:
             connection.close()
             raise
 
 
-def _request(method: str, path: str, said: Mapping[str, Any] | None) -> bytes:
+def _request(method: str, path: str, body: Mapping[str, Any] | None) -> bytes:
     head = f"{method} {path} HTTP/1.0\r\nHost: docker\r\n"
-    if said is None:
+    if body is None:
         return f"{head}\r\n".encode()
-    body = json.dumps(said).encode()
-    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    text = json.dumps(body).encode()
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
 
 
 def _message(body: bytes) -> str:
@@ -157,7 +131,6 @@ def _message(body: bytes) -> str:
 T = TypeVar("T")
 U = TypeVar("U")
 
-_CALL_TIMEOUT_S = 60
 _FIRST_ANSWER_S = 15
 _ATTACHED = "stdin=1&stdout=1&stderr=1&stream=1"
 _REMOTE = ("https://", "http+docker://ssh")
@@ -188,7 +161,7 @@ def open_client(host: str | None = None) -> docker.DockerClient:
         client.api = _api(chosen)
     except (docker.errors.DockerException, OSError, ValueError) as error:
         raise EngineUnavailable(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
-    client.api.timeout = _CALL_TIMEOUT_S
+    client.api.timeout = int(_TIMEOUT_S)
     return client
 
 
@@ -278,7 +251,7 @@ class Connection:
             self._client = client or open_client(host)
             return
         try:
-            self._direct.ping()
+            self._direct.request("GET", "/_ping", None, _FIRST_ANSWER_S)
         except OSError as error:
             absent = isinstance(error, FileNotFoundError) and host is None and "DOCKER_HOST" not in os.environ
             kind = EngineAbsent if absent else EngineUnavailable
@@ -296,38 +269,67 @@ class Connection:
         """docker-py's low-level client."""
         return self.client.api
 
+    def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> bytes:
+        """Return what the engine answers to a request.
+
+        Raises:
+            EngineUnavailable: the engine does not answer.
+            Refused: it answers with an error.
+        """
+
+        def by_client(api: Any) -> bytes:
+            answer = api.request(method, api._url(path), json=body and dict(body), timeout=timeout_s)  # noqa: SLF001
+            api._raise_for_status(answer)  # noqa: SLF001
+            return bytes(answer.content)
+
+        return self._ask(lambda direct: direct.request(method, path, body, timeout_s), by_client)
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
+        """Return what the engine answers, read as JSON; None where it answers nothing. See `request`."""
+        answer = self.request(method, path, body, timeout_s)
+        return json.loads(answer) if answer.strip() else None
+
     def ping(self, timeout_s: float) -> None:
         """See whether the engine answers.
 
         Raises:
             EngineUnavailable: it does not.
         """
-        self._ask(
-            lambda direct: direct.ping(timeout_s), lambda api: api.get(f"{api.base_url}/_ping", timeout=timeout_s)
-        )
-
-    # -- the calls of a run
+        self.request("GET", "/_ping", timeout_s=timeout_s)
 
     def containers(self, labels: list[str]) -> list[dict[str, Any]]:
         """Every container with these labels, given as `name=value` or `name`."""
-        return self._ask(
-            lambda direct: direct.containers(labels), lambda api: api.containers(all=True, filters={"label": labels})
-        )
+        return self.listed("containers/json", {"label": labels}, "all=1&")
 
-    def inspect(self, container: str, timeout_s: float = _CALL_TIMEOUT_S) -> dict[str, Any]:
-        """All about a container; an engine that is far away is given as long as for any call."""
-        return self._ask(
-            lambda direct: direct.inspect(container, timeout_s), lambda api: api.inspect_container(container)
-        )
+    def listed(self, what: str, filters: Mapping[str, list[str]], options: str = "") -> list[dict[str, Any]]:
+        """What the engine lists of something, such as `networks`, that passes these filters."""
+        found: list[dict[str, Any]] = self.ask("GET", f"/{what}?{options}filters={quote(json.dumps(filters))}")
+        return found
+
+    def inspect(self, container: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
+        """All about a container."""
+        facts: dict[str, Any] = self.ask("GET", f"/containers/{container}/json", timeout_s=timeout_s)
+        return facts
 
     def events(self, container: str, kinds: Sequence[str], span: tuple[float, float]) -> list[dict[str, Any]]:
         """The events of these kinds that the engine remembers of a container, between two Unix times of its clock."""
-        since, until = span
-        filters = {"container": [container], "event": list(kinds)}
-        return self._ask(
-            lambda direct: direct.events(filters, since, until),
-            lambda api: [*api.events(since=since, until=until, filters=filters, decode=True)],
-        )
+        filters = quote(json.dumps({"container": [container], "event": list(kinds)}))
+        answer = self.request("GET", f"/events?since={span[0]:.6f}&until={span[1]:.6f}&filters={filters}")
+        return [json.loads(line) for line in answer.splitlines() if line.strip()]
+
+    def act(self, container: str, action: str, body: Mapping[str, Any] | None = None) -> None:
+        """Do something with a container: `kill`, `start`, `pause`, `unpause`, `rename?name=...`, or `update`."""
+        self.request("POST", f"/containers/{container}/{action}", body)
+
+    def create_container(self, body: Mapping[str, Any], name: str = "") -> str:
+        """Make a container; returns its id."""
+        return str(self.ask("POST", f"/containers/create{f'?name={name}' if name else ''}", body)["Id"])
+
+    def remove_container(self, container: str) -> None:
+        """Remove a container, whether it runs or not, and its nameless volumes."""
+        self.request("DELETE", f"/containers/{container}?force=1&v=1")
 
     def attach(self, container: str) -> Any:
         """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
@@ -345,48 +347,6 @@ class Connection:
             return [self.attach(container) for container in containers]
         return self.together(self.attach, containers)
 
-    def kill(self, container: str) -> None:
-        """Kill a container, and wait until it has ended."""
-        self._ask(lambda direct: direct.act(container, "kill"), lambda api: api.kill(container))
-
-    def start(self, container: str) -> None:
-        """Start a container that does not run."""
-        self._ask(lambda direct: direct.act(container, "start"), lambda api: api.start(container))
-
-    def pause(self, container: str) -> None:
-        """Have all processes of a container stand still."""
-        self._ask(lambda direct: direct.act(container, "pause"), lambda api: api.pause(container))
-
-    def unpause(self, container: str) -> None:
-        """Have them go on."""
-        self._ask(lambda direct: direct.act(container, "unpause"), lambda api: api.unpause(container))
-
-    def update(self, container: str, limits: Mapping[str, int]) -> None:
-        """Change limits of a container, named as in its `HostConfig`."""
-
-        def by_client(api: Any) -> None:
-            answer = api._post_json(api._url(f"/containers/{container}/update"), data=dict(limits))  # noqa: SLF001
-            api._raise_for_status(answer)  # noqa: SLF001
-
-        self._ask(lambda direct: direct.act(container, "update", limits), by_client)
-
-    def rename(self, container: str, name: str) -> None:
-        """Give a container another name."""
-        self._ask(lambda direct: direct.act(container, f"rename?name={name}"), lambda api: api.rename(container, name))
-
-    def ask(
-        self, method: str, path: str, said: Mapping[str, Any] | None = None, timeout_s: float = _CALL_TIMEOUT_S
-    ) -> Any:
-        """What the engine answers to a request that nothing else here is for, read as JSON."""
-
-        def by_client(api: Any) -> Any:
-            url, body = api._url(path), None if said is None else dict(said)  # noqa: SLF001
-            answer = api.request(method, url, json=body, timeout=timeout_s)
-            api._raise_for_status(answer)  # noqa: SLF001
-            return answer.json() if answer.content else None
-
-        return self._ask(lambda direct: direct.ask(method, path, said, timeout_s), by_client)
-
     def _ask(self, directly: Callable[[DirectApi], T], otherwise: Callable[[Any], T]) -> T:
         """One of the two, with the errors of `call`."""
         if self._direct is not None:
@@ -395,8 +355,6 @@ class Connection:
             except OSError as error:
                 raise _stopped_answering(error) from error
         return self.call(lambda: otherwise(self.api))
-
-    # -- all others
 
     def call(self, call: Callable[[], T]) -> T:
         """One call of docker-py.
@@ -433,8 +391,8 @@ def _stopped_answering(error: Exception) -> EngineUnavailable:
 _HEADER_BYTES = 8
 
 
-def take_frames(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
-    """Takes Docker's frames off a buffer: the stream and the content of each that has arrived whole.
+def read_frames(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
+    """Remove Docker's frames from a buffer: the stream and the content of each that has arrived whole.
 
     Each has 8 bytes of header, its stream in the first, its length in the last four.
     """
@@ -483,7 +441,7 @@ class DockerChannel(Stream):
             return chunk
         self._buffer += chunk
         parts = []
-        for stream, content in take_frames(self._buffer):
+        for stream, content in read_frames(self._buffer):
             if stream == 1:
                 parts.append(content)
             else:

@@ -18,7 +18,7 @@ from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError
 from lab.feature import hook
 from lab.node.messages import wire
-from lab.node.messages.agent import Do
+from lab.node.messages.agent import Neighbours
 from lab.plan.cluster import ClusterInfo, Node
 from lab.plan.limits import Machine
 from lab.words import plural
@@ -55,8 +55,8 @@ def make_network(connection: Connection, network: Mapping[str, Any], nodes: int)
 def _make_small(connection: Connection, network: Mapping[str, Any], nodes: int) -> ipaddress.IPv4Network:
     """Make a network with no more addresses than its nodes need: each may cost the machine an entry for a neighbour."""
     identity = _create(connection, network)
-    chosen = connection.call(lambda: connection.api.inspect_network(identity))["IPAM"]["Config"]
-    connection.call(lambda: connection.api.remove_network(identity))
+    chosen = connection.ask("GET", f"/networks/{identity}")["IPAM"]["Config"]
+    connection.request("DELETE", f"/networks/{identity}")
     whole = next(ipaddress.ip_network(one["Subnet"]) for one in chosen if ":" not in one["Subnet"])
     assert isinstance(whole, ipaddress.IPv4Network)
     subnet = small_subnet(whole, nodes)
@@ -81,49 +81,31 @@ def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Netw
 
 
 def _create(connection: Connection, network: Mapping[str, Any]) -> str:
-    made = connection.call(
-        lambda: connection.api.create_network(
-            network["Name"],
-            driver=network["Driver"],
-            check_duplicate=network["CheckDuplicate"],
-            internal=network["Internal"],
-            options=network["Options"],
-            labels=network["Labels"],
-            ipam=network.get("IPAM"),
-        )
-    )
-    return str(made["Id"])
+    return str(connection.ask("POST", "/networks/create", network)["Id"])
 
 
 def with_addresses(nodes: Sequence[Mapping[str, Any]], subnet: ipaddress.IPv4Network | None) -> list[dict[str, Any]]:
     """Requests for containers, each with its address, the names of all, and the range from which its peers come."""
     if subnet is None:
         return [dict(body) for body in nodes]
-    given = [str(subnet[2 + rank]) for rank in range(len(nodes))]
-    hosts = [
-        host
-        for body, address in zip(nodes, given, strict=True)
-        for host in (f"{body['Hostname']}:{address}", f"{body['Hostname']}{_MAPPED}:::ffff:{address}")
-    ]
+    addresses = [str(subnet[2 + rank]) for rank in range(len(nodes))]
+    named = [(str(body["Hostname"]), address) for body, address in zip(nodes, addresses, strict=True)]
+    hosts = [host for name, at in named for host in (f"{name}:{at}", f"{name}{_MAPPED}:::ffff:{at}")]
+    peers = addresses[0], addresses[-1]
     return [
-        _with_address(body, address, hosts, (given[0], given[-1])) for body, address in zip(nodes, given, strict=True)
+        {
+            **body,
+            "Cmd": [json.dumps({**json.loads(body["Cmd"][0]), "peers": peers})],
+            "HostConfig": {**body["HostConfig"], "ExtraHosts": hosts},
+            "NetworkingConfig": {
+                "EndpointsConfig": {
+                    name: {**endpoint, "IPAMConfig": {"IPv4Address": address}}
+                    for name, endpoint in body["NetworkingConfig"]["EndpointsConfig"].items()
+                }
+            },
+        }
+        for body, address in zip(nodes, addresses, strict=True)
     ]
-
-
-def _with_address(
-    body: Mapping[str, Any], address: str, hosts: Sequence[str], peers: tuple[str, str]
-) -> dict[str, Any]:
-    endpoints = {
-        name: {**endpoint, "IPAMConfig": {"IPv4Address": address}}
-        for name, endpoint in body["NetworkingConfig"]["EndpointsConfig"].items()
-    }
-    config = {**json.loads(body["Cmd"][0]), "peers": peers}
-    return {
-        **body,
-        "Cmd": [json.dumps(config)],
-        "HostConfig": {**body["HostConfig"], "ExtraHosts": [*hosts]},
-        "NetworkingConfig": {"EndpointsConfig": endpoints},
-    }
 
 
 FROM_NODES = 16
@@ -141,7 +123,7 @@ def introduce(connection: Connection, cluster: str, channels: Sequence[Channel])
         own = known.get(channel.node.handle)
         if own is not None:
             others = {address: mac for address, mac in hardware.items() if address != own[0]}
-            channel.send(wire.encode(Do("neighbours", "neighbours", {"address": own[0], "hardware": others})) + HELLO)
+            channel.send(wire.encode(Neighbours(own[0], others)) + HELLO)
     wait_ready(channels, _DEADLINE_S, lambda _: None)
 
 
@@ -165,12 +147,9 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
     network, volume, *containers = (request.body for request in requests)
     asked = [body for body in containers if label.NODE in body["Labels"]]
     image = asked[0]["Image"]
-    api = connection.api
     subnet = make_network(connection, network, len(asked))
     nodes = with_addresses(asked, subnet)
-    connection.call(
-        lambda: api.create_volume(volume["Name"], labels=volume["Labels"], driver_opts=volume["DriverOpts"])
-    )
+    connection.ask("POST", "/volumes/create", volume)
     starter = Starter(connection)
     for body in containers[len(nodes) :]:
         starter = hook("zygote").make_starter(connection, body, network["Name"], announce)
@@ -211,8 +190,8 @@ def _make_node(
     connection: Connection, starter: Starter, node_rank: int, network: str, body: Mapping[str, Any]
 ) -> DockerChannel:
     name = body["Hostname"]
-    created = connection.call(lambda: connection.api.create_container_from_config(body, f"{network}-{name}"))  # type: ignore[no-untyped-call]
-    return starter.start(Node(name=name, node_rank=node_rank, handle=created["Id"], address=""))
+    identity = connection.create_container(body, f"{network}-{name}")
+    return starter.start(Node(name=name, node_rank=node_rank, handle=identity, address=""))
 
 
 def explain_lost(connection: Connection, channel: Channel, image: str) -> LabError:
@@ -239,7 +218,7 @@ class Starter:
     def start(self, node: Node) -> DockerChannel:
         """Start a container that does not run; the stream to it, on which its agent will say that it is ready."""
         channel = DockerChannel(node, self.connection.attach(node.handle))
-        self.connection.start(node.handle)
+        self.connection.act(node.handle, "start")
         with suppress(OSError):  # it has ended already: whoever waits for it finds out why
             self.send_agent(channel)
         return channel
@@ -295,7 +274,7 @@ def start(connection: Connection, cluster: ClusterInfo, nodes: Sequence[Node], a
 
 def _stop(connection: Connection, node: Node) -> None:
     try:
-        connection.kill(node.handle)
+        connection.act(node.handle, "kill")
     except Refused as refused:
         if refused.status != _NOT_RUNNING:
             raise
@@ -307,7 +286,7 @@ def _name(connection: Connection, node: Node, *, marked: bool) -> None:
     has = str(connection.inspect(node.handle)["Name"]).lstrip("/")
     wanted = has.removesuffix(STOPPED_SUFFIX) + (STOPPED_SUFFIX if marked else "")
     if wanted != has:
-        connection.rename(node.handle, wanted)
+        connection.act(node.handle, f"rename?name={wanted}")
 
 
 _PER_CORE = 1_000_000_000
@@ -326,7 +305,7 @@ def limit(connection: Connection, node: Node, cpus: float | None, memory_bytes: 
     """
     limits = {} if cpus is None else {"NanoCpus": int(cpus * _PER_CORE)}
     limits |= {} if memory_bytes is None else {"Memory": memory_bytes, "MemorySwap": memory_bytes}
-    connection.update(node.handle, limits)
+    connection.act(node.handle, "update", limits)
 
 
 def throttle(connection: Connection, node: Node, machine: Machine) -> Throttle:

@@ -36,7 +36,7 @@ def examine(connection: Connection, wanted: Wanted) -> list[Check]:
     image = wanted.image or DEFAULT_IMAGE
     checks = [_version(connection), _image(connection, image), *_orphans(connection)]
     if wanted.gpus or wanted.gpu_test:
-        runtimes = connection.call(connection.api.info).get("Runtimes", {})
+        runtimes = connection.ask("GET", "/info").get("Runtimes", {})
         checks += gpu_checks(wanted, runtimes, partial(_gpu_test, connection, image))
     if inspect_image(connection.client, image) is not None:
         checks += _inside(connection, image)
@@ -44,7 +44,7 @@ def examine(connection: Connection, wanted: Wanted) -> list[Check]:
 
 
 def _version(connection: Connection) -> Check:
-    version = connection.call(connection.api.version)
+    version = connection.ask("GET", "/version")
     found = f"docker {version['Version']}, API {version['ApiVersion']}, {connection.api.base_url}"
     if tuple(int(part) for part in version["ApiVersion"].split(".")) < _MIN_API:
         return Check("failed", "engine", found, "install Docker Engine 19.03 or newer")
@@ -77,17 +77,17 @@ def _run_probe(
 ) -> tuple[int, str, str]:
     """Run a container to its end; returns its exit code, and what it wrote to standard output and error."""
     labels = {label.OWNER: label.owner(), label.CLUSTER: "doctor"}
-    probe = connection.ask("POST", "/containers/create", {**body, "Labels": labels})["Id"]
+    probe = connection.create_container({**body, "Labels": labels})
     api, call = connection.api, connection.call
     try:
         if files:
             call(lambda: api.put_archive(probe, "/", files))
-        connection.start(probe)
+        connection.act(probe, "start")
         code = call(lambda: api.wait(probe, timeout=deadline_s))["StatusCode"]
         said, errors = (call(lambda own=own: api.logs(probe, stdout=own, stderr=not own)) for own in (True, False))  # type: ignore[misc]
         return code, said.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
     finally:
-        connection.ask("DELETE", f"/containers/{probe}?force=1&v=1")
+        connection.remove_container(probe)
 
 
 def _gpu_test(

@@ -73,7 +73,7 @@ class DockerEngine:
         """What `create` asks of Docker's API; nothing is made."""
         from lab.engine.docker.request import cost_of, requests_for
         from lab.engine.protocol import refuse_for_one_host
-        from lab.plan.room import FEW_RANKS, refuse_crowd
+        from lab.plan.limits import FEW_RANKS, refuse_crowd
 
         refuse_for_one_host(shape, self.name)
         machine = self.machine()
@@ -90,7 +90,7 @@ class DockerEngine:
         """The machine that nodes run on."""
         from lab.engine.docker.request import is_here, room_for
 
-        facts = self.connection.call(self.connection.api.info)
+        facts = self.connection.ask("GET", "/info")
         return Machine(
             cores=int(facts["NCPU"]),
             memory_bytes=int(facts["MemTotal"]),
@@ -155,7 +155,7 @@ class DockerEngine:
 
     def kill(self, node: Node) -> None:
         """Kill a node at once, as a power cut would."""
-        self.connection.kill(node.handle)
+        self.connection.act(node.handle, "kill")
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
@@ -172,12 +172,12 @@ class DockerEngine:
     def pause(self, node: Node) -> None:
         """Have every process of a node stand still."""
         if not self.paused(node):
-            self.connection.pause(node.handle)
+            self.connection.act(node.handle, "pause")
 
     def resume(self, node: Node) -> None:
         """Have them go on, where they stand still."""
         if self.paused(node):
-            self.connection.unpause(node.handle)
+            self.connection.act(node.handle, "unpause")
 
     def paused(self, node: Node) -> bool:
         """Whether they stand still."""

@@ -14,7 +14,7 @@ import tty as terminal
 from contextlib import suppress
 from typing import Any
 
-from lab.engine.docker.connection import close_answer, open_stream, take_frames
+from lab.engine.docker.connection import close_answer, open_stream, read_frames
 from lab.errors import ClusterError
 from lab.plan.cluster import Node
 
@@ -85,7 +85,7 @@ def _relay(connection: socket.socket, *, framed: bool) -> None:
                     _write(1, chunk)
                     continue
                 buffer += chunk
-                for stream, content in take_frames(buffer):
+                for stream, content in read_frames(buffer):
                     _write(2 if stream == 2 else 1, content)
 
 

@@ -20,8 +20,7 @@ from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
 from lab.feature import hook
 from lab.plan.cluster import Shape
-from lab.plan.limits import Limits, Machine, limits_for
-from lab.plan.room import NodeCost, Room
+from lab.plan.limits import Limits, Machine, NodeCost, Room, limits_for
 
 if TYPE_CHECKING:
     from lab.engine.docker.connection import Connection
@@ -253,7 +252,7 @@ def refuse_targets(shape: Shape) -> None:
     """
     if not shape.volumes:
         return
-    from lab.spec.volumes import own_folder, plain_target  # few clusters have any
+    from lab.spec.keys import own_folder, plain_target  # few clusters have any
 
     for volume in shape.volumes:
         if ":" in f"{volume.source}{volume.target}":
@@ -284,22 +283,22 @@ def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shap
     Raises:
         ClusterUnfit: it names the volume and the folder.
     """
-    facts = connection.call(lambda: connection.api.inspect_image(image))  # type: ignore[no-untyped-call]
+    facts = connection.ask("GET", f"/images/{image}/json")
     programs = _program_folders((facts.get("Config") or {}).get("Env") or ())
-    created = connection.call(
-        lambda: connection.api.create_container(image, command=["true"], entrypoint=[], network_disabled=True)
+    container = connection.create_container(
+        {"Image": image, "Cmd": ["true"], "NetworkDisabled": True, "Entrypoint": []}
     )
     try:
         for volume in shape.volumes:
             target = PurePosixPath(volume.target)
             top = target.parts[1]
             hidden = next((one for one in programs if one.is_relative_to(target) or target.is_relative_to(one)), None)
-            if hidden is None and top not in _FOR_FILES and _has(connection, created["Id"], f"/{top}"):
+            if hidden is None and top not in _FOR_FILES and _has(connection, container, f"/{top}"):
                 hidden = PurePosixPath(f"/{top}")
             if hidden is not None:
                 raise ClusterUnfit(f"volume {volume} cannot be mounted: the image {image} has {hidden}", _BELOW)
     finally:
-        connection.call(lambda: connection.api.remove_container(created["Id"], v=True, force=True))
+        connection.remove_container(container)
 
 
 def _program_folders(environment: Any) -> list[PurePosixPath]:
@@ -317,7 +316,7 @@ def _program_folders(environment: Any) -> list[PurePosixPath]:
 def _has(connection: Connection, container: str, path: str) -> bool:
     """Whether a container has a file or folder."""
     try:
-        connection.call(lambda: connection.api.get_archive(container, path))[0].close()
+        connection.request("HEAD", f"/containers/{container}/archive?path={path}")
     except Refused as refused:
         if refused.status == _ABSENT:
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -40,9 +40,9 @@ def find(connection: Connection, cluster: str | None) -> list[ClusterInfo]:
 
 def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The engine's own networks and the volumes with these labels."""
-    volumes = connection.call(lambda: connection.api.volumes(filters={"label": labels}))["Volumes"] or []
+    volumes: Any = connection.listed("volumes", {"label": labels})
     own = {"label": labels, "scope": ["local"]}  # those of a swarm are its managers' to remove
-    return connection.call(lambda: connection.api.networks(filters=own)), volumes
+    return connection.listed("networks", own), volumes["Volumes"] or []
 
 
 def nodeless(connection: Connection) -> list[str]:
@@ -122,11 +122,8 @@ def _is_stopped(first: int, container: str) -> bool:
 
 def memory_bytes(connection: Connection, node: Node) -> int | None:
     """Memory that a node uses, without what the kernel can take back."""
-    try:
-        told = connection.call(lambda: connection.api.stats(node.handle, stream=False, one_shot=True))
-    except ValueError:  # an engine whose container has just ended answers nothing
-        return None
-    stats = told.get("memory_stats", {})
+    answer = connection.ask("GET", f"/containers/{node.handle}/stats?stream=0&one-shot=1")
+    stats = (answer or {}).get("memory_stats", {})  # an engine whose container has just ended answers nothing
     detail = stats.get("stats", {})
     reclaimable = detail.get("total_inactive_file", detail.get("inactive_file", 0))
     return max(0, stats["usage"] - reclaimable) if "usage" in stats else None
@@ -226,53 +223,51 @@ class _Left(NamedTuple):
 
 
 def _remove_once(connection: Connection, filters: list[str]) -> tuple[Removed, list[_Left]]:
-    api = connection.api
     containers, left = connection.containers(filters), list[_Left]()
 
-    def each(kind: str, items: list[dict[str, Any]], take_away: Callable[[dict[str, Any]], object]) -> int:
-        told = connection.together(lambda item: _take(connection, lambda: take_away(item)), items)
+    def remove_each(kind: str, items: list[dict[str, Any]], path: str) -> int:
+        """Remove things of one kind, each at the path that it makes complete; returns how many are gone."""
+        why_not = connection.together(lambda item: _remove_one(connection, path.format_map(item)), items)
         names = (str(item["Name"] if "Name" in item else item["Names"][0].lstrip("/")) for item in items)
-        left.extend(_Left(kind, name, why) for name, (_, why) in zip(names, told, strict=True) if why)
-        return sum(gone for gone, _ in told)
+        left.extend(_Left(kind, name, why) for name, why in zip(names, why_not, strict=True) if why)
+        return why_not.count("")
 
-    def each_container(items: list[dict[str, Any]]) -> int:
-        return each("container", items, lambda item: api.remove_container(item["Id"], force=True, v=True))
-
-    zygotes = each_container([item for item in containers if label.ZYGOTE in item["Labels"]])  # it enters none any more
-    nodes = each_container([item for item in containers if label.ZYGOTE not in item["Labels"]])
+    nodes = zygotes = 0
+    for has in (True, False):  # a zygote first: it enters no node any more
+        some = [item for item in containers if (label.ZYGOTE in item["Labels"]) == has]
+        zygotes, nodes = nodes, remove_each("container", some, "/containers/{Id}?force=1&v=1")
     networks, volumes = find_rest(connection, filters)
     names = {item["Labels"][label.CLUSTER] for item in (*containers, *networks, *volumes)}
     removed = Removed(
         clusters=tuple(sorted(names)),
         nodes=nodes or zygotes,
-        networks=each("network", networks, lambda item: api.remove_network(item["Id"])),
-        volumes=each("volume", volumes, lambda item: api.remove_volume(item["Name"], force=True)),
+        networks=remove_each("network", networks, "/networks/{Id}"),
+        volumes=remove_each("volume", volumes, "/volumes/{Name}?force=1"),
     )
     return removed, left
 
 
-def _take(connection: Connection, call: Callable[[], object]) -> tuple[int, str]:
-    """1 if the call removed something, and why it did not, where that is not because it was gone."""
+def _remove_one(connection: Connection, path: str) -> str | None:
+    """Remove something; returns why the engine did not, empty where it did, None where it was gone."""
     try:
-        connection.call(call)
+        connection.request("DELETE", path)
     except Refused as refused:
         if refused.status == _GONE:
-            return 0, ""
+            return None
         if refused.status in _IN_USE:  # the next round tries again
-            return 0, refused.explanation
+            return refused.explanation
         raise
-    return 1, ""
+    return ""
 
 
 def _how_to_remove(connection: Connection, left: Sequence[_Left]) -> str:
-    """What takes away by hand what keeps the first of them."""
-    for kind, name, _ in left:
-        if kind != "network":
-            continue
+    """The command that removes what keeps the first of them."""
+    network = next((one.name for one in left if one.kind == "network"), None)
+    if network is not None:
         with suppress(Refused):
-            users = connection.call(lambda name=name: connection.api.inspect_network(name))["Containers"] or {}  # type: ignore[misc]
+            users = connection.ask("GET", f"/networks/{network}")["Containers"] or {}
             if users:
-                taken = "; ".join(f"docker network disconnect --force {name} {one['Name']}" for one in users.values())
-                return f"`{taken}`, then `lab down` again"
-        return f"`docker network rm {name}` once nothing is on it, or once the engine was started anew"
+                cut = "; ".join(f"docker network disconnect --force {network} {one['Name']}" for one in users.values())
+                return f"`{cut}`, then `lab down` again"
+        return f"`docker network rm {network}` once nothing is on it, or once the engine was started anew"
     return f"`docker {left[0].kind} rm --force {left[0].name}`, then `lab down` again" if left else ""

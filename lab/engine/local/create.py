@@ -116,7 +116,7 @@ def requests_for(
     folder = home / cluster
     description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
     site = str(folder / "site")
-    start = f"import sys; sys.path.append({site!r}); from labnode.node.zygotes.local import main; main()"
+    start = f"import sys; sys.path.append({site!r}); from labnode.node.local_nodes import main; main()"
     return [
         Request(what=f"folder {folder}", body={DESCRIPTION: description}),
         Request(

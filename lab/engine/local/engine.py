@@ -108,7 +108,7 @@ class LocalEngine:
         """What `create` asks of this machine; nothing is made."""
         from lab.engine.local.create import free_network, requests_for
         from lab.engine.local.room import COST
-        from lab.plan.room import FEW_RANKS, refuse_crowd
+        from lab.plan.limits import FEW_RANKS, refuse_crowd
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
             refuse_crowd(shape.nodes, shape.nproc_per_node, self.machine().room, COST)

@@ -7,7 +7,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.plan.room import NodeCost, Room
+from lab.plan.limits import NodeCost, Room
 
 COST = NodeCost(node_bytes=6_000_000, shared_bytes=300_000_000)
 """An estimate from measurements, see `docs/many-nodes.md`: what an agent at rest has changed of the pages that all have

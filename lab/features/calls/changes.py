@@ -245,15 +245,11 @@ class _Rank:
         """The later change that takes back this one: what went here comes there, or the other way round."""
         one = changes[number]
         for other in range(number + 1, min(number + _FARTHEST, len(changes))):
-            its = changes[other]
-            if other not in taken and self._is_back(one, its):
+            gone, come = (one, changes[other]) if one.j1 == one.j2 else (changes[other], one)
+            only = gone.j1 == gone.j2 and come.i1 == come.i2
+            if other not in taken and only and self.before[gone.i1 : gone.i2] == self.after[come.j1 : come.j2]:
                 return other
         return None
-
-    def _is_back(self, one: Stretch, other: Stretch) -> bool:
-        gone, come = (one, other) if one.j1 == one.j2 else (other, one)
-        only = gone.j1 == gone.j2 and come.i1 == come.i2
-        return only and self.before[gone.i1 : gone.i2] == self.after[come.j1 : come.j2]
 
     def _move(self, come: Stretch, gone: Stretch) -> _Event:
         what = several(self.after[come.j1 : come.j2])
@@ -269,7 +265,8 @@ class _Rank:
         if self.missing:
             return _Event(f"{{Who}} make{{s}} {plural(len(come), 'call')}, where {self.than} has none", "", 0, 0)
         if not gone:
-            return _Event(f"{{Who}} make{{s}} {several_more(come)}", self._between(one.i1), one.i1, now)
+            more = f"one more {name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"
+            return _Event(f"{{Who}} make{{s}} {more}", self._between(one.i1), one.i1, now)
         if not come:
             as_call = f", call {one.i1 + 1}" if len(gone) == 1 else f", calls {one.i1 + 1} to {one.i2}"
             return _Event(f"{{Who}} leave{{s}} out {several(gone)} of {self.than}", as_call, one.i1, None)
@@ -330,26 +327,14 @@ def name_of(text: str) -> str:
     if call.bucket is not None:
         return f"{call.op} of {_bucket(call)} ({_size(call)})"
     rest = text.removeprefix(call.op).strip()
-    inside = _joined_change_words([rest, _size(call)])
+    inside = ", ".join(filter(None, [rest, _size(call)]))
     return f"{call.op} ({inside})" if inside else call.op
-
-
-def _joined_change_words(words: Sequence[str]) -> str:
-    """`a, b`; those that are empty are left out."""
-    return ", ".join(word for word in words if word)
 
 
 def _bucket(call: CallPattern) -> str:
     number = call.bucket or 0
     which = _NUMBERS[number] + " bucket" if 0 < number < len(_NUMBERS) else f"bucket {number}"
     return f"DDP's {which}" if call.module in (None, 1) else f"the {which} of DDP module {call.module}"
-
-
-def several_more(texts: Sequence[str]) -> str:
-    """`one more barrier`, `3 more calls: ...`."""
-    if len(texts) == 1:
-        return f"one more {name_of(texts[0])}"
-    return f"{len(texts)} more calls: {_kinds(texts)}"
 
 
 def several(texts: Sequence[str]) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from lab.errors import ScenarioError
 from lab.operations import OPERATIONS, REDUCTIONS
 from lab.spec.declare import key, said_of
-from lab.spec.expect import RANK_SCHEMA, by_rank, tried
 from lab.spec.expressions import VARIABLES, RankVariables, evaluate, is_expression
+from lab.spec.keys import RANK_SCHEMA, by_rank, tried
 from lab.spec.kinds import Kind, World, list_of, read_text
 from lab.spec.reading import Value, did_you_mean, shown
 from lab.spec.scenario import Expect

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,9 +27,10 @@ from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, 
 from lab.plan.plan import Plan
 from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
+from lab.record.record_files import read_file, replace_file
 from lab.record.result import Expectation, Result
 from lab.spec.expressions import RankVariables
-from lab.spec.lessons import is_installed
+from lab.spec.load import is_installed
 from lab.spec.reading import shown
 from lab.spec.scenario import Scenario
 from lab.trace.model import Buffer, Call, Group, RankTrace, Trace
@@ -102,43 +101,39 @@ class _Reader:
         for line in text.expandtabs(len(_INDENT)).splitlines():
             self.number += 1
             words = line.strip()
-            if words and not words.startswith("#"):
-                self._take(len(line) - len(line.lstrip()), " ".join(words.split()))
+            if not words or words.startswith("#"):
+                continue
+            indent, words = len(line) - len(line.lstrip()), " ".join(words.split())
+            if (section := _SECTION.fullmatch(words)) and not indent:
+                self._close(0)
+                self.ranks, self.open = self._ranks(section[1]), [(0, 1, [])]
+                continue
+            if not self.open or not indent:
+                raise self._wrong(f"found {shown(words)}", _ALLOWED)
+            self._close(indent)
+            if repeated := _TIMES.fullmatch(words):
+                self.open.append((indent, int(repeated[1]), []))
+            elif words != _NOTHING:
+                self._add(self._calls(words), 1)
         self._close(0)
         if not self.found:
             raise self._wrong("there is no call", _ALLOWED)
         return dict(sorted(self.found.items()))
-
-    def _take(self, indent: int, words: str) -> None:
-        if (section := _SECTION.fullmatch(words)) and not indent:
-            self._close(0)
-            self.ranks = self._ranks(section[1])
-            self.open = [(0, 1, [])]
-            return
-        if not self.open or not indent:
-            raise self._wrong(f"found {shown(words)}", _ALLOWED)
-        self._close(indent)
-        if repeated := _TIMES.fullmatch(words):
-            self.open.append((indent, int(repeated[1]), []))
-        elif words != _NOTHING:
-            self._add(self._calls(words))
 
     def _close(self, indent: int) -> None:
         """End the blocks in which a line with this indentation does not stand."""
         while self.open and self.open[-1][0] >= indent:
             _, times, calls = self.open.pop()
             if self.open:
-                if len(calls) * times > MOST_CALLS:
-                    raise self._wrong(f"found more than {MOST_CALLS} calls", f"up to {MOST_CALLS} of a rank")
-                self._add(tuple(calls) * times)
+                self._add(tuple(calls), times)
             else:
                 self.found.update(dict.fromkeys(self.ranks, tuple(calls)))
 
-    def _add(self, calls: Sequence[str]) -> None:
+    def _add(self, calls: tuple[str, ...], times: int) -> None:
         inside = self.open[-1][2]
-        if len(inside) + len(calls) > MOST_CALLS:
+        if len(inside) + len(calls) * times > MOST_CALLS:
             raise self._wrong(f"found more than {MOST_CALLS} calls", f"up to {MOST_CALLS} of a rank")
-        inside.extend(calls)
+        inside.extend(calls * times)
 
     def _calls(self, words: str) -> tuple[str, ...]:
         if words not in self.known:
@@ -191,18 +186,14 @@ def settled_calls(trace: Trace) -> dict[int, list[Call]]:
     Where several threads of a rank make calls, that is an order only within a group, and between the same two ranks:
     so the calls of one group stand together there, its messages by what they are.
     """
-    return {rank: _by_group(of, trace) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())}
 
-
-def _by_group(rank: RankTrace, trace: Trace) -> list[Call]:
     def place(call: Call) -> tuple[object, ...]:
-        group = trace.groups.get(call.group)
-        message = (
-            (call.op, -1 if call.peer is None or call.from_any else call.peer, call.tag) if call.seq is None else ()
-        )
-        return group.title if group is not None else call.group, call.seq is None, message
+        group, is_message = trace.groups.get(call.group), call.seq is None
+        peer = -1 if call.peer is None or call.from_any else call.peer
+        title = group.title if group is not None else call.group
+        return title, is_message, (call.op, peer, call.tag) if is_message else ()
 
-    return sorted(rank.calls, key=place)
+    return {rank: sorted(of.calls, key=place) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())}
 
 
 def _pickled(calls: Iterable[Call]) -> set[int]:
@@ -215,16 +206,16 @@ def _pickled(calls: Iterable[Call]) -> set[int]:
     for call in calls:
         before = last.get(call.group)
         if call.own and all(tensor.dtype == "uint8" and len(tensor.shape) == 1 for tensor in call.own):
-            told = before is not None and (before.source, before.via) == (call.source, call.via) and _is_length(before)
-            own = call.via.rpartition(".")[2] != call.op and call.phase != "backward"
-            if _OBJECT in call.via or (told and own):
+            has_length = (
+                before is not None
+                and (before.source, before.via) == (call.source, call.via)
+                and [(tensor.dtype, len(tensor.shape)) for tensor in before.own] == [("int64", 1)]
+            )
+            is_own = call.via.rpartition(".")[2] != call.op and call.phase != "backward"
+            if _OBJECT in call.via or (has_length and is_own):
                 found.add(call.index)
         last[call.group] = call
     return found
-
-
-def _is_length(call: Call) -> bool:
-    return [(tensor.dtype, len(tensor.shape)) for tensor in call.own] == [("int64", 1)]
 
 
 NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
@@ -252,24 +243,21 @@ def check_calls(
 
 def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, Group]) -> Expectation:
     departure = first_departure(patterns, rank.calls, groups)
+
+    def text_of(call: Call, phase: bool = False) -> str:
+        where = f" at {call.source}" if call.source else ""
+        return f"call {call.index}: {render_call(call, groups, phase=phase)}{where}"
+
     expected, got = "as stated", f"as stated: {plural(len(rank.calls), 'call')}"
     if departure is not None:
-        expected = "no further call" if departure.expected is None else departure.expected.text
-        got = _got(departure, rank, groups)
+        due = departure.expected
+        expected = "no further call" if due is None else due.text
+        if departure.got is not None:
+            got = text_of(departure.got, due is not None and due.phase is not None)
+        else:
+            more = "nothing like it" if departure.after_gap else "nothing more"
+            got = f"{more}, after {text_of(rank.calls[-1])}" if rank.calls else "no call at all"
     return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
-
-
-def _got(departure: Departure, rank: RankTrace, groups: Mapping[str, Group]) -> str:
-    if departure.got is not None:
-        phase = departure.expected is not None and departure.expected.phase is not None
-        return _shown(departure.got, groups, phase=phase)
-    more = "nothing like it" if departure.after_gap else "nothing more"
-    return f"{more}, after {_shown(rank.calls[-1], groups)}" if rank.calls else "no call at all"
-
-
-def _shown(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
-    where = f" at {call.source}" if call.source else ""
-    return f"call {call.index}: {render_call(call, groups, phase=phase)}{where}"
 
 
 def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
@@ -353,8 +341,6 @@ def _fit_tensors(tensors: tuple[Buffer, ...], pattern: CallPattern) -> bool:
 SUFFIX = ".calls.txt"
 _MOST_BYTES = 16 << 20
 _MOST_TOLD = 50
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,25 +381,14 @@ class SnapshotFile:
             LabError: it cannot be read, or is damaged.
         """
         try:
-            descriptor = os.open(self.path, _READ)
-            try:
-                text = self._read(descriptor)
-            finally:
-                os.close(descriptor)
+            text = read_file(self.path.parent, self.name, _MOST_BYTES).decode("utf-8", "replace")
         except FileNotFoundError:
             return None
-        except OSError as error:
-            why = "it is a link" if self.path.is_symlink() else error.strerror
+        except (OSError, RecordError) as error:
+            why = getattr(error, "strerror", None) or f"it has over {_MOST_BYTES >> 20} MiB"
+            why = "it is a link" if self.path.is_symlink() else why if os.path.isfile(self.path) else "it is no file"
             raise LabError(f"{self.name} cannot be read: {why}") from error
         return read_calls(text, self.name)
-
-    def _read(self, descriptor: int) -> str:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
-            what = "it is no file" if not stat.S_ISREG(about.st_mode) else f"it has over {_MOST_BYTES >> 20} MiB"
-            raise LabError(f"{self.name} cannot be read: {what}")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace")
 
     def write(self, calls: Calls) -> None:
         """Write it, whole or not at all; what was there is replaced, not followed.
@@ -433,21 +408,11 @@ class SnapshotFile:
         try:
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                self._write(folder, text)
+                replace_file(folder, self.name, text.encode())
             finally:
                 os.close(folder)
         except OSError as error:
             raise LabError(f"{self.path} cannot be written: {error.strerror}") from error
-
-    def _write(self, folder: int, text: str) -> None:
-        new = f".{self.name}.{os.getpid()}.new"
-        try:
-            with open(os.open(new, _NEW, 0o666, dir_fd=folder), "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=folder)
 
 
 def beside(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
@@ -501,59 +466,42 @@ def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None,
         update: True: write it anew; False: never; None: write one that is missing, except in CI.
         fine: whether the run is as expected in everything else; of another no snapshot is made.
     """
-    wrong = _not_comparable(evidence)
-    if wrong:
-        return [_unmet(file, f"({wrong})")]
-    now = texts_of(evidence.trace)
+
+    def outcome(got: str, *, met: bool = False) -> list[Expectation]:
+        return [Expectation(what="snapshot", expected=file.name, got=got, met=met)]
+
+    def write(how: str) -> list[Expectation]:
+        file.write(now)
+        return outcome(f"written{how}", met=True)
+
+    trace = evidence.trace
+    cut = next((rank for rank in trace.ranks.values() if rank.cut), None)
+    if not trace.recorded or cut is not None:
+        why = f"recording of rank {cut.rank} ended early: {cut.cut}" if cut and trace.recorded else NOT_RECORDED
+        return outcome(f"({why})")
+    now = texts_of(trace)
     try:
         before = file.read()
-        if before is None:
-            return [_missing(file, now, update, fine)]
-        found = _check(file.name, before, evidence, whole=fine)
-        if update and fine and not all(one.met for one in found):
-            file.write(now)
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            return [_written(file, f"written anew: {found[0].got}{more}")]
-    except SnapshotDamaged as error:
-        if not (update and fine):
-            return [_unmet(file, f"({error.message})")]
-        file.write(now)
-        return [_written(file, f"written anew: {counted(now)}")]
+        if before is not None:
+            found = _check(file.name, before, evidence, whole=fine)
+            if update and fine and not all(one.met for one in found):
+                return write(f" anew: {found[0].got}" + (f" (and {len(found) - 1} more)" if len(found) > 1 else ""))
+            return found
+        if update is False or (update is None and in_ci()):
+            why = "" if update is False else "; where CI is set, it is not written by itself"
+            return outcome(f"(there is no such file: {file.how} writes it{why})")
+        if not fine:
+            return outcome("(there is no such file, and none is made of a run that is not as expected)")
+        return write(f": {counted(now)}")
     except LabError as error:
-        return [_unmet(file, f"({error.message})")]
-    return found
-
-
-def _missing(file: SnapshotFile, now: Calls, update: bool | None, fine: bool) -> Expectation:
-    if update is False or (update is None and in_ci()):
-        why = "" if update is False else "; where CI is set, it is not written by itself"
-        return _unmet(file, f"(there is no such file: {file.how} writes it{why})")
-    if not fine:
-        return _unmet(file, "(there is no such file, and none is made of a run that is not as expected)")
-    file.write(now)
-    return _written(file, f"written: {counted(now)}")
+        if isinstance(error, SnapshotDamaged) and update and fine:
+            return write(f" anew: {counted(now)}")
+        return outcome(f"({error.message})")
 
 
 def in_ci() -> bool:
     """Whether this is a CI job, as every CI service says."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
-
-
-def _unmet(file: SnapshotFile, got: str) -> Expectation:
-    return Expectation(what="snapshot", expected=file.name, got=got, met=False)
-
-
-def _written(file: SnapshotFile, got: str) -> Expectation:
-    return Expectation(what="snapshot", expected=file.name, got=got, met=True)
-
-
-def _not_comparable(evidence: Evidence) -> str:
-    """Why what ranks called cannot be held against a snapshot; empty where it can."""
-    trace = evidence.trace
-    if not trace.recorded:
-        return NOT_RECORDED
-    cut = next((rank for rank in trace.ranks.values() if rank.cut), None)
-    return f"recording of rank {cut.rank} ended early: {cut.cut}" if cut is not None else ""
 
 
 def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list[Expectation]:
@@ -563,22 +511,12 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
     """
     calls, now = settled_calls(evidence.trace), texts_of(evidence.trace)
     ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
-    told = tell_changes(before, now, lambda rank, i: calls[rank][i].source, than="the snapshot", ended=ended)
-    if told:
-        found = [
-            Expectation(
-                what="snapshot",
-                rank=one.ranks[0] if len(one.ranks) == 1 else None,
-                expected=name,
-                got=one.text,
-                met=False,
-            )
-            for one in told[:_MOST_TOLD]
-        ]
-        if len(told) > _MOST_TOLD:
-            more = f"and {len(told) - _MOST_TOLD} more differences"
-            found.append(Expectation(what="snapshot", expected=name, got=more, met=False))
-        return found
+    changes = tell_changes(before, now, lambda rank, i: calls[rank][i].source, than="the snapshot", ended=ended)
+    differences = [(one.ranks[0] if len(one.ranks) == 1 else None, one.text) for one in changes[:_MOST_TOLD]]
+    if len(changes) > _MOST_TOLD:
+        differences.append((None, f"and {len(changes) - _MOST_TOLD} more differences"))
+    if differences:
+        return [Expectation(what="snapshot", rank=rank, expected=name, got=got, met=False) for rank, got in differences]
     left = all(ended.get(rank, whole) for rank in before)
     got = "the same" if left else "the same, as far as the ranks came"
     return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]

@@ -1,29 +1,58 @@
-"""Trials of schedules on one warm cluster that is made for them: each begins with an empty shared folder."""
+"""Trials of schedules on one warm cluster that is made for them, and the one that was found as a scenario."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import shlex
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
 from typing import Any
 
+from lab.cli.arguments import ProgressDisplay, say
+from lab.cli.cmd_run import read_arguments
+from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Engine
+from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
-from lab.features.chaos.draw import Schedule
-from lab.features.chaos.search import Trial, anybody_failed, broken_after, broken_by
-from lab.features.faults.fault import Fault, broken_in, with_faults
-from lab.features.faults.kind import Harm
+from lab.features.chaos.option import DRAWN
+from lab.features.chaos.search import (
+    PROOFS,
+    Found,
+    Pool,
+    Schedule,
+    Trial,
+    anybody_failed,
+    broken_after,
+    broken_by,
+    kinds_drawn,
+    moments_of,
+    search,
+)
+from lab.features.faults.fault import broken_in, fault_data, fault_sentence, with_faults
+from lab.features.faults.kind import key_of
 from lab.plan.fit import shape_for
+from lab.record.layout import RUNS
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.report.style import Style, style_for
+from lab.report.verdict import counts_text, ended_line
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.place import Place, refuse_foreign_wishes
 from lab.run.pool import Several
 from lab.spec.launching import LAB
+from lab.spec.load import dump_scenario
 from lab.spec.scenario import Scenario
+from lab.words import clip, format_duration, plural
 
 _SLOWER = 10.0
 """A run may take so many times as long as one without faults before it hangs."""
@@ -86,7 +115,9 @@ class Trials:
 
     def _tried(self, schedule: Schedule) -> Trial:
         result, after = self._run(with_faults(self.scenario, schedule), fresh=True), None
-        broken = broken_by(result, harms_done(result, schedule))
+        done = {str(one["fault"]) for one in result.faults}  # one that failed may have been done in part
+        harms = [fault.what.harm for fault in schedule if str(fault) in done]
+        broken = broken_by(result, harms)
         if not broken and self.again and anybody_failed(result):
             after = self._run(self.scenario, fresh=False)
             broken = broken_after(after)
@@ -152,19 +183,163 @@ def refuse_unfit_for_search(scenario: Scenario) -> None:
         raise UsageError(f"{scenario.name} records no calls", "leave `trace: false` out: faults are drawn from them")
 
 
-def nodes_and_ranks(result: Result) -> tuple[list[str], list[int]]:
-    """The nodes and ranks that took part in a run, in order."""
-    return list(dict.fromkeys(rank.node for rank in result.ranks)), [rank.rank for rank in result.ranks]
+_LONGEST_LINE = 200
+_LONGEST_NAME_scenario_file = 60
 
 
-def record_of(result: Result) -> Record:
-    """The record of a run that has one."""
-    if result.path is None:
-        raise UsageError("a run without a record has nothing to draw from")
-    return Record(path=result.path)
+def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
+    """Where the scenario goes: a file that is not there yet, in the folder of the script, from where it is shipped.
+
+    Raises:
+        UsageError: nothing can be written there.
+    """
+    folder = scenario.script.parent
+    name = clip(f"chaos-{seed}-{scenario.name}", _LONGEST_NAME_scenario_file)
+    path = folder / f"{name}.yaml" if out is None else Path(os.path.abspath(out))
+    if path.parent != folder:
+        raise UsageError(
+            f"{path} is not beside the script", f"a scenario lies with its script: name a file in {folder}"
+        )
+    if path.exists() and out is not None:
+        raise UsageError(f"{path} is there already", "name another file, or remove it")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"nothing can be written into {folder}", "search with a copy of the scenario and its script")
+    number = 1
+    while path.exists():
+        number += 1
+        path = folder / f"{name}-{number}.yaml"
+    return path
 
 
-def harms_done(result: Result, schedule: Sequence[Fault]) -> list[Harm]:
-    """What the faults can do that were set off in a run; one that failed may have been done in part."""
-    done = {str(one["fault"]) for one in result.faults}
-    return [fault.what.harm for fault in schedule if str(fault) in done]
+def scenario_of(scenario: Scenario, found: Found, path: Path, timeout_s: float, size: tuple[int, int]) -> Scenario:
+    """The scenario with the faults that were found; where the next run is what fails, it is to be run once more."""
+    again = any(trial.after for trial in found.trials if trial.step == "proof")
+    bare = replace(
+        scenario,
+        name=path.stem,
+        source=path,
+        learn="",
+        extra={name: value for name, value in scenario.extra.items() if name in ("network", "requirements")},
+        nodes=size[0],
+        nproc_per_node=size[1],
+        timeout_s=timeout_s,
+    )
+    return with_faults(bare, found.schedule or (), rerun=again)
+
+
+def write_scenario(scenario: Scenario, found: Found, command: str) -> None:
+    """Write it.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    assert scenario.source is not None
+    told = [
+        f"Found by `{command}`.",
+        *(fault_sentence(fault_data(fault)) for fault in broken_in(scenario).faults),
+        f"In {found.proofs} of {PROOFS} runs: {found.broken}",
+    ]
+    head = "".join(f"# {clip(' '.join(line.split()), _LONGEST_LINE)}\n" for line in told)
+    try:
+        scenario.source.write_text(head + dump_scenario(scenario), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{scenario.source} cannot be written: {error.strerror}") from error
+
+
+# -- the command
+
+
+def run_search(arguments: argparse.Namespace) -> int:
+    """Search, and show what was found; returns the exit code, 1 where something was."""
+    scenarios, options, shape = read_arguments(arguments)
+    if len(scenarios) != 1:
+        raise UsageError(f"a search is of one scenario, not of {len(scenarios)}")
+    scenario, seed, began, count = scenarios[0], arguments.seed or 0, time.monotonic(), DRAWN
+    if str(options.runs).isdecimal():  # with --chaos, that is the number of schedules
+        options, count = replace(options, runs=RUNS), int(str(options.runs))
+    path = place_for(scenario, seed, arguments.out)
+    name = check_name(arguments.name) if arguments.name else default_name()
+    engine, why = select_engine(arguments.engine, name)
+    asked = {key: value for key, value in shape.items() if value}
+    with ProgressDisplay(sys.stderr, quiet=arguments.quiet or arguments.json) as display:
+        style = style_for(sys.stderr)
+        if why:
+            display.announce(why)
+        with trials_on(engine, name, scenario, asked=asked, options=options, announce=display.announce) as trials:
+            first = trials.undisturbed()
+            if first.path is None:
+                raise UsageError("a run without a record has nothing to draw from")
+            nodes, ranks = list(dict.fromkeys(rank.node for rank in first.ranks)), [rank.rank for rank in first.ranks]
+            pool = Pool(
+                random=Random(seed),
+                kinds=kinds_drawn(
+                    engine.name, nodes, ranks, [word for word in (arguments.kinds or "").split(",") if word]
+                ),
+                moments=moments_of(Record(path=first.path)),
+                nodes=nodes,
+                ranks=ranks,
+                most=arguments.most or Pool.most,
+            )
+            if not pool.moments:
+                raise UsageError(f"{scenario.name} calls and notes nothing", "faults are drawn from what is on record")
+            display.line(_beginning(first.duration_s or 0.0, pool, trials))
+            numbers = Counter[str]()
+
+            def show(trial: Trial) -> None:
+                numbers[trial.step] += 1
+                display.line(_line(trial, numbers[trial.step], count, style))
+
+            found = search(pool, count, trials.attempt, show)
+            if found.schedule:
+                size = len(nodes), len(ranks) // len(nodes)
+                written = scenario_of(scenario, found, path, trials.timeout_s, size)
+                file = (scenario.source or scenario.script).name
+                more = ["--faults", arguments.kinds] * bool(arguments.kinds)
+                more += ["--most", str(pool.most)] * (pool.most != Pool.most)
+                command = ["lab", "run", file, "--chaos", "--seed", str(seed), "--runs", str(count), *more]
+                write_scenario(written, found, shlex.join(command))
+    if arguments.json:
+        print(json.dumps(_data(found, scenario, seed, path)))
+    else:
+        say(_summary(found, path, time.monotonic() - began, style_for(sys.stdout)))
+    return 1 if found.schedule else 0
+
+
+def _beginning(duration_s: float, pool: Pool, trials: Trials) -> str:
+    kinds = ", ".join(key_of(kind) for kind in pool.kinds)
+    after = "" if trials.again else "; what a failed run leaves is not tried, as it does not pass twice"
+    return (
+        f"passed without faults in {format_duration(duration_s)}; {plural(len(pool.moments), 'moment')}; "
+        f"faults: {kinds}; hung after {format_duration(trials.timeout_s)}{after}"
+    )
+
+
+def _line(trial: Trial, number: int, count: int, style: Style) -> str:
+    """`[12/50] ✔ passed  kill node1 when rank 0 comes to all_reduce 3`."""
+    place = ended_line(number, count, trial.ended, trial.sentence, format_duration(trial.seconds), style)
+    if trial.step != "drawn":
+        place = f"  {'shorter' if trial.step == 'shrunk' else 'again'}: {place.partition('] ')[2]}"
+    return f"{place}\n    {style.paint(trial.broken, 'bold')}" if trial.broken else place
+
+
+def _summary(found: Found, path: Path, seconds: float, style: Style) -> str:
+    text = f"{plural(sum(found.ends.values()), 'schedule')}: {counts_text(found.ends, seconds, style)}"
+    if found.schedule is None:
+        return f"{text}\nnothing was found that is not survived"
+    shortest = "\n".join(f"  {fault_sentence(fault_data(fault))}" for fault in found.schedule)
+    proven = f"{found.proofs} of {PROOFS} runs" if found.proofs == PROOFS else "not every time"
+    what = f"found, and shrunk to {plural(len(found.schedule), 'fault')} ({proven}): {found.broken}"
+    return f"{text}\n{what}\n{shortest}\n  {path}"
+
+
+def _data(found: Found, scenario: Scenario, seed: int, path: Path) -> dict[str, Any]:
+    return {
+        "scenario": scenario.name,
+        "seed": seed,
+        "ends": dict(found.ends),
+        "found": [fault_data(fault) for fault in found.schedule or ()],
+        "broken": found.broken,
+        "proofs": found.proofs,
+        "file": str(path) if found.schedule else None,
+        "trials": [trial.to_json() for trial in found.trials],
+    }

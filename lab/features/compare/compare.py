@@ -20,7 +20,7 @@ from lab.record.read import Record
 from lab.record.record_files import read_beginning
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.spec.environment import LAB_VARIABLES
+from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step, match
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural
@@ -55,8 +55,7 @@ class SequenceChange:
 def sequence_changes(traces: tuple[Trace, Trace], per_rank: bool) -> list[SequenceChange]:
     """What each rank called otherwise, or rank 0 alone."""
     found: dict[tuple[object, ...], tuple[list[int], Change, Call]] = {}
-    for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
-        calls, texts = _calls_of(rank, traces)
+    for rank, calls, texts in _calls_of(traces, per_rank):
         for change in align(texts[0], texts[1]):
             call = calls[1][change.after] if change.added else calls[0][change.before]
             found.setdefault(astuple(change), ([], change, call))[0].append(rank)
@@ -93,8 +92,7 @@ def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
     """Put together what each rank called in both runs; where world sizes differ, only what rank 0 called."""
     found = Counterparts([], set(), set())
     per_rank = traces[0].world_size != traces[1].world_size
-    for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
-        calls, texts = _calls_of(rank, traces)
+    for rank, calls, texts in _calls_of(traces, per_rank):
         for same, i1, i2, j1, j2 in stretches(*texts):
             ours, theirs = calls[0][i1:i2], calls[1][j1:j2]
             if same:
@@ -105,10 +103,11 @@ def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
     return found
 
 
-def _calls_of(rank: int, traces: tuple[Trace, Trace]) -> tuple[list[list[Call]], list[list[str]]]:
-    """What a rank called in both runs, as calls and as text."""
-    calls = [trace.ranks[rank].calls if rank in trace.ranks else [] for trace in traces]
-    return calls, [[render_call(call, t.groups) for call in of] for of, t in zip(calls, traces, strict=True)]
+def _calls_of(traces: tuple[Trace, Trace], per_rank: bool) -> Iterator[tuple[int, list[list[Call]], list[list[str]]]]:
+    """What each rank called in both runs, or rank 0 alone, as calls and as text."""
+    for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
+        calls = [trace.ranks[rank].calls if rank in trace.ranks else [] for trace in traces]
+        yield rank, calls, [[render_call(call, t.groups) for call in of] for of, t in zip(calls, traces, strict=True)]
 
 
 _NOT_SETTINGS = frozenset({"name", "learn", "predict", "expect", "script", "nodes", "nproc_per_node", "env", "args"})
@@ -131,9 +130,7 @@ class Setting:
 def settings_changed(before: Record, after: Record, traces: tuple[Trace, Trace]) -> list[Setting]:
     """What differs in how two runs were set up, in the order in which a person would look at it."""
     first, second = _settings(before, traces[0]), _settings(after, traces[1])
-    names = dict.fromkeys([*first, *second])
-    changed = [Setting(name, first.get(name), second.get(name)) for name in names]
-    changed = [one for one in changed if one.before != one.after]
+    changed = [one for one in _side_by_side(Setting, (first, second), None) if one.before != one.after]
     return [*changed, *_scripts_changed(before, after)]
 
 

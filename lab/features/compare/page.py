@@ -135,16 +135,13 @@ def _pairs(steps: Sequence[Sequence[Step]], twins: Counterparts) -> list[tuple[S
 
 def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
     """Steps whose time differs most, ready to be printed."""
-    timed = [
-        (one, other, one.end - one.begin, other.end - other.begin)
-        for one, other in pairs
-        if one.end is not None and other.end is not None
-    ]
-    notable = [
-        each for each in timed
-        if abs(each[3] - each[2]) >= _LEAST_S and max(each[2:]) >= _NOTABLE * min(each[2:])
-    ]  # fmt: skip
-    notable.sort(key=lambda each: -abs(each[3] - each[2]))
+    notable = []
+    for one, other in pairs:
+        if one.end is not None and other.end is not None:
+            before, after = one.end - one.begin, other.end - other.begin
+            if abs(after - before) >= _LEAST_S and max(before, after) >= _NOTABLE * min(before, after):
+                notable.append((one, before, after))
+    notable.sort(key=lambda each: -abs(each[2] - each[1]))
     return [
         {
             "step": one.number,
@@ -157,5 +154,5 @@ def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
             "difference": f"{'+' if after > before else ''}{format_duration(after - before)}",
             "value": after - before,
         }
-        for one, _, before, after in notable[:_MOST_SLOWER]
+        for one, before, after in notable[:_MOST_SLOWER]
     ]

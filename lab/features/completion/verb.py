@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from lab.cli.call import Parser, load_verb
 from lab.cli.overview import every_verb
+from lab.engine.ownership import default_name
 from lab.errors import UsageError
-from lab.feature import options_of
+from lab.feature import hook, options_of
+from lab.features.help.verb import topics
 from lab.plan.cluster import ClusterInfo
-
-
-def _lessons() -> Iterable[str]:
-    from lab.spec.lessons import lessons
-
-    return lessons()
+from lab.spec.load import SIGN, lessons
 
 
 def _scenarios() -> Iterable[str]:
-    from lab.spec.lessons import SIGN
-
-    return [f"{SIGN}{name}" for name in _lessons()]
+    return [f"{SIGN}{name}" for name in lessons()]
 
 
 def _runs() -> Iterable[str]:
@@ -31,46 +26,30 @@ def _runs() -> Iterable[str]:
     return [record.run for record in list_records()]
 
 
-def _found() -> list[ClusterInfo]:
+def _clusters() -> list[ClusterInfo]:
     from lab.engine.select import available_engines
 
-    engines, _ = available_engines()
-    return [info for engine in engines for info in engine.find()]
-
-
-def _clusters() -> Iterable[str]:
-    return [info.name for info in _found()]
+    return [info for engine in available_engines()[0] for info in engine.find()]
 
 
 def _nodes() -> Iterable[str]:
-    from lab.engine.ownership import default_name
-
-    found = _found()
-    own = [info for info in found if info.name == default_name()]  # the one that is meant without --name
-    return {node.name for info in own or found for node in info.nodes}
-
-
-def _topics() -> Iterable[str]:
-    from lab.cli.overview import every_verb
-    from lab.features.help.verb import topics
-
-    return {*topics(), *every_verb()}
+    clusters = _clusters()
+    own = [info for info in clusters if info.name == default_name()]  # the one that is meant without --name
+    return {node.name for info in own or clusters for node in info.nodes}
 
 
 def _faults() -> Iterable[str]:
-    from lab.feature import hook
-
     names = hook("fault_names")
     return names() if names else ()
 
 
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
-    "lessons": _lessons,
+    "lessons": lessons,
     "scenarios": _scenarios,
     "runs": _runs,
-    "clusters": _clusters,
+    "clusters": lambda: [info.name for info in _clusters()],
     "nodes": _nodes,
-    "topics": _topics,
+    "topics": lambda: {*topics(), *every_verb()},
     "faults": _faults,
 }
 """Kind of names -> those that there are now."""
@@ -114,7 +93,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"the package shtab that is installed knows nothing of {arguments.shell}", "install a later one"
         )
-    preamble = {shell: "\n".join(_functions(shell)) for shell in _FUNCTIONS}
+    preamble = {}
+    for shell, function in _FUNCTIONS.items():
+        lines = [_AT_IS_PART_OF_A_WORD] if shell == "bash" else []
+        for kind in NAMES:
+            files = _FILES[shell] if kind == "scenarios" else ""
+            lines.append(function.format(name=_function(kind), files=files, ask=_ASK.format(kind)))
+        preamble[shell] = "\n".join(lines)
     print(shtab.complete(whole_parser(), shell=arguments.shell, preamble=preamble))
     return 0
 
@@ -129,14 +114,6 @@ def whole_parser() -> argparse.ArgumentParser:
             module.add_arguments(one)
         one.ask_for_names(_how_to_ask)
     return parser
-
-
-def _functions(shell: str) -> Iterator[str]:
-    if shell == "bash":
-        yield _AT_IS_PART_OF_A_WORD
-    for kind in NAMES:
-        files = _FILES[shell] if kind == "scenarios" else ""
-        yield _FUNCTIONS[shell].format(name=_function(kind), files=files, ask=_ASK.format(kind))
 
 
 def _function(kind: str) -> str:

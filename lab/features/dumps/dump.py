@@ -313,13 +313,11 @@ class MembersReader:
             if told.count(",") >= self.limits.files:
                 count = told.count(",") + 1
                 raise NotPlain(f"tells of a group of {count:,} ranks; allowed: {self.limits.files:,}")
-            self._known[told] = self._parse(told) if _RANKS.fullmatch(told) else None
+            is_list = _RANKS.fullmatch(told) is not None
+            ranks = tuple(map(int, re.findall(r"[0-9]{1,7}", told))) if is_list else ()
+            fits = all(rank < MOST_RANKS for rank in ranks) and len({*ranks}) == len(ranks) <= self.limits.files
+            self._known[told] = ranks if is_list and fits else None
         return self._known[told]
-
-    def _parse(self, told: str) -> tuple[int, ...] | None:
-        ranks = tuple(int(rank) for rank in re.findall(r"[0-9]{1,7}", told))
-        fits = all(rank < MOST_RANKS for rank in ranks) and len(set(ranks)) == len(ranks) <= self.limits.files
-        return ranks if fits else None
 
 
 class _Spent(Exception):
@@ -546,11 +544,11 @@ def _read(folder: Path, name: str, rank: int, share: _Share, members: MembersRea
 def _json(data: bytes) -> Any:
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_JSON_VALUES:
         raise NotPlain(f"holds more than {_MOST_JSON_VALUES:,} values, which no dump does")
+
+    def whole(digits: str) -> int | None:
+        return int(digits) if len(digits) < 20 else None
+
     try:
-        return json.loads(data.decode("utf-8", "replace"), parse_int=_int, parse_constant=lambda _: None)
+        return json.loads(data.decode("utf-8", "replace"), parse_int=whole, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         raise NotPlain("is no JSON, and no pickle") from None
-
-
-def _int(digits: str) -> int | None:
-    return int(digits) if len(digits) < 20 else None

@@ -177,11 +177,7 @@ class _Machine:
                 what = _NAMES.get(chr(step), f"the step {chr(step)!r}")
                 raise NotPlain(f"holds {what} at byte {place - 1:,}, and dumps are plain data")
             if memory < 0:
-                raise _too_much()
-
-
-def _too_much() -> NotPlain:
-    return NotPlain(f"needs more than {format_limit(_MOST_MEMORY)} of memory, which no dump does")
+                raise NotPlain(f"needs more than {format_limit(_MOST_MEMORY)} of memory, which no dump does")
 
 
 def _list(target: Any) -> list[Any]:

@@ -50,6 +50,8 @@ def cost_of_group(ranks_of: Mapping[int, tuple[int, ...]]) -> int:
     return _GROUP + (sum(shared.values()) if len(shared) == 1 else sum(map(len, ranks_of.values())))
 
 
+Groups = dict[str, dict[int, tuple[int, ...]]]
+"""By name of a group and by rank that is in it: its ranks."""
 _COALESCED = "coalesced"
 _GLOOS = ""
 """What gloo calls a group when it tells its members, whatever its name is."""
@@ -65,8 +67,7 @@ class Calls:
 
     by_rank: dict[int, list[Entry]]
     """In order; of messages, those whose other ends are known."""
-    groups: dict[str, dict[int, tuple[int, ...]]]
-    """By name of a group and by rank that is in it: its ranks."""
+    groups: Groups
     descriptions: dict[str, str]
     messages: bool
     """Whether messages are told."""
@@ -89,7 +90,12 @@ def put_together(dumps: Dumps) -> Calls:
     merged, left_out = _keep_latest(merged, groups, dumps.limits)
     groups, unused = _keep_groups(groups, merged, dumps.limits)
     whole = {rank for rank, dump in found.items() if dump.whole and not left_out.get(rank)}
-    everybody = {rank for of in groups.values() for ranks in _distinct(of) for rank in ranks}
+    everybody = {
+        rank
+        for of in groups.values()
+        for ranks in {id(ranks): ranks for ranks in of.values()}.values()
+        for rank in ranks
+    }
     descriptions = {
         **{name: text for dump in found.values() for name, text in dump.descriptions.items() if name},
         **{entry.group: entry.description for entries in merged.values() for entry in entries},
@@ -119,13 +125,25 @@ def put_together(dumps: Dumps) -> Calls:
 
 
 def _keep_latest(
-    calls: dict[int, list[Entry]], groups: Mapping[str, Mapping[int, tuple[int, ...]]], limits: Limits
+    calls: dict[int, list[Entry]], groups: Groups, limits: Limits
 ) -> tuple[dict[int, list[Entry]], dict[int, int]]:
-    """The latest calls of each rank, as many as the limit allows; and how many of each rank are left out."""
+    """The latest calls of each rank, as many as the limit allows; and how many of each rank are left out.
+
+    A record of these calls costs: the calls, the members of every step, and the groups.
+    """
     most = max(map(len, calls.values()))
     while most:
         latest = {rank: entries[-most:] for rank, entries in calls.items()}
-        cost = _cost(latest, groups)
+        steps: dict[tuple[str, int], int] = {}
+        cost = 0
+        for rank, entries in latest.items():
+            for entry in entries:
+                members = len(groups[entry.group][rank])
+                cost += cost_of_call(entry, members)
+                if not entry.message:
+                    steps[entry.group, entry.seq] = members
+        used = {entry.group for entries in latest.values() for entry in entries}
+        cost += sum(steps.values()) + sum(cost_of_group(groups[name]) for name in used)
         if cost <= limits.work:
             return latest, {rank: len(entries) - len(latest[rank]) for rank, entries in calls.items()}
         most = min(most * 9 // 10, most * limits.work // cost)
@@ -134,41 +152,15 @@ def _keep_latest(
     raise RecordError("the latest call of each rank in these dumps is more than a record may hold", HINT)
 
 
-def _cost(calls: Mapping[int, list[Entry]], groups: Mapping[str, Mapping[int, tuple[int, ...]]]) -> int:
-    """What a record of these calls costs: the calls, the members of every step, and the groups."""
-    steps: dict[tuple[str, int], int] = {}
-    used: dict[str, int] = {}
-    cost = 0
-    for rank, entries in calls.items():
-        for entry in entries:
-            members = len(groups[entry.group][rank])
-            cost += cost_of_call(entry, members)
-            if not entry.message:
-                steps[entry.group, entry.seq] = members
-            used[entry.group] = 0
-    for name in used:
-        used[name] = cost_of_group(groups[name])
-    return cost + sum(steps.values()) + sum(used.values())
-
-
-def _keep_groups(
-    groups: dict[str, dict[int, tuple[int, ...]]], calls: Mapping[int, list[Entry]], limits: Limits
-) -> tuple[dict[str, dict[int, tuple[int, ...]]], int]:
+def _keep_groups(groups: Groups, calls: Mapping[int, list[Entry]], limits: Limits) -> tuple[Groups, int]:
     """The groups of calls, and of the others as many as cost a quarter of the limit; how many are left out."""
     used = {entry.group for entries in calls.values() for entry in entries}
     kept, cost = {}, 0
     for name, of in groups.items():
-        if name not in used:
-            cost += cost_of_group(of)
-            if cost > limits.work // 4:
-                continue
-        kept[name] = of
+        cost += cost_of_group(of) if name not in used else 0
+        if name in used or cost <= limits.work // 4:
+            kept[name] = of
     return kept, len(groups) - len(kept)
-
-
-def _distinct(ranks_of: Mapping[int, tuple[int, ...]]) -> Iterable[tuple[int, ...]]:
-    """The lists of members of a group, each once where ranks share it."""
-    return {id(ranks): ranks for ranks in ranks_of.values()}.values()
 
 
 # -- calls that were put together
@@ -177,35 +169,21 @@ def _distinct(ranks_of: Mapping[int, tuple[int, ...]]) -> Iterable[tuple[int, ..
 def _merge(entries: Iterable[Entry]) -> list[Entry]:
     """The calls of a rank; those that were coalesced are one call, but messages, which have the state of the whole."""
     found: list[Entry] = []
-    for _, together in groupby(entries, key=_batch):
-        ours = [*together]
-        last = ours[-1]
-        if len(ours) == 1 or not last.op.endswith(_COALESCED):
-            found += [entry for entry in ours if entry.op != _COALESCED]
-            continue
-        inner = ours[:-1]
-        if any(entry.message for entry in inner):
+    batches = groupby(entries, key=lambda one: (one.group, one.message, one.p2p_seq if one.message else one.seq))
+    for _, together in batches:
+        *inner, last = together
+        if not inner or not last.op.endswith(_COALESCED):
+            found += [entry for entry in (*inner, last) if entry.op != _COALESCED]
+        elif any(entry.message for entry in inner):
             found += [replace(entry, over=last.over, ended_ns=last.ended_ns) for entry in inner]
         else:
-            found.append(_joined(inner, last))
+            op = inner[0].op
+            several = op if op.endswith(_COALESCED) else f"{op}_{_COALESCED}"
+            inputs = tuple(tensor for entry in inner for tensor in entry.inputs)
+            outputs = tuple(tensor for entry in inner for tensor in entry.outputs)
+            one = replace(inner[0], op=several if several in OPERATIONS else op, inputs=inputs, outputs=outputs)
+            found.append(replace(one, over=last.over, ended_ns=last.ended_ns))
     return found
-
-
-def _batch(entry: Entry) -> tuple[str, bool, int]:
-    return entry.group, entry.message, entry.p2p_seq if entry.message else entry.seq
-
-
-def _joined(inner: list[Entry], last: Entry) -> Entry:
-    op = inner[0].op
-    several = op if op.endswith(_COALESCED) else f"{op}_{_COALESCED}"
-    return replace(
-        inner[0],
-        op=several if several in OPERATIONS else op,
-        inputs=tuple(tensor for entry in inner for tensor in entry.inputs),
-        outputs=tuple(tensor for entry in inner for tensor in entry.outputs),
-        over=last.over,
-        ended_ns=last.ended_ns,
-    )
 
 
 # -- groups
@@ -213,12 +191,13 @@ def _joined(inner: list[Entry], last: Entry) -> Entry:
 
 def _members(
     dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], limits: Limits, problems: list[str]
-) -> dict[str, dict[int, tuple[int, ...]]]:
+) -> Groups:
     """The ranks of each group, for each rank that is in it: as told, or else those that called something in it."""
     told: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = defaultdict(dict)
-    groups: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
+    groups: Groups = defaultdict(dict)
     callers: dict[str, set[int]] = defaultdict(set)
-    default: set[str] = set()
+    sizes: dict[str, int] = {}
+    """Of groups of all ranks: how many they have, where what was gathered from them tells."""
     for rank, dump in dumps.items():
         for name, ranks in dump.members.items():
             ranks = told[name].setdefault(ranks, ranks)
@@ -227,33 +206,25 @@ def _members(
         for entry in calls[rank]:
             callers[entry.group].add(rank)
             if entry.description == words.DEFAULT_GROUP or (entry.group == "0" and not entry.description):
-                default.add(entry.group)
+                sizes.setdefault(entry.group, 0)
     for name, lists in told.items():
         if len(lists) > _MOST_VARIANTS and name != _GLOOS:
             problems.append(f"left out: who is in the group {name!r}, of which the dumps tell {len(lists):,} lists")
             groups.pop(name, None)
-    sizes = _sizes(default, calls, limits)
+    for entry in (entry for entries in calls.values() for entry in entries if entry.group in sizes):
+        if entry.op == "all_gather" and len(entry.inputs) == len(entry.outputs) == 1:
+            mine, all_ = entry.inputs[0].sizes, entry.outputs[0].sizes
+            if all_[1:] == mine and all_ and all_[0] <= limits.files:
+                sizes[entry.group] = max(sizes[entry.group], all_[0])
     for name, ranks_of in callers.items():
         ranks = tuple(sorted(ranks_of))
         if len(told[name]) == 1:
             ranks = next(iter(told[name]))
-        elif name in default and max(dumps) < _MOST_PER_DUMP * len(dumps):
-            ranks = tuple(range(max([max(dumps) + 1, sizes.get(name, 0), *(len(of) for of in told[_GLOOS])])))
+        elif name in sizes and max(dumps) < _MOST_PER_DUMP * len(dumps):
+            ranks = tuple(range(max([max(dumps) + 1, sizes[name], *(len(of) for of in told[_GLOOS])])))
         for rank in ranks_of:
             groups[name].setdefault(rank, ranks)
     return {name: of for name, of in groups.items() if of}
-
-
-def _sizes(groups: Container[str], calls: Mapping[int, list[Entry]], limits: Limits) -> dict[str, int]:
-    """How many ranks these groups have, where what was gathered from them tells."""
-    sizes: dict[str, int] = {}
-    for entries in calls.values():
-        for entry in entries:
-            if entry.group in groups and entry.op == "all_gather" and len(entry.inputs) == len(entry.outputs) == 1:
-                mine, all_ = entry.inputs[0].sizes, entry.outputs[0].sizes
-                if all_[1:] == mine and all_ and all_[0] <= limits.files:
-                    sizes[entry.group] = max(sizes.get(entry.group, 0), all_[0])
-    return sizes
 
 
 # -- what cannot be told
@@ -262,27 +233,24 @@ def _sizes(groups: Container[str], calls: Mapping[int, list[Entry]], limits: Lim
 def _leave_out_messages(calls: Calls, cut: set[int]) -> None:
     """Messages whose other end is not told, and those with a rank whose calls are cut: no one can pair them."""
     lacking = cut | {*calls.missing}
-    unnamed = unpaired = 0
+    unnamed = ", as the dumps do not say who is at the other end"
+    unpaired = " with ranks whose dumps do not go back to the first call"
+    counts = {unnamed: 0, unpaired: 0}
     for rank, entries in calls.by_rank.items():
         kept = []
         for entry in entries:
-            if entry.message:
-                ranks = calls.groups.get(entry.group, {}).get(rank, ())
-                if entry.peer is None or entry.peer >= len(ranks):
-                    unnamed += 1
-                    continue
-                if {rank, ranks[entry.peer]} & lacking:
-                    unpaired += 1
-                    continue
-            kept.append(entry)
+            ranks = calls.groups.get(entry.group, {}).get(rank, ())
+            if entry.message and (entry.peer is None or entry.peer >= len(ranks)):
+                counts[unnamed] += 1
+            elif entry.message and {rank, ranks[entry.peer or 0]} & lacking:
+                counts[unpaired] += 1
+            else:
+                kept.append(entry)
         calls.by_rank[rank] = kept
-    calls.messages &= not (unnamed or unpaired)
-    if unnamed:
-        them = plural(unnamed, "send or receive", "sends and receives")
-        calls.problems.append(f"left out: {them}, as the dumps do not say who is at the other end")
-    if unpaired:
-        them = plural(unpaired, "send or receive", "sends and receives")
-        calls.problems.append(f"left out: {them} with ranks whose dumps do not go back to the first call")
+    calls.messages &= not any(counts.values())
+    for why, count in counts.items():
+        if count:
+            calls.problems.append(f"left out: {plural(count, 'send or receive', 'sends and receives')}{why}")
 
 
 def _leave_out_steps(calls: Calls, dumps: Mapping[int, Dump], whole: Container[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Any
@@ -63,27 +63,20 @@ class _Phases:
     def __init__(self, marks: list[Slice]) -> None:
         self.marks = marks
         self.begins = [mark.begin for mark in marks]
-        self.outermost = []
+        ends = accumulate((mark.end for mark in marks), max, initial=-1)
+        self.outermost = [mark.begin >= end for mark, end in zip(marks, ends, strict=False)]
         """Of each phase, whether it lies in no other."""
-        over = -1
-        for mark in marks:
-            self.outermost.append(mark.begin >= over)
-            over = max(over, mark.end)
 
     def hold(self, call: Slice) -> bool:
         """Whether a call is inside every phase that it shares a moment with."""
         for index in range(bisect_right(self.begins, call.end) - 1, -1, -1):
             mark = self.marks[index]
-            if _touch(call, mark):
+            if call.begin <= mark.end and mark.begin <= call.end:
                 if not (mark.begin <= call.begin and call.end <= mark.end):
                     return False
             elif self.outermost[index]:
                 return True  # all before it ended before it
         return True
-
-
-def _touch(one: Slice, other: Slice) -> bool:
-    return one.begin <= other.end and other.begin <= one.end
 
 
 MOST_LINES = 20_000
@@ -115,19 +108,24 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Ran
     nodes = record.ranks()
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     arrows = _Arrows(steps)
-    tracks = {rank.rank: _rank_tracks(rank, nodes.get(rank.rank, ""), step_of, arrows) for rank in trace.ranks.values()}
+    tracks = {}
+    for rank in trace.ranks.values():
+        last = nanoseconds(rank.last)
+        calls = [_call_slice(call, step_of.get((call.rank, call.index)), last) for call in rank.calls]
+        lanes = lay_out(_mark_slices(rank.marks, last), calls)
+        with_parts = [[part for one in lane for part in arrows.parts(one)] for lane in lanes]
+        changes = Counter[int]()
+        for call, one in zip(rank.calls, calls, strict=True):
+            if call.bytes:
+                changes[one.begin] += call.bytes
+                changes[one.end] -= call.bytes
+        times = sorted(changes)
+        in_flight = list(zip(times, accumulate(changes[time] for time in times), strict=True))
+        tracks[rank.rank] = RankTracks(rank.rank, nodes.get(rank.rank, ""), with_parts, in_flight=in_flight)
     for moment_rank, moment in _moments(record, trace):
         if moment_rank in tracks:
             tracks[moment_rank].moments.append(moment)
     return list(tracks.values())
-
-
-def _rank_tracks(rank: RankTrace, node: str, step_of: Mapping[tuple[int, int], Step], arrows: _Arrows) -> RankTracks:
-    last = nanoseconds(rank.last)
-    calls = [_call_slice(call, step_of.get((call.rank, call.index)), last) for call in rank.calls]
-    lanes = lay_out(_mark_slices(rank.marks, last), calls)
-    with_parts = [[part for one in lane for part in arrows.parts(one)] for lane in lanes]
-    return RankTracks(rank.rank, node, with_parts, in_flight=_in_flight(calls))
 
 
 def nanoseconds(seconds: float) -> int:
@@ -227,16 +225,6 @@ def _mark_slices(marks: Sequence[Mark], last: int) -> list[Slice]:
         details = {"at": mark.source} if mark.source else {}
         slices.append(Slice("phase", mark.name, begin, end, details))
     return slices
-
-
-def _in_flight(calls: list[Slice]) -> list[tuple[int, int]]:
-    changes = Counter[int]()
-    for one in calls:
-        if one.call is not None and one.call.bytes:
-            changes[one.begin] += one.call.bytes
-            changes[one.end] -= one.call.bytes
-    times = sorted(changes)
-    return list(zip(times, accumulate(changes[time] for time in times), strict=True))
 
 
 def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Slice]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.cli.arguments import add_record, open_record, say
 from lab.errors import RecordError, UsageError
-from lab.features.traffic.traffic import OpRow, matrix, operations
+from lab.features.traffic.traffic import matrix, operations
 from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
 from lab.record.record_files import is_record, write_file
 from lab.report.style import Style
@@ -45,59 +45,47 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
     )
     parts = [f"{style.paint(run, 'bold')}: {head}"]
     if steps:
-        parts += [_operations(steps, style), _matrix(steps, trace.world_size, style)]
+        header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
+        rows = []
+        for row in operations(steps):
+            count = str(row.count) if row.finished == row.count else f"{row.count}, finished {row.finished}"
+            times = map(format_duration, (row.median_s, row.total_s if row.finished else None, row.waited_s))
+            rates = map(format_rate, (row.algbw, row.busbw))
+            rows.append([row.op, count, format_bytes(row.bytes), *times, *rates])
+        parts.append(f"{table_text(header, rows, style)}\n{style.paint(_SIZES, 'dim')}")
+        parts.append(_matrix(steps, trace.world_size, style))
     if trace.problems:
         parts.append("\n".join(style.paint(problem, "yellow") for problem in trace.problems))
     return "\n\n".join(parts)
-
-
-def _operations(steps: Sequence[Step], style: Style) -> str:
-    header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
-    rows = []
-    for row in operations(steps):
-        total = format_duration(row.total_s if row.finished else None)
-        times = [format_duration(row.median_s), total, format_duration(row.waited_s)]
-        rows.append([row.op, _count(row), format_bytes(row.bytes), *times, *map(format_rate, (row.algbw, row.busbw))])
-    return f"{table_text(header, rows, style)}\n{style.paint(_SIZES, 'dim')}"
-
-
-def _count(row: OpRow) -> str:
-    return str(row.count) if row.finished == row.count else f"{row.count}, finished {row.finished}"
-
-
-def _pairs(pairs: Sequence[int], world_size: int) -> str:
-    """Pairs of ranks by their numbers in the matrix: a few by themselves, many by how many they are."""
-    named = [f"{i} → {j}" for i, j in (divmod(pair, world_size) for pair in pairs)]
-    return ", ".join(named) if len(named) <= _MOST_PAIRS else f"{named[0]}, … {named[-1]}: {plural(len(named), 'pair')}"
 
 
 def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     sent = matrix(steps, world_size)
     if sent is None:
         return style.paint(f"who sent how much to whom is left out: {world_size:,} ranks are too many pairs", "dim")
+    header = ["from \\ to", *map(str, range(world_size)), "sent"]
+    rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
     if world_size > _WIDEST_MATRIX:
-        pairs = alike((i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size)
-        pairs.sort(key=lambda one: (len(one[0]), -one[1]))  # what few pairs have, first
-        rows = [[_pairs(ours, world_size), format_bytes(size)] for ours, size in pairs[:_WIDEST_MATRIX]]
-        if len(pairs) > _WIDEST_MATRIX:
-            left = sum(len(ours) for ours, _ in pairs[_WIDEST_MATRIX:])
-            rows.append(
-                [
-                    f"{plural(left, 'other pair')}",
-                    range_text((size for _, size in pairs[_WIDEST_MATRIX:]), format_bytes),
-                ]
-            )
-        header = ["from → to", "bytes each"]
-    else:
-        rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
-        header = ["from \\ to", *map(str, range(world_size)), "sent"]
+        kinds = alike((i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size)
+        kinds.sort(key=lambda one: (len(one[0]), -one[1]))  # what few pairs have, first
+        header, rows = ["from → to", "bytes each"], []
+        for pairs, size in kinds[:_WIDEST_MATRIX]:
+            names = [f"{i} → {j}" for i, j in (divmod(pair, world_size) for pair in pairs)]
+            many = f"{names[0]}, … {names[-1]}: {plural(len(names), 'pair')}"
+            rows.append([", ".join(names) if len(names) <= _MOST_PAIRS else many, format_bytes(size)])
+        if others := kinds[_WIDEST_MATRIX:]:
+            left = plural(sum(len(pairs) for pairs, _ in others), "other pair")
+            rows.append([left, range_text((size for _, size in others), format_bytes)])
     return f"{table_text(header, rows, style)}\n{style.paint(_LOGICAL, 'dim')}"
 
 
 _STDOUT = "-"
 _IN_RECORD = ""
 """No file was named: it goes into the record."""
-_FILES = {"--perfetto": "Perfetto's own format", "--chrome": "Chrome's trace event format"}
+_FILES = {
+    "--perfetto": (PERFETTO, "Perfetto's own format"),
+    "--chrome": (CHROME, "Chrome's trace event format"),
+}
 _FOLDERS = {
     "--flight-recorder": (FLIGHT_RECORDER, "flight recorder dumps, which torchfrtrace reads"),
     "--chakra": (CHAKRA, "Chakra execution traces, as ASTRA-sim reads them"),
@@ -116,52 +104,67 @@ FOLDER is filled with a file of each rank; without it, it is made in the record 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    for name, what in _FILES.items():
-        parser.add_argument(name, metavar="FILE", nargs="?", const=_IN_RECORD, help=f"write {what}")
-    for name, (_, what) in _FOLDERS.items():
-        parser.add_argument(name, metavar="FOLDER", nargs="?", const=_IN_RECORD, help=f"write {what}")
+    for name, (_, what) in {**_FILES, **_FOLDERS}.items():
+        metavar = "FILE" if name in _FILES else "FOLDER"
+        parser.add_argument(name, metavar=metavar, nargs="?", const=_IN_RECORD, help=f"write {what}")
     add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print or write it; needs no engine."""
-    quiet = _goes_to_stdout(arguments)
+    names = {name: vars(arguments)[name.strip("-").replace("-", "_")] for name in (*_FILES, *_FOLDERS)}
+    quiet = _goes_to_stdout(arguments, names)
     from lab.trace.read import open_trace
     from lab.trace.steps import match
 
     record = open_record(arguments)
     trace = open_trace(record)
     steps = match(trace)
-    if arguments.chrome is not None:
-        from lab.features.export.tracks import chrome_trace
-
-        data = _dumped(chrome_trace(record, trace, steps))
-        _write(arguments.chrome, data, quiet, record, CHROME)
-    if arguments.perfetto is not None:
-        from lab.features.export.tracks import perfetto_trace
-
-        data = perfetto_trace(record, trace, steps)
-        _write(arguments.perfetto, data, quiet, record, PERFETTO)
-    folders = {name: folder for name in _FOLDERS if (folder := _value(arguments, name)) is not None}
-    for name, folder in folders.items():
-        _fill(folder, _files_for(name, trace, steps), quiet, record, _FOLDERS[name][0])
+    for option in ("--chrome", "--perfetto", *_FOLDERS):
+        name, own = names[option], {**_FILES, **_FOLDERS}[option][0]
+        if name is None:
+            continue
+        if name == _STDOUT:
+            sys.stdout.buffer.write(_file_of(option, record, trace, steps))
+            sys.stdout.flush()
+            continue
+        path = Path(name) if name else record.path / own
+        try:
+            if option in _FILES:
+                data = _file_of(option, record, trace, steps)
+                write_file(record.path, own, data) if not name else path.write_bytes(data)
+                message = f"wrote {path} ({len(data):,} bytes)"
+            else:
+                count, size = _fill(path if name else None, record, own, _files_of(option, trace, steps))
+                message = f"wrote {plural(count, 'file')} into {path} ({size:,} bytes)"
+        except OSError as error:
+            raise RecordError(f"{path} cannot be written: {error.strerror}") from error
+        if not quiet:
+            say(message)
     if arguments.json:
         from lab.features.export.trace_json import trace_json
 
         print(_dumped(trace_json(record, trace, steps)).decode())
-    elif not folders and arguments.chrome is None and arguments.perfetto is None:
+    elif all(name is None for name in names.values()):
         from lab.report.style import style_for
 
         say(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
     return 0
 
 
-def _files_for(name: str, trace: Trace, steps: list[Step]) -> Iterable[tuple[str, bytes]]:
-    if name == "--flight-recorder":
+def _file_of(option: str, record: Record, trace: Trace, steps: list[Step]) -> bytes:
+    from lab.features.export.tracks import chrome_trace, perfetto_trace
+
+    is_chrome = option == "--chrome"
+    return _dumped(chrome_trace(record, trace, steps)) if is_chrome else perfetto_trace(record, trace, steps)
+
+
+def _files_of(option: str, trace: Trace, steps: list[Step]) -> Iterable[tuple[str, bytes]]:
+    if option == "--flight-recorder":
         from lab.features.export.flight_recorder import flight_recorder_dumps
 
         return flight_recorder_dumps(trace, steps)
-    if name == "--chakra":
+    if option == "--chakra":
         from lab.features.export.chakra import chakra_traces
 
         traces = chakra_traces(trace, steps)
@@ -174,70 +177,42 @@ def _files_for(name: str, trace: Trace, steps: list[Step]) -> Iterable[tuple[str
     return hta_traces(trace)
 
 
-def _value(arguments: argparse.Namespace, name: str) -> str | None:
-    found: str | None = getattr(arguments, name.strip("-").replace("-", "_"))
-    return found
+def _fill(folder: Path | None, record: Record, own: str, files: Iterable[tuple[str, bytes]]) -> tuple[int, int]:
+    """Write files into a folder, which is made, or into one of the record; returns how many, and their bytes."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    count = size = 0
+    for file, data in files:
+        if folder is not None:
+            (folder / file).write_bytes(data)
+        else:
+            write_file(record.path, f"{own}/{file}", data)
+        count, size = count + 1, size + len(data)
+    return count, size
 
 
-def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
+def _goes_to_stdout(arguments: argparse.Namespace, names: Mapping[str, str | None]) -> bool:
     """Whether a file goes to standard output. Two cannot, and what is not text cannot go to a terminal."""
-    files = {name: _value(arguments, name) for name in (*_FILES, *_FOLDERS)}
-    to_stdout = [name for name in _FILES if files[name] == _STDOUT] + ["--json"] * bool(arguments.json)
+    to_stdout = [name for name in _FILES if names[name] == _STDOUT] + ["--json"] * bool(arguments.json)
     if len(to_stdout) > 1:
         raise UsageError(
             f"{' and '.join(sorted(to_stdout))} cannot both be written to standard output", "give one a file"
         )
-    for name, file in files.items():
+    named = [file for file in names.values() if file and file != _STDOUT]
+    for name, file in names.items():
         kind = "file" if name in _FILES else "folder"
         if file == _STDOUT and kind == "folder":
             raise UsageError(f"{name} writes several files, which cannot go to standard output", "give it a folder")
         if file and is_record(arguments.runs / file):
             raise UsageError(f"{file} is a run, and {name} takes a {kind}", f"say `lab trace {file} {name}`")
-    named = [file for file in files.values() if file and file != _STDOUT]
     for file in named:
         if named.count(file) > 1:
-            both = " and ".join(sorted(name for name, other in files.items() if other == file))
+            both = " and ".join(sorted(name for name, other in names.items() if other == file))
             raise UsageError(f"{both} cannot both be written to {file}")
-    if arguments.perfetto == _STDOUT and sys.stdout.isatty():
+    if names["--perfetto"] == _STDOUT and sys.stdout.isatty():
         raise UsageError("Perfetto's format is binary, and standard output is a terminal", "give --perfetto a file")
     return bool(to_stdout)
 
 
 def _dumped(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
-
-
-def _write(name: str, data: bytes, quiet: bool, record: Record, own: str) -> None:
-    """Write a file and say where it is, or write to standard output and say nothing; unnamed, it is in the record."""
-    if name == _STDOUT:
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
-        return
-    path = Path(name) if name else record.path / own
-    try:
-        if name:
-            path.write_bytes(data)
-        else:
-            write_file(record.path, own, data)
-    except OSError as error:
-        raise RecordError(f"{path} cannot be written: {error.strerror}") from error
-    if not quiet:
-        say(f"wrote {path} ({len(data):,} bytes)")
-
-
-def _fill(name: str, files: Iterable[tuple[str, bytes]], quiet: bool, record: Record, own: str) -> None:
-    """Write files into a folder, which is made, and say what came there; unnamed, it is in the record."""
-    count, size, path = 0, 0, Path(name) if name else record.path / own
-    try:
-        if name:
-            path.mkdir(parents=True, exist_ok=True)
-        for file, data in files:
-            if name:
-                (path / file).write_bytes(data)
-            else:
-                write_file(record.path, f"{own}/{file}", data)
-            count, size = count + 1, size + len(data)
-    except OSError as error:
-        raise RecordError(f"{path} cannot be written: {error.strerror}") from error
-    if not quiet:
-        say(f"wrote {plural(count, 'file')} into {path} ({size:,} bytes)")

@@ -16,11 +16,12 @@ from lab.diagnosis.expectations import TooLong, equal, found_in
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
-from lab.features.faults.injection import AgentLine, Breaker, ClusterTarget
+from lab.features.faults.injection import Breaker
+from lab.features.faults.target import AgentLine, ClusterTarget
 from lab.node.messages.agent import Done, Output, Reached, Release, Started
 from lab.record import events
 from lab.record.result import Expectation
-from lab.run.observe import Companion
+from lab.run.companion import Companion
 from lab.words import format_duration, format_value
 
 if TYPE_CHECKING:
@@ -31,32 +32,6 @@ if TYPE_CHECKING:
     from lab.record.read import Record
     from lab.run.conversation import Conversation
     from lab.spec.scenario import Expect
-
-
-class HeldRanks:
-    """Those of one run."""
-
-    def __init__(self) -> None:
-        self._holding: list[Reached] = []
-        self._since: float | None = None
-        self._before_s = 0.0
-
-    @property
-    def held_s(self) -> float:
-        """For how long any has been held, all in all."""
-        return self._before_s + (0.0 if self._since is None else time.monotonic() - self._since)
-
-    def hold(self, reached: Reached) -> None:
-        """A rank is held."""
-        self._holding.append(reached)
-        if self._since is None:
-            self._since = time.monotonic()
-
-    def let_go(self, reached: Reached) -> None:
-        """It goes on."""
-        self._holding.remove(reached)
-        if not self._holding:
-            self._before_s, self._since = self.held_s, None
 
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
@@ -95,21 +70,6 @@ def reached_why(event: When, reached: Reached) -> str:
     what = event.op or event.phase
     verb = "had done" if event.edge == "after" else "came to"
     return f"{who} {verb} {what} {event.count}" if what else ""
-
-
-class Printed:
-    """What ranks print, line by line."""
-
-    def __init__(self) -> None:
-        self._rest: dict[tuple[int, int], bytes] = {}
-        """What each has printed of a line that goes on, by rank and stream."""
-
-    def lines(self, output: Output) -> str:
-        """The lines that end with this; empty where none does."""
-        key = (output.rank, output.stream)
-        whole, newline, rest = (self._rest.get(key, b"") + output.data).rpartition(b"\n")
-        self._rest[key] = rest[-_LONGEST_LINE:]
-        return (whole + newline).decode("utf-8", "replace")
 
 
 def printed_why(event: When, rank: int, lines: str) -> str:
@@ -169,7 +129,7 @@ class Armed:
 
     @property
     def node(self) -> str:
-        """The node that it is done to, where that is one."""
+        """The node that it acts on, where that is one."""
         nodes = self.fault.what.nodes
         return nodes[0] if len(nodes) == 1 else ""
 
@@ -181,26 +141,19 @@ class Armed:
 
     def event(self) -> events.Fault:
         """That it is in force."""
-        told = events.Fault(self.at or time.time(), str(self.fault), self.rank, self.node, self.why)
-        return told._replace(number=self.index, begun=self.begun, found=dict(self.found) or None, **self.point)
+        event = events.Fault(self.at or time.time(), str(self.fault), self.rank, self.node, self.why)
+        return event._replace(number=self.index, begun=self.begun, found=dict(self.found) or None, **self.point)
 
-    def failed(self) -> events.FaultFailed:
-        """That it could not be done."""
-        return events.FaultFailed(time.time(), str(self.fault), self.node, self.wrong)
-
-    def told(self, began: float | None) -> dict[str, Any]:
-        """As results tell it; `began`: Unix time at which the workers were let go."""
-
-        def since(moment: float | None) -> float | None:
-            return round(moment - began, 6) if self.why and moment and began else None
-
+    def to_result(self, began: float | None) -> dict[str, Any]:
+        """As results have it; `began`: Unix time at which the workers were let go."""
+        set_off, begun = self.at or self.begun, began or 0.0
         return {
             "fault": str(self.fault),
             "node": self.node,
             "rank": self.rank,
             **self.point,
-            "at_s": since(self.at or self.begun),
-            "healed_s": round(self.healed - began, 6) if self.healed and began else None,
+            "at_s": round(set_off - begun, 6) if self.why and set_off and begun else None,
+            "healed_s": round(self.healed - begun, 6) if self.healed and begun else None,
             "why": self.why,
             "found": dict(self.found),
             "failed": self.wrong,
@@ -220,6 +173,7 @@ _HEAL_S = 120.0
 """Everything is taken back long before."""
 _SELDOM_S = 1.0
 Recorder = Callable[[events.Event], object]
+_Work = tuple[Future[None], Callable[[Future[None]], object]]
 
 
 class Faults(Companion):
@@ -246,12 +200,16 @@ class Faults(Companion):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
         """One after the other, beside the run: starting a node takes seconds."""
         self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._running: list[tuple[Future[None], Callable[[Future[None]], object]]] = []
+        self._running: list[_Work] = []
         """What the thread has to do, and what follows once it is done."""
         self._timers: list[tuple[float, Callable[[], object]]] = []
         """Monotonic times, and what is due then."""
-        self._held = HeldRanks()
-        self._printed = Printed()
+        self._held: list[Reached] = []
+        self._held_since = 0.0
+        """Monotonic time since when any rank is held."""
+        self._held_before_s = 0.0
+        self._unfinished: dict[tuple[int, int], bytes] = {}
+        """What each rank has printed of a line that goes on, by rank and stream."""
         self._agents: Conversation | None = None
         self._line: AgentLine | None = None
         self._resting = False
@@ -283,10 +241,10 @@ class Faults(Companion):
         self._line = self._target.line = AgentLine(agents, self._wake)
         look_often = agents.look_often
         agents.look_often = lambda: min(look_often(), self._fire())
-        agents.hear(self._wake_r, self._look)
+        agents.hear(self._wake_r, self._proceed)
         for one in self._armed:
             if one.state == IN_FORCE:
-                self._tell_in_force(one)
+                self._report_in_force(one)
             for event, heals in ((one.fault.when, False), (one.fault.until, True)):
                 if event is not None and event.at_s is not None:
                     why = f"{format_duration(event.at_s)} had passed"
@@ -308,16 +266,22 @@ class Faults(Companion):
         one = self._armed[reached.trigger] if 0 <= reached.trigger < len(self._armed) else None
         event = None if one is None else one.fault.until if reached.heals else one.fault.when
         why = reached_why(event, reached) if event is not None else ""
-        self._held.hold(reached)
+        if not self._held:
+            self._held_since = time.monotonic()
+        self._held.append(reached)
         if one is None or not why or not self._come(one, why, reached.rank, heals=reached.heals, reached=reached):
             self._release(reached)
 
     def _hear_lines(self, output: Output) -> None:
         waiting = [(one, event) for one in self._armed if (event := one.awaits) is not None and event.log is not None]
-        lines = self._printed.lines(output) if waiting else ""
-        for one, event in waiting if lines else ():
+        if not waiting:
+            return
+        key = (output.rank, output.stream)
+        whole, newline, rest = (self._unfinished.get(key, b"") + output.data).rpartition(b"\n")
+        self._unfinished[key] = rest[-_LONGEST_LINE:]
+        for one, event in waiting if newline else ():
             try:
-                why = printed_why(event, output.rank, lines)
+                why = printed_why(event, output.rank, (whole + newline).decode("utf-8", "replace"))
             except (TooLong, OSError) as error:
                 one.state, one.wrong = FAILED, str(error)
                 continue
@@ -335,21 +299,20 @@ class Faults(Companion):
         one.state, one.begun, one.why, one.rank, one.reached = APPLYING, time.time(), why, rank, reached
         unfit = one.fault.what.unfit(reached.brought) if reached is not None else ""
         if unfit:
-            return self._fail(one, unfit)
+            self._fail(one, unfit)
+            return False
         if one.fault.what.by_worker:
             one.at = time.time()
-            self._tell_in_force(one)
+            self._report_in_force(one)
             if reached is not None:
                 self._release(reached, one.fault.deed)
         else:
             self._submit(partial(self._apply, one), partial(self._applied, one, reached))
         return True
 
-    def _fail(self, one: Armed, why: str) -> bool:
-        """It cannot be done; returns that nothing is."""
+    def _fail(self, one: Armed, why: str) -> None:
         one.state, one.wrong = FAILED, why
-        self._record(one.failed())
-        return False
+        self._record(events.FaultFailed(time.time(), str(one.fault), one.node, why))
 
     def _heal(self, one: Armed, why: str, reached: Reached | None = None) -> bool:
         if one.fault.what.by_worker:
@@ -388,7 +351,7 @@ class Faults(Companion):
         with suppress(BlockingIOError):  # it is awake
             os.write(self._wake_w, b".")
 
-    def _look(self) -> None:
+    def _proceed(self) -> None:
         """Go on with what the thread has done, and send what it asks agents for."""
         with suppress(BlockingIOError):
             os.read(self._wake_r, 4096)
@@ -403,7 +366,7 @@ class Faults(Companion):
         if error is not None:
             self._fail(one, str(getattr(error, "message", error)))
         else:
-            self._tell_in_force(one)
+            self._report_in_force(one)
             self._done()
         if reached is not None:
             self._release(reached)
@@ -417,7 +380,7 @@ class Faults(Companion):
         if reached is not None:
             self._release(reached)
 
-    def _tell_in_force(self, one: Armed) -> None:
+    def _report_in_force(self, one: Armed) -> None:
         one.state = IN_FORCE if one.state == APPLYING else one.state
         self._record(one.event())
         for_s = one.fault.for_s
@@ -440,10 +403,13 @@ class Faults(Companion):
     @property
     def held_s(self) -> float:
         """For how long ranks have been held, all in all: so much longer the run may take."""
-        return self._held.held_s
+        return self._held_before_s + (time.monotonic() - self._held_since if self._held else 0.0)
 
     def _release(self, reached: Reached, deed: Mapping[str, Any] | None = None) -> None:
-        self._held.let_go(reached)
+        held_s = self.held_s
+        self._held.remove(reached)
+        if not self._held:
+            self._held_before_s = held_s
         if self._agents is not None:
             self._agents.say(reached.node, Release(self._agents.run, reached.rank, reached.hold, dict(deed or {})))
 
@@ -482,12 +448,11 @@ class Faults(Companion):
     def told(self, record: Record, expect: Expect) -> tuple[tuple[Mapping[str, Any], ...], list[Expectation]]:
         """Those that were set off, as results tell them; and each as something that had to come, and to be noticed."""
         done = sorted((one for one in self._armed if one.begun is not None), key=lambda one: one.begun or 0.0)
-        told: tuple[Mapping[str, Any], ...] = tuple(one.told(self._began) for one in done)
-        expected = [one.expectation() for one in self._armed]
-        within_s = detected_within(expect)
-        if told or within_s is not None:
-            found = find_detections(facts_of(record))
-            told = with_detections(told, found)
+        results: tuple[Mapping[str, Any], ...] = tuple(one.to_result(self._began) for one in done)
+        expected, within_s = [one.expectation() for one in self._armed], detected_within(expect)
+        if results or within_s is not None:
+            detections = find_detections(facts_of(record))
+            results = with_detections(results, detections)
             if within_s is not None:
-                expected.append(check_detected(within_s, found))
-        return told, expected
+                expected.append(check_detected(within_s, detections))
+        return results, expected

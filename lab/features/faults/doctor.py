@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from lab.engine.doctor import Check
-from lab.features.faults.injection import library
+from lab.features.faults.target import library
 
 _LENT = "lent.json"
 PROGRAM = f"""

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
-from lab.features.faults.kind import FaultKind, fault_kinds, key_of, make_or_refuse
+from lab.features.faults.kind import FaultKind, key_of, make_or_refuse
+from lab.features.faults.kinds import fault_kinds
 from lab.operations import OPERATIONS
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_all_keys, read_keys, said_of

@@ -2,258 +2,176 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
-import select
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotInTime
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
-from functools import cache
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.protocol import Engine, LimitControl, PauseControl, PowerControl, capable
+from lab.engine.protocol import Engine, PowerControl, capable
 from lab.errors import ClusterBusy, ClusterError, LabError, UsageError
-from lab.features.faults.fault import parse_kind
-from lab.features.faults.fault_journal import BY_HAND, HEALING, IN_FORCE, UNDONE, FaultJournal, Standing
-from lab.features.faults.kind import FaultKind, ReadBack, fault_kinds, key_of
-from lab.features.faults.on_node.agent_deeds import LIBRARY, LIBRARY_LACKING
-from lab.node.deeds.apart import DEADLINE_S, Asked
-from lab.node.messages import wire
-from lab.node.messages.agent import Do, Done, LookAt, Undo
-from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
-from lab.run.conversation import Conversation
-from lab.run.lock import nodes_lock
+from lab.features.faults.fault import kind_data, kind_of, parse_kind
+from lab.features.faults.kind import FaultKind, ReadBack, key_of
+from lab.features.faults.kinds import fault_kinds
+from lab.features.faults.target import ClusterTarget
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo
+from lab.run.lock import faults_file, nodes_lock
 from lab.spec.reading import did_you_mean
 from lab.words import listing
 
 if TYPE_CHECKING:
     from lab.cluster import Cluster
 
-ANSWER_S = DEADLINE_S + 5.0
-"""An agent that has not answered by then does not."""
+BEGUN, IN_FORCE, HEALING, UNDONE = "begun", "in force", "healing", "undone"
+"""States, in their order."""
+BY_HAND = "lab fault"
+"""Who did what no run did."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A fault that was begun and not undone."""
+
+    id: str
+    what: FaultKind | None
+    """None: another version of the lab did it."""
+    said: str
+    """As a sentence has it: `kill node2`."""
+    by: str
+    """The run that did it, or `lab fault`."""
+    since: float
+    """Unix time."""
+    until: float | None
+    """Unix time at which whoever did it wanted to heal it."""
+    state: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**vars(self), "what": kind_data(self.what) if self.what is not None else None}
+
+
+class FaultJournal:
+    """The journal of one cluster; any number of commands may write in it at a time."""
+
+    def __init__(self, engine: str, cluster: str) -> None:
+        self.path = faults_file(engine, cluster)
+        self._mine: dict[str, FaultKind] = {}
+
+    def __bool__(self) -> bool:
+        return self.path.exists()
+
+    def standing(self) -> list[Standing]:
+        """What was begun and not undone, in its order."""
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except OSError:
+            return []
+        found: dict[str, dict[str, Any]] = {}
+        for line in lines:
+            with suppress(ValueError, TypeError, AttributeError, KeyError):  # the last one may be half written
+                said = json.loads(line)
+                found.setdefault(str(said["id"]), {}).update(said)
+        return [self._standing(one) for one in found.values() if "what" in one and one.get("state") != UNDONE]
+
+    def in_force(self) -> list[FaultKind]:
+        """What is in force, or just being injected; not what is just being healed."""
+        return [one.what for one in self.standing() if one.what is not None and one.state != HEALING]
+
+    def _standing(self, said: dict[str, Any]) -> Standing:
+        what = self._mine.get(said["id"])
+        if what is None:
+            with suppress(LabError, ValueError, TypeError, AttributeError, KeyError):
+                what = kind_of(said["what"])
+        told = {name: said.get(name) for name in ("id", "said", "by", "since", "until", "state")}
+        return Standing(what=what, **told)  # type: ignore[arg-type]
+
+    def begin(self, what: FaultKind, by: str, until: float | None = None) -> str:
+        """Write that a fault is about to be done, so that it outlives this process; returns what it is called here.
+
+        Raises:
+            ClusterError: it cannot be written.
+        """
+        identity = os.urandom(6).hex()
+        said = {"what": kind_data(what), "said": str(what), "by": by, "since": time.time(), "until": until}
+        self._append({"id": identity, "state": BEGUN, **said}, sync=True)
+        self._mine[identity] = what
+        return identity
+
+    def write_state(self, identity: str, state: str) -> None:
+        """Write what became of it; where nothing stands any more, the file is removed.
+
+        Raises:
+            ClusterError: it cannot be written.
+        """
+        self._append({"id": identity, "state": state})
+        if state == UNDONE:
+            with self._locked(create=False):
+                if not self.standing():
+                    self.path.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """The cluster is no more, and with it all that was done to it."""
+        self.path.unlink(missing_ok=True)
+
+    def _append(self, said: dict[str, Any], *, sync: bool = False) -> None:
+        line = json.dumps(said, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+        try:
+            with self._locked(create=True) as fd:
+                new = os.fstat(fd).st_size == 0
+                os.write(fd, line)
+                if sync:
+                    os.fsync(fd)
+                    if new:
+                        _sync_folder(self.path.parent)
+        except OSError as error:
+            raise ClusterError(
+                f"cannot write the journal of faults {self.path}: {error.strerror}",
+                "make room there, or set XDG_STATE_HOME to a folder of your own",
+            ) from error
+
+    @contextmanager
+    def _locked(self, *, create: bool) -> Iterator[int]:
+        """Hold the file that is at the path, against others who write or remove it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+            except FileNotFoundError:
+                yield -1
+                return
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                if self._is_at_path(fd):
+                    yield fd
+                    return
+            finally:
+                os.close(fd)
+
+    def _is_at_path(self, fd: int) -> bool:
+        """Whether nobody has removed the file meanwhile."""
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 _PATIENCE_S = 90.0
 """Longer than starting a node takes."""
-LIBRARY_PARTS = (
-    *("common.py", "process.py", "statsd.py", "config/__init__.py", "netlink/*.py", "netlink/diag/__init__.py"),
-    *("netlink/nfnetlink/*.py", "netlink/rtnl/__init__.py", "netlink/rtnl/tcmsg/*.py", "netns/__init__.py"),
-    *("protocols/__init__.py", "requests/__init__.py", "requests/main.py"),
-)
-"""What agents need of pyroute2; not its own `__init__.py`, which imports all the rest: 0.3 s."""
 _AGENT_ANSWERS = "disconnected"
 """The state of a node whose cable is out: its agent is reached over the engine."""
-
-
-# -- requests to agents
-
-
-class AgentLine:
-    """What the thread of faults asks the agents of a run, with which only the thread of the run communicates.
-
-    Args:
-        agents: those of the run.
-        wake: has the thread of the run call `pass_on` soon.
-    """
-
-    def __init__(self, agents: Conversation, wake: Callable[[], object]) -> None:
-        self._agents = agents
-        self._wake = wake
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[str, Asked, Future[Done]]] = []
-        self._asked: dict[str, tuple[str, Future[Done]]] = {}
-        """By id: the node, and what becomes of it."""
-
-    def ask(self, node: str, asked: Asked) -> Done | None:
-        """Ask, in the thread of faults, and wait; None where the run does not have the node.
-
-        Raises:
-            ClusterError: there was no answer.
-        """
-        future: Future[Done] = Future()
-        with self._lock:
-            self._waiting.append((node, asked._replace(run=self._agents.run), future))
-        self._wake()
-        try:
-            done = future.result(ANSWER_S)
-        except NotInTime:
-            raise _silent(node) from None
-        return None if done.id != asked.id else done
-
-    def pass_on(self) -> None:
-        """Send what waits; answer for nodes that were lost."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for node, asked, future in waiting:
-            self._asked[asked.id] = node, future
-            self._agents.say(node, asked)
-        for identity, (node, future) in list(self._asked.items()):
-            if node not in self._agents.alive:
-                del self._asked[identity]
-                future.set_result(Done("", {}))
-
-    def receive(self, done: Done) -> None:
-        """An agent has answered."""
-        _, future = self._asked.pop(done.id, ("", None))
-        if future is not None:
-            future.set_result(done)
-
-
-def _ask_directly(engine: Engine, cluster: ClusterInfo, node: Node, asked: Asked) -> Done:
-    """Ask an agent over a channel of its own, and wait.
-
-    Raises:
-        ClusterError: there was no answer.
-        NodeLost: the node cannot be reached.
-    """
-    (channel,) = engine.connect(cluster, [node])
-    reader, poll, until = wire.LineReader(), select.poll(), time.monotonic() + ANSWER_S
-    try:
-        with suppress(OSError):
-            channel.send(wire.encode(asked))
-            poll.register(channel.fileno(), select.POLLIN)
-            while (left_s := until - time.monotonic()) > 0:
-                poll.poll(left_s * 1000)
-                data = channel.receive()
-                if data == b"":
-                    break
-                for message in reader.feed(data or b""):
-                    if isinstance(message, Done) and message.id == asked.id:
-                        return message
-        raise _silent(node.name)
-    finally:
-        channel.close()
-
-
-def _silent(node: str) -> ClusterError:
-    return ClusterError(f"the agent of {node} does not answer", "see `lab status`")
-
-
-@cache
-def library() -> dict[str, str]:
-    """What nodes are lent of pyroute2, by which their agents make links: text by path. Nothing of it is imported here.
-
-    Raises:
-        ClusterError: it is not installed.
-    """
-    spec = find_spec(LIBRARY)
-    if spec is None or spec.origin is None:
-        raise ClusterError(f"{LIBRARY} is not installed, by which links are made", f"pip install {LIBRARY}")
-    folder = Path(spec.origin).parent
-    paths = sorted(path for part in LIBRARY_PARTS for path in folder.glob(part))
-    return {path.relative_to(folder.parent).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-
-
-# -- what faults act on
-
-
-class ClusterTarget:
-    """What faults act on: the nodes of a cluster, by what its engine and its agents can do.
-
-    Whoever uses it is alone: nobody else injects or takes back a fault of the cluster meanwhile.
-    """
-
-    def __init__(self, engine: Engine, cluster: ClusterInfo) -> None:
-        self.engine = engine.name
-        self.cluster = cluster.name
-        self.journal = FaultJournal(engine.name, cluster.name)
-        self.addresses: Mapping[str, str] = {node.name: node.address for node in cluster.nodes}
-        """Of every node of the cluster."""
-        self.ranks: Mapping[int, str] = {}
-        """The node of each rank of the run that goes on; empty where none does."""
-        self._engine, self._info = engine, cluster
-        self.line: AgentLine | None = None
-        """To the agents of the run that goes on; None: each is asked over a channel of its own."""
-
-    def _node(self, name: str) -> Node:
-        return self._info.named(name)[0]
-
-    def running(self, node: str) -> bool:
-        """Whether a node runs now, as its engine sees it."""
-        return self._engine.node_state(self._node(node)).running
-
-    def kill(self, node: str) -> None:
-        """Cut a node's power; it is not marked as stopped by hand."""
-        capable(self._engine, PowerControl).kill(self._node(node))
-
-    def start(self, node: str) -> None:
-        """Start a node and wait until its agent can fork workers; tell it, and others, what is in force."""
-        capable(self._engine, PowerControl).start(self._info, [self._node(node)], announce=lambda _: None)
-        in_force = [one.what for one in self.journal.standing() if one.what is not None and one.state != HEALING]
-        for uninformed in self._uninformed(node) if in_force else ():
-            for what in in_force:
-                what.renew(self, uninformed)
-
-    def _uninformed(self, node: str) -> Sequence[str]:
-        """Who has to be told once more what is in force: a node that is back, and all, where it has another address."""
-        before = self.addresses
-        now = {one.name: one.address for info in self._engine.find(self.cluster) for one in info.nodes}
-        self.addresses = {name: now.get(name) or address for name, address in before.items()}
-        return [node] if self.addresses == before else [name for name in before if self.running(name)]
-
-    def pause(self, node: str) -> None:
-        """Have every process of a node stand still, where it runs."""
-        capable(self._engine, PauseControl).pause(self._node(node))
-
-    def resume(self, node: str) -> None:
-        """Have them go on, where they stand still."""
-        capable(self._engine, PauseControl).resume(self._node(node))
-
-    def paused(self, node: str) -> bool:
-        """Whether they stand still."""
-        return isinstance(self._engine, PauseControl) and self._engine.paused(self._node(node))
-
-    def limit(self, node: str, *, cpus: float | None = None, memory_bytes: int | None = None) -> None:
-        """Let a node use no more than this from now on; what is None stays as it is."""
-        capable(self._engine, LimitControl).limit(self._node(node), cpus, memory_bytes)
-
-    def unlimit(self, node: str, *, cpus: bool = False, memory: bool = False) -> None:
-        """Let a node use as much again as it was made with."""
-        machine, info = self._engine.machine(), self._info
-        made_cpus, made_bytes = info.shape.cpus or machine.cores, info.limits.memory_bytes or machine.memory_bytes
-        self.limit(node, cpus=made_cpus if cpus else None, memory_bytes=made_bytes if memory else None)
-
-    def throttle(self, node: str) -> Mapping[str, float]:
-        """What a node may use now: `cpus` and `memory_bytes`."""
-        return capable(self._engine, LimitControl).throttle(self._node(node))._asdict()
-
-    def ask(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the agent of a node do a deed (see `lab.node.deeds`) and wait until it is done; what it found.
-
-        Raises:
-            LabError: it cannot be done, or the agent does not answer in time.
-        """
-        return self._request(Do, node, deed, arguments)
-
-    def take_back(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `ask`, for having it undone, whether it was done or not."""
-        return self._request(Undo, node, deed, arguments)
-
-    def look_at(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `ask`, for its state; nothing is changed."""
-        return self._request(LookAt, node, deed, arguments)
-
-    def _request(
-        self, kind: type[Do | Undo | LookAt], node: str, deed: str, arguments: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        if self.paused(node):
-            raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
-        done = self._send(node, kind("", f"faults.{deed}", dict(arguments)))
-        if done.wrong == LIBRARY_LACKING:
-            self._send(node, Do("", "faults.library", {"files": library()}))
-            done = self._send(node, kind("", f"faults.{deed}", dict(arguments)))
-        if done.wrong:
-            raise ClusterError(f"{node}: {done.wrong}")
-        return done.found
-
-    def _send(self, node: str, asked: Asked) -> Done:
-        asked = asked._replace(id=os.urandom(8).hex())
-        done = self.line.ask(node, asked) if self.line is not None else None
-        return done or _ask_directly(self._engine, self._info, self._node(node), asked)
 
 
 # -- injecting and healing
@@ -270,7 +188,8 @@ class Breaker:
     def __init__(self, target: ClusterTarget, by: str = BY_HAND) -> None:
         self.target = target
         self.by = by
-        self._journal = target.journal
+        self._journal = FaultJournal(target.engine, target.cluster)
+        target.in_force = self._journal.in_force
         self._nodes_lock = nodes_lock(target.engine, target.cluster)
 
     def apply(self, what: FaultKind, until: float | None = None) -> tuple[str, ReadBack]:

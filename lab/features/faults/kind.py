@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from functools import cache
-from importlib import import_module
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from lab.engine.protocol import Need
 from lab.engine.select import traits_of
 from lab.errors import UsageError
-from lab.features.faults import kinds
+from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import dump_keys, keys_of, mapping_schema, read_all_keys
 from lab.spec.kinds import Kind
 from lab.spec.reading import Value
-
-if TYPE_CHECKING:
-    from lab.features.faults.injection import ClusterTarget
 
 T = TypeVar("T")
 Harm = Literal["slows", "loses", "spoils"]
@@ -218,14 +212,6 @@ def make_or_refuse(value: Value, make: Callable[[], T], allowed: str = "") -> T:
         return make()
     except UsageError as error:
         raise value.problem(f"{error.message}; allowed: {allowed}" if allowed else error.message) from None
-
-
-@cache
-def fault_kinds() -> dict[str, type[FaultKind]]:
-    """Every kind, by its key: the classes in the modules of `kinds` that have an example of their own."""
-    modules = [import_module(f"{kinds.__name__}.{found.name}") for found in pkgutil.iter_modules(kinds.__path__)]
-    classes = [one for module in modules for one in vars(module).values() if "example" in getattr(one, "__dict__", ())]
-    return {key_of(one): one for one in sorted(classes, key=key_of)}
 
 
 def key_of(kind: type[FaultKind]) -> str:

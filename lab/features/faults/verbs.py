@@ -14,9 +14,9 @@ from lab.cluster import Cluster
 from lab.engine.select import engine_names
 from lab.errors import UsageError
 from lab.features.faults.fault import named_faults
-from lab.features.faults.fault_journal import Standing
-from lab.features.faults.injection import fault_of
-from lab.features.faults.kind import FaultKind, fault_kinds
+from lab.features.faults.injection import Standing, fault_of
+from lab.features.faults.kind import FaultKind
+from lab.features.faults.kinds import fault_kinds
 from lab.report.cluster_view import cluster_json
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -215,9 +215,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         help="break that on purpose, beside what the scenario breaks: 'kill: node2, when: {at: 2s}', or a YAML file",
     )
     parser.add_argument(
-        "--keep-faults",
-        action="store_true",
-        help="leave what `lab fault` has broken so, before and after the run",
+        "--keep-faults", action="store_true", help="leave what `lab fault` has broken so, before and after the run"
     )
 
 

@@ -1,31 +1,458 @@
-"""Calls functions on the ranks of a cluster: what `Cluster.call` is, and what it is made of."""
+"""Calls functions on the ranks of a cluster: `Cluster.call`, the ranks that take calls, and the bytes between them."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.errors import UsageError
+from lab.errors import LabError, RanksFailed, RanksHung, UsageError
 from lab.features.functions import on_node
-from lab.features.functions.pack import How, is_own, pack_call
-from lab.features.functions.session import CallLine, Session
+from lab.features.functions.answers import Misread, all_lost_a_peer, known_class, raised, read_value
+from lab.features.functions.on_node import messages
+from lab.features.functions.on_node.messages import Answered, Failure
+from lab.features.functions.pack import How, Packed, is_own, lend, pack_call
+from lab.node.messages.agent import CALLED, Exited, Input, Output, Taken, WorkerStart
+from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
+from lab.report.harmless import harmless
+from lab.run.companion import Stdin
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.spec.backends import check_backend
+from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
+from lab.words import name_ranks
+
+if TYPE_CHECKING:
+    from lab.node.messages import wire
+    from lab.plan.plan import WorkerPlan
+    from lab.run.conversation import Conversation
+
+_MOST_UNDERWAY_BYTES = 1 << 18
+_PROGRAM = "labnode/features/functions/on_node/call_program.py"
+"""What such a rank runs in the place of a script, below what its node imports from."""
+_CHUNK_BYTES = 1 << 16
+
+
+class CallLine(Stdin):
+    """Handed to a run with its options.
+
+    Args:
+        heard: takes what a rank answered: its number, and any bytes.
+        ended: told that a rank has ended; both are called by the thread that drives the run, and return quickly.
+    """
+
+    def __init__(self, heard: Callable[[int, bytes], None], ended: Callable[[int], None]) -> None:
+        self._heard = heard
+        self._ended = ended
+        self.timeout_s = 0.0
+        """How long the plan of the run allows it to take; the line says how much more that is."""
+        self._lock = threading.Lock()
+        self._nodes: dict[int, str] = {}
+        self._waiting: dict[int, bytearray] = {}
+        self._underway: dict[int, int] = {}
+        self._hung_up: set[int] = set()
+        """Ranks that have been told, or cannot be told any more, that nothing follows."""
+        self._last: set[int] = set()
+        """Ranks for which nothing follows what was sent."""
+        self._given_up = False
+        self._agents: Conversation | None = None
+        self._began: float | None = None
+        self._call: tuple[float, float] | None = None
+        """When the call that is under way was made, and how long it may take."""
+        self._bell, self._button = socket.socketpair()
+        for end in (self._bell, self._button):
+            end.setblocking(False)
+
+    # -- for whoever calls
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those that there are, once the run has begun."""
+        return tuple(self._nodes)
+
+    def call(self, data: bytes, timeout_s: float) -> None:
+        """Send bytes to every rank; from now on, or once the ranks are let go, the run has so long."""
+        with self._lock:
+            self._call = (time.monotonic(), timeout_s)
+        self.send(data)
+
+    def rest(self) -> None:
+        """Nothing is under way: time does not count."""
+        with self._lock:
+            self._call = None
+
+    def send(self, data: bytes, rank: int | None = None) -> None:
+        """Send bytes to a rank, or to all of them; before the run has begun, once it does."""
+        with self._lock:
+            for one in self._nodes if self._nodes and rank is None else (rank,):
+                self._waiting.setdefault(-1 if one is None else one, bytearray()).extend(data)
+        self._ring()
+
+    def hang_up(self, *ranks: int) -> None:
+        """Have these ranks, or all, end as soon as they have answered what was sent."""
+        self._last.update(ranks or self._nodes)
+        self._ring()
+
+    def give_up(self) -> None:
+        """Have the run end at once, as if somebody had interrupted it."""
+        self._given_up = True
+        self._ring()
+
+    def close(self) -> None:
+        """Let go of what it holds, once the run is over."""
+        self._bell.close()
+        self._button.close()
+
+    def _ring(self) -> None:
+        with suppress(OSError):  # it rings already, or the run is over
+            self._button.send(b".")
+
+    # -- for the run
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing is under way."""
+        return self._call is None
+
+    @property
+    def held_s(self) -> float:
+        """How much longer the run may take than its plan says, so that it is what the call under way may take."""
+        call, began = self._call, self._began
+        if call is None or began is None:
+            return 0.0
+        since, timeout_s = call
+        return max(since, began) - began + timeout_s - self.timeout_s
+
+    @property
+    def allowed_s(self) -> float | None:
+        """How long the call under way may take."""
+        return self._call[1] if self._call is not None else None
+
+    def kind(self, rank: int) -> str:
+        """What a rank reads."""
+        return CALLED
+
+    def start(self, worker: WorkerPlan) -> WorkerStart:
+        """What a worker is started with."""
+        self._nodes[worker.rank] = worker.node
+        return super().start(worker)._replace(script=_PROGRAM)
+
+    def begin(self, agents: Conversation) -> None:
+        """The ranks were let go: send what waits."""
+        with self._lock:
+            to_all = self._waiting.pop(-1, bytearray())
+            self._waiting = {rank: to_all + self._waiting.get(rank, bytearray()) for rank in self._nodes}
+            self._underway = dict.fromkeys(self._nodes, 0)
+        self._began, self._agents = time.monotonic(), agents
+        agents.hear(self._bell.fileno(), self._attend)
+        self._attend()
+
+    def hear(self, message: wire.Message) -> None:
+        """Take what a rank answered, has read, or that it has ended."""
+        if isinstance(message, Output):
+            if message.rank in self._nodes:
+                self._heard(message.rank, message.data)
+        elif isinstance(message, Taken):
+            self._underway[message.rank] = max(0, self._underway.get(message.rank, 0) - message.bytes)
+            if message.closed:
+                self._hung_up.add(message.rank)
+            self._feed()
+        elif isinstance(message, Exited):
+            self._hung_up.add(message.rank)
+            self._ended(message.rank)
+
+    def end(self) -> None:
+        """The ranks have ended, or are about to; those that wait for a call are told that none follows."""
+        self._feed()
+        if self._agents is not None:
+            self._agents.ignore(self._bell.fileno())
+        self._agents = None
+
+    def _attend(self) -> None:
+        with suppress(BlockingIOError):
+            self._bell.recv(4096)
+        if self._given_up:
+            raise KeyboardInterrupt
+        self._feed()
+
+    def _feed(self) -> None:
+        agents = self._agents
+        for rank, node in self._nodes.items() if agents is not None else ():
+            while agents is not None and rank not in self._hung_up:
+                room = _MOST_UNDERWAY_BYTES - self._underway[rank]
+                with self._lock:
+                    waiting = self._waiting[rank]
+                    chunk = bytes(waiting[: min(room, _CHUNK_BYTES)])
+                    del waiting[: len(chunk)]
+                    last = rank in self._last and not waiting
+                if not chunk and not last:
+                    break
+                self._underway[rank] += len(chunk)
+                if last:
+                    self._hung_up.add(rank)
+                agents.say(node, Input(agents.run, rank, chunk, last=last))
+                if not chunk:
+                    break
+
+
+_MOST_PRINTED_BYTES = 1 << 20
+"""Of one call; the record has all of it."""
+_END_DEADLINE_S = 30.0
+_MOST_WANTED = 200
+"""So many modules a rank may ask for."""
+
+
+@dataclass
+class Answers:
+    """What came of one call so far, by rank."""
+
+    values: dict[int, bytes] = field(default_factory=dict)
+    groups: dict[int, int] = field(default_factory=dict)
+    kept: dict[int, str] = field(default_factory=dict)
+    """Why a value was not sent."""
+    failures: dict[int, Failure] = field(default_factory=dict)
+
+    def complete(self, ranks: tuple[int, ...]) -> bool:
+        """Whether every rank has answered with a value, or kept it."""
+        return bool(ranks) and all(rank in self.values or rank in self.kept for rank in ranks)
+
+
+class Session(Observer):
+    """The ranks from their start to their end; it observes their run, to print what they print while they are called.
+
+    Args:
+        run: runs them; given the line to them and an observer, returns the result when all have ended.
+        folder: the caller's own code below it is named by its path there.
+        backend: what their process group is made with; empty: they have none.
+    """
+
+    def __init__(self, run: Callable[[CallLine, Observer], Result], folder: str, backend: str) -> None:
+        self.backend = backend
+        self.packed = Packed(folder)
+        self.line = CallLine(self._receive, self._note_end)
+        self.result: Result | None = None
+        """Of the run, once it is over."""
+        self.worn = ""
+        """Why no other call should be made here; empty where one may."""
+        self._run = run
+        self._pieces: dict[int, messages.Pieces] = {}
+        self._wanted: dict[int, int] = {}
+        self._lent: dict[str, bytes] = {}
+        self._answers = Answers()
+        self._ending = False
+        """Whether a rank has failed, or ended."""
+        self._problem = ""
+        """What a rank said that cannot be."""
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._printed: dict[tuple[int, int], bytearray] = {}
+        """What ranks have printed, by rank and stream."""
+        self._silenced: set[int] = set()
+        """Ranks that have failed: the traceback of what they raised tells what they print."""
+        self.line.send(messages.pack(messages.BEGIN, backend.encode()))
+        self.line.send(self._lend("cloudpickle"))
+        self._thread = threading.Thread(target=self._drive, name="lab-calls", daemon=True)
+        self._started = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the ranks have ended."""
+        return self._started and not self._thread.is_alive()
+
+    def call(self, call: bytes, how: How) -> list[Any]:
+        """Call what is packed on every rank; returns what each returned.
+
+        Raises:
+            BaseException: what it raised on ranks, as `raised` makes it.
+            RanksHung: it did not end in time.
+            RanksFailed: a rank ended in the midst of it, or answered what cannot be.
+            LabError: the ranks could not be started, or returned what is no data.
+        """
+        __tracebackhide__ = True
+        self._answers = answers = Answers()
+        self.line.call(messages.pack(messages.CALL, call), how.timeout_s)
+        if not self._started:
+            self._started = True
+            self._thread.start()
+        try:
+            with self._changed:
+                while not (self.over or answers.complete(self.line.ranks)):
+                    self._changed.wait(1.0)
+        except BaseException:
+            self.give_up()
+            raise
+        if not answers.complete(self.line.ranks) or self._problem:
+            raise self._failure(answers, how)
+        self.line.rest()
+        if len(set(answers.groups.values())) > 1:
+            self.worn = "its ranks have not made the same process groups"
+        if answers.kept:
+            rank, why = min(answers.kept.items())
+            raise LabError(f"rank {rank} returned {why}", "return numbers, tensors or containers of them; or nothing")
+        try:
+            return decode([answers.values[rank] for rank in sorted(answers.values)], self.packed.classes)
+        except LabError:  # whoever answered so may not be done
+            self.give_up()
+            raise
+
+    def end(self) -> Result | None:
+        """Have the ranks end, as a script that is over; returns the result of their run."""
+        if self._started:
+            self.line.hang_up()
+            self._thread.join(_END_DEADLINE_S)
+            if self._thread.is_alive():
+                self.give_up()
+        return self.result
+
+    def give_up(self) -> None:
+        """Have the ranks end at once."""
+        self.worn = "it was given up"
+        self.line.give_up()
+        if self._started:
+            self._thread.join(_END_DEADLINE_S)
+
+    def show_printed(self) -> None:
+        """Print what ranks have printed, rank by rank."""
+        with self._changed:
+            printed, self._printed = self._printed, {}
+        for (rank, stream), data in sorted(printed.items()):
+            for line in data.decode("utf-8", "replace").splitlines():
+                print(f"rank {rank}: {harmless(line)}", file=sys.stderr if stream == 2 else sys.stdout)
+
+    def _failure(self, answers: Answers, how: How) -> BaseException:
+        """What kept a call from coming to its end."""
+        self._thread.join(_END_DEADLINE_S)
+        if self._error is not None:
+            return self._error
+        result, record = self.result, self.result.path if self.result is not None else None
+        where = f"its record: lab show {record}" if result is not None else ""
+        if self._problem:
+            return RanksFailed(self._problem, where, record=record)
+        culprit = result.culprit.rank if result is not None and result.culprit is not None else None
+        failures = answers.failures
+        if failures and not (culprit not in (None, *failures) and all_lost_a_peer(failures)):
+            return raised(failures, self.packed.shown, classes=self.packed.classes, record=record, write=how.write)
+        if result is not None and result.verdict == "hung":
+            return RanksHung(result.reason, where, record=record)
+        if result is not None and not result.passed:
+            return RanksFailed(result.reason, where, () if culprit is None else (culprit,), record)
+        missing = tuple(rank for rank in self.line.ranks if rank not in answers.values)
+        return RanksFailed(f"{name_ranks(missing)} ended in the midst of the call", where, missing, record)
+
+    # -- in the thread that drives the run
+
+    def _drive(self) -> None:
+        try:
+            self.result = self._run(self.line, self)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+            self._error = error
+        finally:
+            self.line.close()
+            with self._changed:
+                self._changed.notify_all()
+
+    def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
+        """Keep what a rank printed."""
+        if rank not in self._silenced:
+            with self._changed:
+                left = _MOST_PRINTED_BYTES - sum(map(len, self._printed.values()))
+                self._printed.setdefault((rank, stream), bytearray()).extend(data[: max(0, left)])
+
+    def _receive(self, rank: int, data: bytes) -> None:
+        if self._problem:
+            return
+        try:
+            for kind, body in self._pieces.setdefault(rank, messages.Pieces()).feed(data):
+                self._handle(rank, kind, body)
+        except (messages.TooLong, Misfit, Misread, ValueError, RecursionError) as error:
+            self._problem = f"rank {rank} answered what cannot be read: {error}"[:300]
+            self.line.give_up()
+        self._end_idle()
+
+    def _handle(self, rank: int, kind: bytes, body: bytes) -> None:
+        answers = self._answers
+        if kind == messages.VALUE:
+            end = 8 + int.from_bytes(body[:8], "big")
+            answered = read(Answered, json.loads(body[8:end]))
+            self.worn = self.worn or answered.used_up
+            answers.groups[rank], answers.values[rank] = answered.groups, body[end:]
+        elif kind == messages.FAILURE:
+            answers.failures[rank] = read(Failure, json.loads(body.decode("utf-8", "surrogatepass")))
+            self._silenced.add(rank)
+            self._ending = True
+        elif kind == messages.KEPT:
+            answers.kept[rank] = body.decode("utf-8", "replace")[:1000]
+        elif kind == messages.MODULE:
+            self._wanted[rank] = self._wanted.get(rank, 0) + 1
+            if self._wanted[rank] > _MOST_WANTED:
+                raise Misread(f"it wants more than {_MOST_WANTED} modules")
+            self.line.send(self._lend(body.decode()), rank)
+        elif kind == messages.READY:
+            python, here = body.decode(), "{}.{}".format(*sys.version_info)
+            if python != here:
+                hint = f"use an image with Python {here}, or another Python here"
+                self._error = LabError(
+                    f"the nodes have Python {python[:20]}, and this is {here}",
+                    f"functions travel as bytecode, which is of one version: {hint}",
+                )
+                self.line.give_up()
+        else:
+            raise Misread(f"a piece of the kind {kind!r}")
+
+    def _lend(self, name: str) -> bytes:
+        if name not in self._lent:
+            self._lent[name] = messages.pack(messages.MODULE, lend(name, self.packed))
+        return self._lent[name]
+
+    def _note_end(self, rank: int) -> None:
+        """A rank that has ended will not answer: the others are to end too."""
+        self._ending = True
+        self._end_idle()
+
+    def _end_idle(self) -> None:
+        """Once a rank has failed or ended, those that have answered wait for nothing."""
+        idle = [rank for rank in self.line.ranks if rank in self._answers.values or rank in self._answers.kept]
+        if self._ending and idle:
+            self.line.hang_up(*idle)
+        with self._changed:
+            self._changed.notify_all()
+
+
+def decode(answers: list[bytes], classes: Mapping[tuple[str, str], type | None]) -> list[Any]:
+    """What a call returned, by rank.
+
+    Args:
+        answers: by rank.
+        classes: those that were sent by value, by module and name.
+
+    Raises:
+        LabError: a rank returned what is not taken here.
+    """
+    values = []
+    for rank, answer in enumerate(answers):
+        try:
+            values.append(read_value(answer, partial(known_class, sent=classes)))
+        except Misread as error:
+            raise LabError(f"what rank {rank} returned cannot be read: {error}") from None
+    return values
+
 
 if TYPE_CHECKING:
     from lab.cluster import Cluster
 else:
     Cluster = object
 MAX_TIMEOUT_S = 720 * 3600
-_PROGRAM = Path(on_node.__path__[0], "call_program.py")
+_PROGRAM_calling = Path(on_node.__path__[0], "call_program.py")
 """What stands for the script of a function that has no file of its own."""
 
 
@@ -82,7 +509,7 @@ class Calling:
     def _new(self, function: Callable[..., Any], how: How) -> Session:
         path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
         own = path.suffix == ".py" and path.is_file() and is_own(str(path))
-        script, folder = (path.resolve(), path.resolve().parent) if own else (_PROGRAM, Path.cwd())
+        script, folder = (path.resolve(), path.resolve().parent) if own else (_PROGRAM_calling, Path.cwd())
         scenario = Scenario(
             name=getattr(function, "__name__", "").strip("<>_") or "function",
             script=script,

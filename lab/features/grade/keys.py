@@ -8,8 +8,8 @@ from pathlib import Path
 
 from lab.frozen import dataclass
 from lab.spec.declare import key, said_of
+from lab.spec.keys import inside
 from lab.spec.kinds import Kind, list_of, number, read_text
-from lab.spec.paths import inside
 from lab.spec.reading import Value, did_you_mean, shown
 from lab.spec.scenario import Scenario
 

@@ -31,9 +31,7 @@ from lab.run.options import RunOptions
 from lab.run.place import Place, refuse_absent_image
 from lab.run.ship import pack_folder
 from lab.spec.kinds import slug
-from lab.spec.lessons import named_file
-from lab.spec.load import load_scenario
-from lab.spec.packages import KEY
+from lab.spec.load import KEY, load_scenario, named_file
 from lab.spec.reading import names_in
 from lab.spec.scenario import Resources, Scenario
 from lab.words import listing

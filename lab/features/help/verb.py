@@ -8,14 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.carried import carried
 from lab.cli import arguments as shared
 from lab.cli.overview import every_verb
 from lab.errors import UsageError
+from lab.feature import bundled
 from lab.report.style import Style, style_for
 from lab.spec.reading import did_you_mean
 
@@ -78,12 +77,8 @@ def topics() -> dict[str, Topic]:
     """By name: those above, and every other page by the name of its file."""
     named = {topic.page for topic in _NAMED.values()}
     others = sorted(page for page in docs_folder().glob("*.md") if page.name not in named)
-    return {**_NAMED, **{page.stem: Topic(_title(page), page.name) for page in others}}
-
-
-def _title(page: Path) -> str:
-    with page.open(encoding="utf-8") as file:
-        return file.readline().lstrip("# ").strip()
+    titles = {page: page.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").strip() for page in others}
+    return {**_NAMED, **{page.stem: Topic(title, page.name) for page, title in titles.items()}}
 
 
 def text_of(topic: Topic) -> str:
@@ -95,26 +90,21 @@ def text_of(topic: Topic) -> str:
 
 def docs_folder() -> Path:
     """The pages that come with the lab."""
-    return carried("docs")
+    return bundled("docs")
 
 
 def _section(page: str, anchor: str) -> str:
     """From a heading to the next one of its rank."""
-    lines = page.splitlines(keepends=True)
-    headings = list(_headings(lines))
+    lines, headings, fenced = page.splitlines(keepends=True), list[tuple[int, int, str]](), False
+    for number, line in enumerate(lines):
+        heading = re.match(r"(#+) +(.+)", line)
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif heading and not fenced:
+            headings.append((number, len(heading[1]), anchor_of(heading[2])))
     at, level, _ = next(heading for heading in headings if heading[2] == anchor)
     end = next((line for line, other, _ in headings if line > at and other <= level), len(lines))
     return "".join(lines[at:end])
-
-
-def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
-    """Line, rank and anchor of each."""
-    fenced = False
-    for number, line in enumerate(lines):
-        if _FENCE.match(line):
-            fenced = not fenced
-        elif not fenced and (found := re.match(r"(#+) +(.+)", line)):
-            yield number, len(found[1]), anchor_of(found[2])
 
 
 def anchor_of(heading: str) -> str:
@@ -147,18 +137,15 @@ def run(arguments: argparse.Namespace) -> int:
     if name is not None and name not in known:
         meant = did_you_mean(name, [*known, *verbs])
         raise UsageError(f"there is no topic {name!r}{meant}", "`lab help` lists topics, `lab --help` verbs")
-    text = _list() if name is None else text_of(known[name])
+    lines = [f"  {one:<18}{topic.about}\n" for one, topic in known.items()]
+    how = "\n`lab help TOPIC` shows one, `lab help VERB` how a verb is used.\n"
+    text = "".join(["topics:\n", *lines, how]) if name is None else text_of(known[name])
     style = style_for(sys.stdout)
     if name is None or style.width is None:  # no terminal: as it is written, which reads well
         print(text, end="")
     else:
         _page(_rendered(text, style))
     return 0
-
-
-def _list() -> str:
-    lines = [f"  {name:<18}{topic.about}" for name, topic in topics().items()]
-    return "topics:\n" + "\n".join(lines) + "\n\n`lab help TOPIC` shows one, `lab help VERB` how a verb is used.\n"
 
 
 def _rendered(text: str, style: Style) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pygments.token import STANDARD_TYPES
 from lab.errors import RecordError
 from lab.features.records.records import scripts_of
 from lab.record.layout import INDEX, LOGS, OUTPUTS, SCENARIO, rank_log
-from lab.record.output import IndexEntry, IndexReader
+from lab.record.output import IndexReader
 from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, read_beginning
 from lab.record.result import Output, Result
@@ -54,7 +55,7 @@ def sources(record: Record) -> list[Source]:
     found, room = [], _MOST_TOGETHER
     for name, anchor, text in texts:
         most = min(_LONGEST, room)
-        found.append(_source(name, anchor, text, most))
+        found.append(Source(name, anchor, _coloured(name, text[:most]), len(text) > most))
         room -= min(len(text), most)
     return found
 
@@ -80,10 +81,6 @@ def _read(record: Record, name: str) -> str:
         return read_beginning(record.path, name)
     except OSError:
         return ""
-
-
-def _source(name: str, anchor: str, text: str, most: int) -> Source:
-    return Source(name, anchor, _coloured(name, text[:most]), len(text) > most)
 
 
 def _coloured(name: str, text: str) -> list[Markup]:
@@ -134,8 +131,9 @@ class LogLine:
 def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
     """The lines of all ranks by time, and sentences about ranks of whose logs something was left out."""
     pieces: dict[int, list[tuple[int, int, int, float]]] = {}
-    for rank, stream, offset, length, when in _index(record):
-        pieces.setdefault(rank, []).append((stream, offset, length, when))
+    with suppress(OSError), open_file(record.path, INDEX, MOST_LINES_BYTES) as file:
+        for rank, stream, offset, length, when in IndexReader().read(file):
+            pieces.setdefault(rank, []).append((stream, offset, length, when))
     most = max(20, MOST_LINES // max(1, len(pieces)))
     lines: list[LogLine] = []
     left_out = []
@@ -149,15 +147,6 @@ def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
             f"Of what {len(left_out)} ranks printed, only the beginning and the end are here; the whole is in {LOGS}/"
         ]
     return sorted(lines, key=lambda line: line.time), left_out
-
-
-def _index(record: Record) -> Iterator[IndexEntry]:
-    try:
-        file = open_file(record.path, INDEX, MOST_LINES_BYTES)
-    except OSError:
-        return
-    with file:
-        yield from IndexReader().read(file)
 
 
 def _kept_lines(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from lab.feature import view
 from lab.features.html.contents import cite, log_lines, shown_files, sources
 from lab.features.html.timelines import microseconds, origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
-from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
+from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.features.stragglers.timing import critical_path_of, from_new_group, parts_of
 from lab.features.timeline.colours import operation_tones, rank_colour
@@ -47,7 +47,10 @@ def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
 
     What room is left is for the first ones.
     """
-    blocks = {step.number: _count_blocks(step) for step in steps}
+    blocks = {}  # what each picture draws: the ranks, and their tensors before and after
+    for step in steps:
+        drawn = sum(1 + len(call.inputs) + len(call.outputs) for call in step.calls.values())
+        blocks[step.number] = drawn + (0 if step.message else len(step.group.ranks))
     if len(steps) <= most and sum(blocks.values()) <= _MOST_BLOCKS:
         return list(steps)
     chosen: set[int] = set()
@@ -61,16 +64,12 @@ def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
     return [step for step in steps if step.number in chosen]
 
 
-def _count_blocks(step: Step) -> int:
-    """What a picture draws: the ranks, and their tensors before and after."""
-    ranks = 0 if step.message else len(step.group.ranks)
-    return ranks + sum(1 + len(call.inputs) + len(call.outputs) for call in step.calls.values())
-
-
 def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     broken = [step for step in steps if step.state != "completed"]
     yield from broken[: _MOST_OF_ONE_SORT["broken"]]
-    yield from _wrong(steps)
+    kept = [step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)]
+    wrong = [step for step in kept[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
+    yield from wrong[: _MOST_OF_ONE_SORT["wrong"]]
     first: dict[tuple[object, ...], Step] = {}
     for step in steps:
         first.setdefault(kind_of(step), step)
@@ -78,13 +77,6 @@ def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     late = sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))
     yield from late[: _MOST_OF_ONE_SORT["late"]]
     yield from steps
-
-
-def _wrong(steps: Sequence[Step]) -> list[Step]:
-    """Steps whose result is not what the operation makes of the recorded inputs."""
-    kept = [step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)]
-    wrong = [step for step in kept[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
-    return wrong[: _MOST_OF_ONE_SORT["wrong"]]
 
 
 def kind_of(step: Step) -> tuple[object, ...]:
@@ -124,15 +116,8 @@ def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
         place = attempt.path or run.path
         here = place == record.path
         link = quote(os.path.relpath(place / REPORT, page.parent)) if own and not here and place in paged else ""
-        rows.append(
-            {
-                "attempt": attempt,
-                "tone": VERDICTS[attempt.verdict],
-                "here": here,
-                "link": link,
-                "nodes": listing(attempt.nodes),
-            }
-        )
+        row = {"attempt": attempt, "tone": VERDICTS[attempt.verdict], "nodes": listing(attempt.nodes)}
+        rows.append({**row, "here": here, "link": link})
     return rows
 
 
@@ -218,11 +203,8 @@ def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
     rows = operations(steps, by_size=True)
     if len(rows) > _MOST_ROWS:
         rows = operations(steps)
-    return [(operation(row.op), [_cell(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
-
-
-def _cell(number: float | None, write: Callable[[Any], str]) -> Cell:
-    return Cell(NONE, -1) if number is None else Cell(write(number), number)
+    values = [(operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
+    return [(op, [Cell(NONE, -1) if n is None else Cell(write(n), n) for n, write in cells]) for op, cells in values]
 
 
 _LONGEST = 2000
@@ -419,7 +401,8 @@ class _Page:
 
     def _data(self) -> dict[str, Any]:
         """Everything that the page's timeline and list of steps are drawn from."""
-        pictures = self._pictures()
+        known = self.result.expectations, len(self.colours), unrecorded_ranks(self.trace)
+        pictures = {step.number: picture_of(step, *known) for step in self.drawn}
         printed = (
             {"rank": line.rank, "begin": microseconds(line.time - self.origin), "stream": line.stream}
             for line in self.lines
@@ -437,10 +420,6 @@ class _Page:
         )
         drawings = {number: svg_of(picture, heading=False) for number, picture in pictures.items()}
         return {**data, "pictures": drawings}
-
-    def _pictures(self) -> Mapping[int, Picture]:
-        shown = self.result.expectations, len(self.colours), unrecorded_ranks(self.trace)
-        return {step.number: picture_of(step, *shown) for step in self.drawn}
 
 
 def _last_lines(text: str) -> str:

@@ -1,28 +1,388 @@
-"""Build and pull images of nodes. Takes a docker client; importing this module imports no docker."""
+"""Builds and pulls images of nodes: what is sent, what the engine says, and how it is called. Imports no docker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+import queue
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import __version__
-from lab.engine.docker.image import (
-    DEFAULT_IMAGE,
-    RECIPE_LABEL,
-    ImageInfo,
-    engine_must_answer,
-    inspect_image,
-    one_line,
-)
-from lab.errors import ImageError
-from lab.features.image.engine_log import BuildLog, ImageProgress, PullLog, build_failed, is_transient, pull_failed
-from lab.words import format_duration
+from lab.engine.docker.image import DEFAULT_IMAGE, RECIPE_LABEL, ImageInfo, engine_must_answer, inspect_image, one_line
+from lab.errors import ImageError, ImageUnfit
+from lab.feature import bundled
+from lab.node.recorder import build
+from lab.words import clip, format_bytes, format_duration
 
 if TYPE_CHECKING:
     import docker
 
-    from lab.features.image.context import BuildContext
-    from lab.features.image.engine_log import Event
+BASE_VARIABLE = "LAB_IMAGE_BASE"
+BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
+WHEELS_VARIABLE = "LAB_IMAGE_WHEELS"
+PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
+"""Environment variables of pip that are passed to the build."""
+
+_RECORDER = "lab/node/recorder"
+"""Folder of the recorder in the build context, as in a checkout: the Dockerfile is built by hand there too."""
+_MPI_FILES = ("pyproject.toml", "README.md", "torch_mpi/*.py", "torch_mpi/py.typed")
+"""What makes the wheel of the package in mpi/."""
+_CHUNK_BYTES = 1 << 20
+_REPORT_BYTES = 16 << 20
+_TORCH_WHEEL = re.compile(r"^torch-(\d[^-+]*)(?:\+[^-]*)?-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildContext:
+    """One build, fully decided."""
+
+    dockerfile: Path
+    sources: Mapping[str, Path]
+    """The recorder's C++ with what compiles it, and the package in mpi/, by name in the build context."""
+    wheels: tuple[Path, ...]
+    """Wheels to install from, sorted by name; empty: the package index is used."""
+    build_args: Mapping[str, str]
+    """The Dockerfile's ARGs; one that is not named keeps the Dockerfile's default."""
+
+    @property
+    def upload_bytes(self) -> int:
+        """Roughly how much is sent to the engine."""
+        return sum(path.stat().st_size for path in (self.dockerfile, *self.sources.values(), *self.wheels))
+
+    @property
+    def recipe(self) -> str:
+        """A fingerprint of what goes into the image: two builds with the same one make the same image.
+
+        Wheels count by name and size; a base image counts by its name.
+        """
+        import hashlib
+
+        lines = [f"{name}={value}" for name, value in sorted(self.build_args.items()) if not name.startswith("PIP_")]
+        lines += [f"{path.name} {path.stat().st_size}" for path in self.wheels]
+        read = (path.read_bytes() for path in (self.dockerfile, *self.sources.values()))
+        digest = hashlib.sha256(b"".join(read))
+        digest.update("\n".join(lines).encode())
+        return digest.hexdigest()[:16]
+
+    def tar(self, on_sent: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+        """Yields the context as a tar archive, by the megabyte; `on_sent` is told the bytes so far, now and then."""
+        import tarfile
+
+        folder = tarfile.TarInfo("wheels")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+        yield folder.tobuf(tarfile.GNU_FORMAT)
+        sent = reported = 0
+        members = [("Dockerfile", self.dockerfile)]
+        members += self.sources.items()
+        members += [(f"wheels/{path.name}", path) for path in self.wheels]
+        for name, path in members:
+            member = tarfile.TarInfo(name)
+            member.mode = 0o644  # and mtime 0: the engine's cache must not depend on when a wheel was downloaded
+            with path.open("rb") as file:
+                member.size = os.fstat(file.fileno()).st_size
+                yield member.tobuf(tarfile.GNU_FORMAT)
+                while chunk := file.read(_CHUNK_BYTES):
+                    yield chunk
+                    sent += len(chunk)
+                    if sent - reported >= _REPORT_BYTES:
+                        on_sent(sent)
+                        reported = sent
+            yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
+        yield b"\0" * (2 * tarfile.BLOCKSIZE)
+
+
+def plan_build(
+    *,
+    base: str | None = None,
+    build_base: str | None = None,
+    wheels: Path | None = None,
+    index_url: str | None = None,
+    extra_index_url: str | None = None,
+    torch: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> BuildContext:
+    """Decides a build from what was asked for, the environment and what the folder of wheels holds.
+
+    Args:
+        base: base image; None: `LAB_IMAGE_BASE`, else the Dockerfile's own.
+        build_base: the same with g++ and Python's headers; None: `LAB_IMAGE_BUILD_BASE`, else the base image, where the
+            build installs them if apt works.
+        wheels: folder with wheels of torch, numpy and what they need; None: `LAB_IMAGE_WHEELS`, else the index is used.
+        index_url: package index; None: `PIP_INDEX_URL`, else pip's own.
+        extra_index_url: further package index; None: `PIP_EXTRA_INDEX_URL`.
+        torch: version of torch; None: the one among the wheels, else the Dockerfile's own.
+        environ: where the variables are looked up.
+    """
+    if wheels is None and (folder := environ.get(WHEELS_VARIABLE)):
+        wheels = Path(folder)
+    found = _find_wheels(wheels) if wheels is not None else ()
+    if found and torch is None:
+        torch = _torch_version(found)
+    args = {
+        "BASE": base or environ.get(BASE_VARIABLE),
+        "BUILD_BASE": build_base or environ.get(BUILD_BASE_VARIABLE),
+        "TORCH": torch,
+    }
+    args |= {name: environ.get(name) for name in PIP_VARIABLES}
+    args |= {name: url for name, url in zip(PIP_VARIABLES, (index_url, extra_index_url), strict=False) if url}
+    given = {name: value for name, value in args.items() if value}
+    return BuildContext(dockerfile=find_dockerfile(), sources=_find_sources(), wheels=found, build_args=given)
+
+
+def find_dockerfile() -> Path:
+    """Returns the Dockerfile of the node image."""
+    path = bundled("Dockerfile")
+    if path.is_file():
+        return path
+    raise ImageError(
+        f"the Dockerfile of the node image is missing: there is no {path}",
+        "this installation of the lab is incomplete: install it again",
+    )
+
+
+def _find_sources() -> dict[str, Path]:
+    recorder = sorted(map(Path, [build.__file__, *build.sources()]))
+    package = bundled("mpi")
+    mpi = sorted(path for pattern in _MPI_FILES for path in package.glob(pattern))
+    return {f"{_RECORDER}/{path.name}": path for path in recorder} | {
+        f"mpi/{path.relative_to(package).as_posix()}": path for path in mpi
+    }
+
+
+def _find_wheels(folder: Path) -> tuple[Path, ...]:
+    hint = "fill it with `pip download -d DIR torch==VERSION numpy` on a machine with an index (docs/air-gapped.md)"
+    if not folder.is_dir():
+        raise ImageError(f"the folder of wheels {folder} does not exist", hint)
+    found = tuple(sorted(path for path in folder.iterdir() if path.suffix == ".whl" and path.is_file()))
+    for package in ("torch", "numpy"):
+        if not any(path.name.startswith(f"{package}-") for path in found):
+            raise ImageError(f"the folder of wheels {folder} holds no wheel of {package}", hint)
+    return found
+
+
+def _torch_version(wheels: tuple[Path, ...]) -> str:
+    versions = {match[1] for path in wheels if (match := _TORCH_WHEEL.match(path.name))}
+    if len(versions) != 1:
+        listed = ", ".join(sorted(versions)) or "none"
+        raise ImageError(f"cannot choose among several versions of torch in {wheels[0].parent}: {listed}", "name one")
+    return versions.pop()
+
+
+Event = Mapping[str, Any]
+"""One object of the engine's JSON stream, or `{"upload": bytes so far}` from the lab itself."""
+
+TAIL_LINES = 20
+"""How much of a failed build's output is kept for the message."""
+
+_STEP = re.compile(r"^(?:\[\d+/\d+\] )?step (\d+)/(\d+) ?: *(.*)", re.IGNORECASE)
+_LAYER = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
+_BOOKKEEPING = re.compile(r"^ ---> |^Removing intermediate container ")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class ImageProgress:
+    """Where a build or a pull stands."""
+
+    step: int
+    """Steps (of a build) or layers (of a pull) begun or done so far; 0: not known yet."""
+    total: int
+    """How many there are; 0: not known yet."""
+    text: str
+    """What is going on, in one line."""
+
+
+class BuildLog:
+    """Follows a build: which step it is at, its last lines, what it made or why it failed."""
+
+    def __init__(self, upload_bytes: int = 0) -> None:
+        self.upload_bytes = upload_bytes
+        self.step = 0
+        self.total = 0
+        self.instruction = ""
+        """The Dockerfile's line of the current step."""
+        self.error = ""
+        """The engine's own word on why the build failed; empty while it has not."""
+        self.stages: list[str] = []
+        """Image of each stage that ended and is not the last one."""
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._layer = ""
+        self._pull = PullLog()
+
+    def read(self, event: Event) -> list[ImageProgress]:
+        """Takes one event and returns what is worth showing of it, mostly one line or nothing."""
+        if "upload" in event:
+            sent, whole = format_bytes(event["upload"]), format_bytes(self.upload_bytes)
+            return [self._progress(f"sending wheels to the engine: {sent} of {whole}")]
+        if "error" in event:
+            self.error = str(event["error"]).strip()
+            return []
+        if "stream" in event:
+            lines = _ESCAPES.sub("", str(event["stream"])).replace("\r", "\n").splitlines()
+            return [progress for line in lines if (progress := self._read_line(line)) is not None]
+        pulled = self._pull.read(event)
+        return [self._progress(f"base image, {pulled.text}")] if pulled else []
+
+    def _read_line(self, line: str) -> ImageProgress | None:
+        line = line.rstrip()
+        if not line:
+            return None
+        if layer := _LAYER.match(line):
+            self._layer = layer[1]
+        if _BOOKKEEPING.match(line):
+            return None
+        self.tail.append(line)
+        if step := _STEP.match(line):
+            self.step, self.total, self.instruction = int(step[1]), int(step[2]), step[3]
+            if self.instruction.upper().startswith("FROM") and self._layer:
+                self.stages.append(self._layer)
+            return self._progress(clip(" ".join(self.instruction.split()), 100))
+        return self._progress(line.strip())
+
+    def _progress(self, text: str) -> ImageProgress:
+        return ImageProgress(self.step, self.total, text)
+
+
+class PullLog:
+    """Follows a pull: how many layers and bytes are there, and why it failed if it did."""
+
+    def __init__(self) -> None:
+        self.error = ""
+        """The engine's own word on why the pull failed; empty while it has not."""
+        self._done: set[str] = set()
+        self._bytes: dict[str, tuple[int, int]] = {}
+
+    def read(self, event: Event) -> ImageProgress | None:
+        """Takes one event and returns where the pull stands, or None if it says nothing about that."""
+        if "error" in event:
+            self.error = str(event["error"]).strip()
+            return None
+        layer, status = str(event.get("id", "")), str(event.get("status", ""))
+        if status in {"Pull complete", "Already exists"}:
+            self._done.add(layer)
+            self._bytes.setdefault(layer, (0, 0))
+        elif status in {"Pulling fs layer", "Waiting", "Downloading", "Verifying Checksum", "Download complete"}:
+            detail = event.get("progressDetail") or {}
+            known = self._bytes.get(layer, (0, 0))
+            self._bytes[layer] = (detail.get("current") or known[0], detail.get("total") or known[1])
+        elif status != "Extracting":
+            return None
+        done, total = len(self._done), len(self._bytes)
+        text = f"{done} of {total} layers"
+        if whole := sum(size for _, size in self._bytes.values()):
+            text += f", {format_bytes(sum(got for got, _ in self._bytes.values()))} of {format_bytes(whole)}"
+        return ImageProgress(done, total, text)
+
+
+class Silent(Exception):
+    """Nothing was heard for longer than allowed."""
+
+
+def follow(start: Callable[[Callable[[Event], None]], Iterable[Event]], silent_s: float) -> Iterator[Event]:
+    """Yields the events of a request that is made in a thread of its own.
+
+    docker-py has no time-out for the silence of a pull, and a build blocks while its context is sent. In a thread both
+    can be waited for with a deadline, and Ctrl-C gets through at once.
+
+    `start` makes the request and returns its stream; it is given a function that adds an event of its own. It
+    ends with `Silent`, or with whatever the request raised; the thread ends at the next event or with the process, and
+    the engine stops its work when the connection closes.
+    """
+    events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
+    left = threading.Event()
+
+    def pump() -> None:
+        try:
+            for event in start(events.put):
+                if left.is_set():
+                    return
+                events.put(event)
+        except BaseException as error:  # noqa: BLE001  (handed over whole to the thread that waits)
+            events.put(error)
+        else:
+            events.put(None)
+
+    threading.Thread(target=pump, name="lab-image", daemon=True).start()
+    try:
+        while True:
+            try:
+                event = events.get(timeout=silent_s)
+            except queue.Empty:
+                raise Silent from None
+            if event is None:
+                return
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+    finally:
+        left.set()
+
+
+_AIR_GAPPED = "without a registry: `lab image build --base LOCAL_IMAGE --wheels DIR` (docs/air-gapped.md)"
+
+_HINTS: tuple[tuple[str, str], ...] = (
+    (r"no space left on device", "make room where the engine keeps its images; `docker system df` shows what takes it"),
+    (r"toomanyrequests|rate limit", "the registry limits anonymous pulls: `docker login`, or wait"),
+    (
+        r"CERTIFICATE_VERIFY_FAILED|SSLError|NewConnectionError|ReadTimeoutError|Temporary failure in name",
+        "pip inside the build cannot reach a package index. With wheels from this machine: "
+        "pip download -d wheels torch==VERSION numpy, then lab image build --wheels wheels (docs/air-gapped.md)",
+    ),
+    (
+        r"No matching distribution|Could not find a version",
+        "no wheel fits the base image's Python: choose another version of torch, wheels for that Python, "
+        "or an index that has them",
+    ),
+    (r"ensurepip|No module named venv", "the base image's Python needs its venv module (Debian: python3-venv)"),
+    (r"python3: (?:command )?not found", "the base image needs Python >= 3.9; name another one with --base"),
+    (
+        r"dial tcp|no such host|tls:|x509|TLS handshake|timeout|Timeout exceeded|connection re|EOF|lookup ",
+        f"the engine cannot reach the registry: check its network and proxy; {_AIR_GAPPED}",
+    ),
+    (
+        r"access denied|unauthorized|not found|manifest unknown|does not exist|No such image|invalid reference",
+        f"check the name; `docker login` for a private one; {_AIR_GAPPED}",
+    ),
+)
+
+_TRANSIENT = re.compile(
+    r"TLS handshake timeout|i/o timeout|Timeout exceeded|connection re(?:set|fused)|\bEOF\b|server misbehaving"
+    r"|temporary failure|50[234] |Bad Gateway|Service Unavailable|Gateway Time",
+    re.IGNORECASE,
+)
+_COMMAND_FAILED = re.compile(r"^The command '.*' returned a non-zero code: (\d+)$", re.DOTALL)
+
+
+def is_transient(reason: str) -> bool:
+    """Tells whether a failed pull is worth another try: the connection failed, the registry did not refuse."""
+    return _TRANSIENT.search(reason) is not None
+
+
+def pull_failed(image: str, reason: str) -> ImageUnfit:
+    """Returns the error for an image that is not here and cannot be pulled."""
+    return ImageUnfit(f"the image {image} is not here and cannot be pulled: {one_line(reason)}", _hint(reason))
+
+
+def build_failed(image: str, reason: str, *, step: str = "", tail: Sequence[str] = ()) -> ImageError:
+    """Returns the error for a failed build; the last lines of its output are printed below the sentence."""
+    if match := _COMMAND_FAILED.match(reason):
+        sentence = f"{step or 'a step'} exited with code {match[1]}"
+    else:
+        sentence = f"{step}: {one_line(reason)}" if step else one_line(reason)
+    text = f"the image {image} cannot be built: {sentence}"
+    if tail:
+        text += "\n" + "\n".join(f"  | {one_line(line, 160)}" for line in tail)
+    return ImageError(text, _hint("\n".join((*tail, reason))) or "the lines above are the end of the build's output")
+
+
+def _hint(text: str) -> str:
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, text, re.IGNORECASE)), "")
+
 
 SILENT_S = 600.0
 """Seconds without any word from the engine after which a build or a pull is given up."""
@@ -54,8 +414,6 @@ def build_image(
     on_progress: OnProgress = lambda _: None,
 ) -> ImageInfo:
     """Builds the project's Dockerfile."""
-    from lab.features.image.context import plan_build
-
     plan = context or plan_build()
     return build_from(
         client,
@@ -157,8 +515,6 @@ def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress)
 def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: str) -> Iterator[Event]:
     """Yields the events of a request, with the deadline on silence and the lab's own errors."""
     from docker.errors import APIError
-
-    from lab.features.image.engine_log import Silent, follow
 
     with engine_must_answer(doing):
         try:

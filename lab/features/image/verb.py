@@ -66,8 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _build(arguments: argparse.Namespace) -> int:
     from lab.engine.docker.connection import open_client
-    from lab.features.image.context import plan_build
-    from lab.features.image.make import build_image
+    from lab.features.image.make import build_image, plan_build
 
     if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
         raise UsageError(

@@ -10,6 +10,6 @@ FEATURE = Feature(
     on_node="lab.features.interactive.on_node",
     hooks={
         "stdin": "lab.features.interactive.terminal:choose_stdin",
-        "require_terminal": "lab.features.interactive.keyboard:Keyboard.need",
+        "require_terminal": "lab.features.interactive.terminal:Keyboard.need",
     },
 )

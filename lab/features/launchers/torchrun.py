@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from lab.spec import kinds
 from lab.spec.declare import key
-from lab.spec.launcher import RESTARTS
-from lab.spec.launching import Layout, Starter
+from lab.spec.launching import RESTARTS, Layout, Starter
 from lab.words import plural
 
 _RENDEZVOUS = {

@@ -19,7 +19,7 @@ from lab.features.lessons.verb_scenarios import PATH_FILE, read_path
 from lab.node.messages.typed import Misfit, read
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.spec.lessons import OWN_FOLDER, files_below, library_folder
+from lab.spec.load import OWN_FOLDER, files_below, library_folder
 from lab.words import clip, plural
 
 

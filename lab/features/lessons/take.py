@@ -18,8 +18,6 @@ from typing import Any
 from lab.cluster import Cluster
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
-from lab.diagnosis.finding import FindingKind
-from lab.diagnosis.wording import says_more
 from lab.errors import LabError, UsageError
 from lab.features.calls.show_view import calls_text
 from lab.features.lessons.progress import Attempt, LearningPath, keep, kept_of, learning_path, name_of, person_of
@@ -34,8 +32,7 @@ from lab.report.table import table_text
 from lab.report.verdict import verdict_text
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.spec.lessons import find_lesson
-from lab.spec.load import open_scenario
+from lab.spec.load import find_lesson, open_scenario
 from lab.spec.scenario import Scenario
 from lab.trace.steps import Step
 from lab.words import format_value, plural, rank_spans
@@ -336,10 +333,10 @@ def what_happened(result: Result, record: Record, evidence: Evidence) -> list[st
     Where the time went means something where somebody was slow.
     """
     every = explain(record, evidence).findings
-    found = [one for one in every if says_more(one) or one.to_json() not in result.findings]
+    found = [one for one in every if any(one.words[1:]) or one.to_json() not in result.findings]
     slow = any(one.kind == "straggler" for one in found)
     telling = [one for one in found if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))]
-    telling = telling or [one for one in found if one.kind is FindingKind.ACCOUNT]
+    telling = telling or [one for one in found if one.kind == "account"]
     return [one.sentence for one in telling[:_MOST_SENTENCES]]
 
 

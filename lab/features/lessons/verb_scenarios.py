@@ -15,9 +15,8 @@ from lab.features.lessons.question import question_of
 from lab.report.harmless import in_markdown
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.spec.backends import check_backend, lacking
-from lab.spec.lessons import SIGN, lessons, library_folder
-from lab.spec.load import find_scenarios, load_scenario
+from lab.spec.keys import check_backend, lacking
+from lab.spec.load import SIGN, find_scenarios, lessons, library_folder, load_scenario
 from lab.spec.scenario import Scenario
 from lab.words import capital, plural
 

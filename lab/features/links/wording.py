@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.wording import MOST_LINKS, Words, WordTable, describe_pairs, ran_there
+from lab.diagnosis.finding import Words, WordTable
+from lab.diagnosis.wording import MOST_LINKS, describe_pairs, ran_there
 from lab.features.links.findings import Flap, SlowLink
 from lab.words import format_bytes, format_duration, listing, plural
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lab.features.network_model.alpha_beta import Model
-from lab.features.network_model.pace import Pace
+from lab.features.network_model.model import Model, Pace
 from lab.features.timeline.svg import LogScale, Shapes, element, text, title
 from lab.report.style import Style
 from lab.report.table import table_text

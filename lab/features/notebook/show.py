@@ -62,7 +62,8 @@ def _recorded(result: Result, record: Record) -> Iterator[str]:
     lines = _output(record)
     if lines:
         more = f"<i>… the last {_MOST_LINES} of {len(lines)} lines</i>\n" if len(lines) > _MOST_LINES else ""
-        shown = "".join(_line(rank, text, len(result.ranks)) for rank, text in lines[-_MOST_LINES:])
+        last = ((_name(rank, len(result.ranks)), escape(clip(text, 500))) for rank, text in lines[-_MOST_LINES:])
+        shown = "".join(f"{name} {text}\n" for name, text in last)
         yield _fold("Output", f'<pre style="{_MONO}">{more}{shown}</pre>', len(lines) <= _OPEN_LINES)
     yield _notes(result)
     prefix = re.sub(r"[^A-Za-z0-9]+", "-", f"lab-{result.run}")
@@ -136,10 +137,6 @@ def _notes(result: Result) -> str:
         rows.append(f"<tr><td {cell}>{_name(rank.rank, len(result.ranks))}</td>{cells}</tr>")
     table = f'<table style="font-size:12px;margin:0"><tr>{head}</tr>{"".join(rows)}</table>'
     return _fold("Notes", table, len(rows) <= _OPEN_LINES)
-
-
-def _line(rank: int, text: str, world_size: int) -> str:
-    return f"{_name(rank, world_size)} {escape(clip(text, 500))}\n"
 
 
 def _name(rank: int, world_size: int) -> str:

@@ -47,13 +47,10 @@ def _that_comes_with_python() -> "list[str]":
 
 
 def _start_nothing(event: str, arguments: "tuple[object, ...]") -> None:
-    if event in _STARTS and _program(arguments) != _ASKED_FOR_PASSWORDS:
-        raise OSError(REFUSED)
-
-
-def _program(arguments: "tuple[object, ...]") -> str:
     first = arguments[0] if arguments else ""
-    return os.path.basename(first) if isinstance(first, str) else ""
+    program = os.path.basename(first) if isinstance(first, str) else ""
+    if event in _STARTS and program != _ASKED_FOR_PASSWORDS:
+        raise OSError(REFUSED)
 
 
 if __name__ == "__main__":

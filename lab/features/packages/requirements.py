@@ -119,18 +119,13 @@ class _Files(NamedTuple):
     shown_below: Path
 
 
-def _read_text(path: Path) -> str:
-    """The text of a regular file, up to 1 MiB."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with open(descriptor, encoding="utf-8-sig") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "Is no regular file")
-        return file.read(_MAX_BYTES)
-
-
 def _read_lines(path: Path, reading: Reading, seen: set[Path], files: _Files) -> Iterator[str]:
     try:
-        text = _read_text(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with open(descriptor, encoding="utf-8-sig") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "Is no regular file")
+            text = file.read(_MAX_BYTES)
     except UnicodeDecodeError:
         reading.add(Position(), "is no text in UTF-8; allowed: a file of requirements")
         return
@@ -141,28 +136,28 @@ def _read_lines(path: Path, reading: Reading, seen: set[Path], files: _Files) ->
     may_show = is_within(path, files.shown_below)
     for number, line in _logical_lines(text):
         other = re.fullmatch(_OTHER_FILE, line)
-        if other is not None:
-            name = os.path.expanduser(other[1].strip())
-            further = path.parent / name
-            real = Path(os.path.realpath(further))
-            if files.within is not None and not is_within(further, files.within):
-                reading.add(Position(number), f"found {shown(name, 200)}, {_OUTSIDE}")
-            elif len(seen) >= _MAX_NESTED:
-                reading.add(Position(number), f"found file {len(seen) + 1} in one another; allowed: {_MAX_NESTED}")
-            elif real not in seen:
-                inner = Reading(Path(name))
-                yield from _read_lines(further, inner, seen | {real}, files)
-                try:
-                    inner.raise_if_any()
-                except ScenarioError as error:
-                    for problem in error.message.splitlines():
-                        reading.add(Position(number), problem)
+        if other is None:
+            try:
+                yield normal(line, path.parent, within=files.within)
+            except Wrong as wrong:
+                what = str(wrong) if may_show else f"found a line that is none; allowed: {ONE}"
+                reading.add(Position(number), what)
             continue
-        try:
-            yield normal(line, path.parent, within=files.within)
-        except Wrong as wrong:
-            what = str(wrong) if may_show else f"found a line that is none; allowed: {ONE}"
-            reading.add(Position(number), what)
+        name = os.path.expanduser(other[1].strip())
+        other_path = path.parent / name
+        real = Path(os.path.realpath(other_path))
+        if files.within is not None and not is_within(other_path, files.within):
+            reading.add(Position(number), f"found {shown(name, 200)}, {_OUTSIDE}")
+        elif len(seen) >= _MAX_NESTED:
+            reading.add(Position(number), f"found file {len(seen) + 1} in one another; allowed: {_MAX_NESTED}")
+        elif real not in seen:
+            inner = Reading(Path(name))
+            yield from _read_lines(other_path, inner, seen | {real}, files)
+            try:
+                inner.raise_if_any()
+            except ScenarioError as error:
+                for problem in error.message.splitlines():
+                    reading.add(Position(number), problem)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -280,11 +275,11 @@ def read_block(script: Path) -> tuple[str, ...]:
         ScenarioError: the block cannot be read; the message names the line of the script.
     """
     with open(script, "rb") as file:
-        data = file.read(_MAX_BYTES)
+        text = file.read(_MAX_BYTES).decode("utf-8", "replace").splitlines()
     reading = Reading(script)
-    found = _read(data.decode("utf-8", "replace").splitlines(), script, reading)
+    requirements = _read_block(text, script, reading)
     reading.raise_if_any()
-    return found
+    return requirements
 
 
 def _find_blocks(lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
@@ -309,16 +304,15 @@ def _find_blocks(lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
             begin = last_end + 1
 
 
-def _read(text: Sequence[str], script: Path, reading: Reading) -> tuple[str, ...]:
+def _read_block(text: Sequence[str], script: Path, reading: Reading) -> tuple[str, ...]:
     blocks = [(begin, end) for kind, begin, end in _find_blocks(text) if kind == "script"]
     if len(blocks) > 1:
         again = f"found a second block '# /// script', after line {blocks[0][0]}; allowed: one"
         reading.add(Position(blocks[1][0]), again)
     if not blocks:
-        opened = next((number for number, line in enumerate(text, 1) if line == "# /// script"), None)
-        if opened is not None:
-            end = "allowed: comments up to a line '# ///'"
-            reading.add(Position(opened), f"found a block '# /// script' that has no end; {end}")
+        if "# /// script" in text:
+            why = "found a block '# /// script' that has no end; allowed: comments up to a line '# ///'"
+            reading.add(Position(text.index("# /// script") + 1), why)
         return ()
     first = blocks[0][0] + 1
     lines = [line[2:] for line in text[slice(*blocks[0])]]
@@ -326,24 +320,21 @@ def _read(text: Sequence[str], script: Path, reading: Reading) -> tuple[str, ...
     if length > _LONGEST_BLOCK:
         reading.add(Position(first - 1), f"found a block of {length:,} characters; allowed: {_LONGEST_BLOCK:,}")
         return ()
-    said = _parse("\n".join(lines), first, reading)
-    listed = said.get("dependencies", [])
+    listed = _parse("\n".join(lines), first, reading).get("dependencies", [])
     at = next((number for number, line in enumerate(lines) if line.lstrip().startswith("dependencies")), 0)
     if not isinstance(listed, list):
         reading.add(Position(first + at), f"dependencies: found {shown(listed)}; allowed: a list of requirements")
         return ()
-    found = []
+    requirements = []
     for one in listed:
         place = next((n for n, line in enumerate(lines) if n >= at and isinstance(one, str) and one in line), at)
         try:
-            found.append(normal(one, script.parent, within=script.parent) if isinstance(one, str) else _refuse(one))
+            if not isinstance(one, str):
+                raise Wrong(f"found {shown(one)}; allowed: {ONE}")
+            requirements.append(normal(one, script.parent, within=script.parent))
         except Wrong as wrong:
             reading.add(Position(first + place, 1), f"dependencies: {wrong}")
-    return merged(found)
-
-
-def _refuse(one: object) -> str:
-    raise Wrong(f"found {shown(one)}; allowed: {ONE}")
+    return merged(requirements)
 
 
 def _parse(toml: str, first: int, reading: Reading) -> dict[str, Any]:

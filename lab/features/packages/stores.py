@@ -29,11 +29,20 @@ from lab.engine.local.state import PACKAGES_VARIABLE
 from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
 from lab.engine.protocol import Announce, Engine, ImageMaker, PythonRunner, capable
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
-from lab.features.image.engine_log import BuildLog
-from lab.features.image.make import build_from, ensure_image
-from lab.features.packages.pip import PROBE_DEADLINE_S, Target, ask_python, probe_text, run_program
+from lab.features.image.make import BuildLog, build_from, ensure_image
 from lab.features.packages.requirements import wheel_path
-from lab.features.packages.wheels import check_wheels, fetch_wheels, install_request, library_folder, program_text
+from lab.features.packages.wheels import (
+    PROBE_DEADLINE_S,
+    Target,
+    ask_python,
+    check_wheels,
+    fetch_wheels,
+    install_request,
+    library_folder,
+    probe_text,
+    program_text,
+    run_program,
+)
 from lab.node.recorder.build import cache_folder
 from lab.node.remove import remove_tree
 from lab.plan.cluster import ClusterInfo

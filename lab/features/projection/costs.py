@@ -10,7 +10,7 @@ from enum import Enum
 from lab.errors import UsageError
 from lab.features.faults.network import PROFILES
 from lab.operations import Cut, Operation, Who
-from lab.spec.units import parse_duration, parse_rate
+from lab.spec.kinds import parse_duration, parse_rate
 
 
 class Pattern(Enum):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from lab.errors import LabError
-from lab.features.network_model.alpha_beta import Line, line_through
+from lab.features.network_model.model import Line, line_through
 from lab.features.projection.cores import cores_of
 from lab.features.projection.costs import LIBRARIES, MEASURED, Cost, Layout, Pattern, Target, choices, pattern_of
 from lab.features.projection.program import (

@@ -11,7 +11,7 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import add_attempt, answer, write_text
 from lab.errors import UsageError
 from lab.features.projection.costs import MEASURED
-from lab.features.projection.project import Projection, Row
+from lab.features.projection.project import Projection
 from lab.features.timeline.svg import LogScale, Shapes, element, text, title
 from lab.record.read import find_record
 from lab.report.style import Style
@@ -46,16 +46,60 @@ def projection_json(projection: Projection) -> dict[str, Any]:
 
 def projection_text(projection: Projection, style: Style) -> str:
     """The step times, a picture of them, and what they rest on."""
-    parts = [
-        _head(projection, style),
-        _worlds(projection, style),
-        _bars(projection, style),
-        style.paint("what is called in a step", "bold") + "\n" + _calls(projection, style),
-        style.paint("the same for the worlds on record", "bold") + "\n" + _checks(projection, style),
-        style.paint("what their calls took", "bold") + "\n" + _fits(projection, style),
-        "\n".join(style.paint(line, "dim") for line in _assumed(projection)),
+
+    def table(heading: str, header: str, rows: list[list[str]]) -> str:
+        head = f"{style.paint(heading, 'bold')}\n" if heading else ""
+        return head + table_text(header.split("; "), rows, style)
+
+    worlds, checks, fits = [], [], []
+    for row in projection.rows:
+        between = f"{format_duration(row.low_s)} to {format_duration(row.high_s)}"
+        parts = [format_duration(one) for one in (row.own_s, row.exposed_s, row.waiting_s)]
+        moving = row.hidden_s + row.exposed_s
+        hidden = _percent(row.hidden_s / moving if moving else None)
+        worlds.append([f"{row.ranks:,}", format_duration(row.step_s), between, *parts, hidden])
+    calls = [
+        [
+            f"{row.ranks:,}" if number == 0 else "",
+            call.op,
+            f"{call.ranks:,}",
+            format_bytes(call.bytes),
+            f"{call.count:,}",
+            call.algorithm,
+            format_duration(call.seconds),
+        ]
+        for row in projection.rows
+        for number, call in enumerate(row.calls)
     ]
-    return "\n\n".join(parts)
+    for row in projection.checks:
+        measured = row.measured_s or row.step_s
+        off = f"{100 * (row.step_s / measured - 1):+.1f} %"
+        checks.append([f"{row.ranks:,}", format_duration(measured), format_duration(row.step_s), off])
+    for fit in projection.fits.values():
+        bandwidth = format_rate(1 / fit.line.inverse) if fit.line.inverse else NONE
+        error = _percent(fit.line.error) + (" of all together" if fit.shared else "")
+        count = sum(sample.count for sample in fit.samples)
+        shown = [format_duration(fit.line.alpha_s), bandwidth, error, str(len(fit.samples)), f"{count:,}"]
+        fits.append([fit.op, fit.algorithm, *shown])
+    legend = (
+        "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication beside own work"
+    )
+    return "\n\n".join(
+        [
+            _head(projection, style),
+            table("", "ranks; step; between; own work; exposed; waiting; hidden", worlds)
+            + f"\n{style.paint(legend, 'dim')}",
+            _bars(projection, style),
+            table(
+                "what is called in a step",
+                "ranks; operation; of ranks; bytes; in a step; algorithm; each takes",
+                calls,
+            ),
+            table("the same for the worlds on record", "ranks; step, measured; replayed; off", checks),
+            table("what their calls took", "operation; algorithm; α; B; error; sizes; calls", fits),
+            "\n".join(style.paint(line, "dim") for line in _assumed(projection)),
+        ]
+    )
 
 
 def _head(projection: Projection, style: Style) -> str:
@@ -74,81 +118,20 @@ def _head(projection: Projection, style: Style) -> str:
     )
 
 
-def _worlds(projection: Projection, style: Style) -> str:
-    header = ["ranks", "step", "between", "own work", "exposed", "waiting", "hidden"]
-    rows = []
-    for row in projection.rows:
-        between = f"{format_duration(row.low_s)} to {format_duration(row.high_s)}"
-        parts = [format_duration(one) for one in (row.own_s, row.exposed_s, row.waiting_s)]
-        rows.append([f"{row.ranks:,}", format_duration(row.step_s), between, *parts, _percent(_hidden(row))])
-    told = "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication beside own work"
-    return f"{table_text(header, rows, style)}\n{style.paint(told, 'dim')}"
-
-
-def _hidden(row: Row) -> float | None:
-    """The part of communication beside which ranks went on."""
-    moving = row.hidden_s + row.exposed_s
-    return row.hidden_s / moving if moving else None
-
-
-def _parts(row: Row) -> list[float]:
-    """What a step is made of, as parts of it: own work, exposed communication, waiting."""
-    whole = row.own_s + row.exposed_s + row.waiting_s
-    return [one / whole if whole else 0.0 for one in (row.own_s, row.exposed_s, row.waiting_s)]
-
-
 def _bars(projection: Projection, style: Style) -> str:
     longest = max(row.high_s for row in projection.rows)
     lines = []
     for row in projection.rows:
         step, high = (max(1, round(_BAR * one / longest)) for one in (row.step_s, row.high_s))
-        own, exposed, _ = (round(step * part) for part in _parts(row))
+        whole = row.own_s + row.exposed_s + row.waiting_s
+        own, exposed = (round(step * (one / whole if whole else 0.0)) for one in (row.own_s, row.exposed_s))
         waiting = max(0, step - own - exposed)
-        bar = (style.paint("█" * own, "blue") + style.paint("▓" * exposed, "yellow")
-               + style.paint("░" * waiting, "magenta"))  # fmt: skip
+        pieces = ((own, "█", "blue"), (exposed, "▓", "yellow"), (waiting, "░", "magenta"))
+        bar = "".join(style.paint(sign * columns, colour) for columns, sign, colour in pieces)
         rest = max(0, high - own - exposed - waiting)
         lines.append(f"{row.ranks:>9,} {bar}{'·' * rest}{' ' * (_BAR - high)} {format_duration(row.step_s)}")
     legend = "█ own work  ▓ exposed communication  ░ waiting  · it may take as long"
     return "\n".join([*lines, style.paint(f"{'':>9} {legend}", "dim")])
-
-
-def _calls(projection: Projection, style: Style) -> str:
-    header = ["ranks", "operation", "of ranks", "bytes", "in a step", "algorithm", "each takes"]
-    rows = [
-        [
-            f"{row.ranks:,}" if number == 0 else "",
-            call.op,
-            f"{call.ranks:,}",
-            format_bytes(call.bytes),
-            f"{call.count:,}",
-            call.algorithm,
-            format_duration(call.seconds),
-        ]
-        for row in projection.rows
-        for number, call in enumerate(row.calls)
-    ]
-    return table_text(header, rows, style)
-
-
-def _checks(projection: Projection, style: Style) -> str:
-    rows = []
-    for row in projection.checks:
-        measured = row.measured_s or row.step_s
-        off = f"{100 * (row.step_s / measured - 1):+.1f} %"
-        rows.append([f"{row.ranks:,}", format_duration(measured), format_duration(row.step_s), off])
-    return table_text(["ranks", "step, measured", "replayed", "off"], rows, style)
-
-
-def _fits(projection: Projection, style: Style) -> str:
-    header = ["operation", "algorithm", "α", "B", "error", "sizes", "calls"]
-    rows = []
-    for fit in projection.fits.values():
-        bandwidth = format_rate(1 / fit.line.inverse) if fit.line.inverse else NONE
-        error = _percent(fit.line.error) + (" of all together" if fit.shared else "")
-        calls = sum(sample.count for sample in fit.samples)
-        told = [format_duration(fit.line.alpha_s), bandwidth, error, str(len(fit.samples)), f"{calls:,}"]
-        rows.append([fit.op, fit.algorithm, *told])
-    return table_text(header, rows, style)
 
 
 def _assumed(projection: Projection) -> list[str]:

@@ -34,8 +34,7 @@ from lab.report.harmless import harmless
 from lab.report.style import Style
 from lab.report.verdict import verdict_text
 from lab.run.options import RunOptions
-from lab.spec.lessons import SIGN
-from lab.spec.load import open_scenario
+from lab.spec.load import SIGN, open_scenario
 from lab.spec.scenario import Scenario
 from lab.words import clip, name_ranks, plural
 

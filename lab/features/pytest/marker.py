@@ -10,8 +10,8 @@ import pytest
 from lab.engine.select import CHOICES
 from lab.errors import LabError, UsageError
 from lab.report.harmless import harmless
+from lab.spec.kinds import parse_size
 from lab.spec.reading import did_you_mean
-from lab.spec.units import parse_size
 from lab.words import listing
 
 MARKER = "@pytest.mark.lab"

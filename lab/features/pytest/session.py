@@ -28,7 +28,7 @@ def is_test(path: Path, parent: pytest.Collector) -> bool:
     patterns = parent.config.getini("lab_files")
     if not any(fnmatch(path.as_posix(), f"*/{pattern}") for pattern in patterns):
         return False
-    from lab.spec.lessons import looks_like_one
+    from lab.spec.load import looks_like_one
 
     return looks_like_one(path)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.carried import carried
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import UsageError
-from lab.features.scaffold.first_files import TEST, new_scenario, with_schema
+from lab.feature import bundled
+from lab.features.scaffold.verb_new import TEST, new_scenario, with_schema
 from lab.report.style import Style
-from lab.spec.lessons import OWN_FOLDER
+from lab.spec.load import OWN_FOLDER
 
 _FIRST = "first"
 _GITHUB = Path(".github/workflows/lab.yml")
@@ -48,8 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "name the folder of a repository")
     gitlab = arguments.gitlab or (not arguments.github and (folder / _GITLAB).exists())
-    files = _files(folder, github=arguments.github or not gitlab, gitlab=gitlab)
-    done = [_put(folder / path, text, arguments) for path, text in files.items()]
+    scenario = with_schema(new_scenario(_FIRST), folder / OWN_FOLDER)
+    files = {OWN_FOLDER / name: text for name, text in scenario.items()}
+    files[Path("tests/test_distributed.py")] = TEST.encode()
+    if arguments.github or not gitlab:
+        files[_GITHUB] = (bundled("docs") / "ci" / "github.yml").read_bytes()
+    if gitlab:
+        files[_GITLAB] = (bundled("docs") / "ci" / "gitlab.yml").read_bytes()
+    done = [_put(folder / path, text, arguments, force=arguments.force) for path, text in files.items()]
     done.append(_put(folder / _IGNORED, f"{_RECORDS}\n".encode(), arguments, force=False))
     return answer(
         arguments,
@@ -58,19 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _files(folder: Path, *, github: bool, gitlab: bool) -> Mapping[Path, bytes]:
-    scenario = with_schema(new_scenario(_FIRST), folder / OWN_FOLDER)
-    files = {OWN_FOLDER / name: text for name, text in scenario.items()}
-    files[Path("tests/test_distributed.py")] = TEST.encode()
-    for wanted, path, page in ((github, _GITHUB, "github.yml"), (gitlab, _GITLAB, "gitlab.yml")):
-        if wanted:
-            files[path] = (carried("docs") / "ci" / page).read_bytes()
-    return files
-
-
-def _put(path: Path, text: bytes, arguments: argparse.Namespace, *, force: bool = True) -> Written:
+def _put(path: Path, text: bytes, arguments: argparse.Namespace, *, force: bool) -> Written:
     there = path.exists() or path.is_symlink()
-    if there and not (arguments.force and force):
+    if there and not force:
         return Written(path, "kept")
     if not arguments.dry_run:
         try:
@@ -87,13 +82,9 @@ def _told(done: list[Written], arguments: argparse.Namespace, style: Style) -> s
     if any(one.done == "kept" for one in done):
         lines.append(f"what is kept was there already; --force overwrites it, but not {_IGNORED}")
     ignored = arguments.folder / _IGNORED
-    if (
-        Written(ignored, "kept") in done
-        and ignored.is_file()
-        and _RECORDS not in ignored.read_text(encoding="utf-8", errors="replace")
-    ):
+    is_kept = Written(ignored, "kept") in done and ignored.is_file()
+    if is_kept and _RECORDS not in ignored.read_text(encoding="utf-8", errors="replace"):
         lines.append(f"add {_RECORDS} to {ignored}: runs leave their records there")
-    if arguments.dry_run:
-        return "\n".join([*lines, "nothing was written: this was a dry run"])
     where = "" if arguments.folder == Path() else f"cd {arguments.folder}; "
-    return "\n".join([*lines, f"next: {where}lab test {OWN_FOLDER}, then pytest; `lab help ci` says more"])
+    following = f"next: {where}lab test {OWN_FOLDER}, then pytest; `lab help ci` says more"
+    return "\n".join([*lines, "nothing was written: this was a dry run" if arguments.dry_run else following])

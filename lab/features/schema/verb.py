@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from lab.spec.lessons import schema_file
+from lab.spec.load import schema_file
 
 _HOWTO = """examples:
   lab schema > scenarios/scenario.schema.json     beside your scenarios, each of which begins with the line

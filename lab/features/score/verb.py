@@ -3,9 +3,206 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, NamedTuple
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
+from lab.features.faults.truth import Injected, find_injected
+from lab.record.read import Record
+from lab.record.result import Result
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.words import clip, format_duration, plural
+
+_TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
+            "wrong_result")  # fmt: skip
+"""Findings that say what was broken where nobody is the culprit."""
+
+
+class Named(NamedTuple):
+    """Whom a diagnosis named, and for what."""
+
+    rank: int | None = None
+    node: str = ""
+    link: str = ""
+    cause: str = ""
+
+    @property
+    def anybody(self) -> bool:
+        """Whether somebody was named, or a link."""
+        return self.rank is not None or bool(self.node or self.link)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """How right the diagnosis of one run was, of one fault in it."""
+
+    run: str
+    kind: str
+    fault: str
+    culprit: str
+    """`right`, `wrong`, `nobody`, or `unharmed`: the run ended well all the same, and nobody was named."""
+    right_kind: bool
+    detected_s: float | None
+    """How long after it was in force something showed it; None: nothing did."""
+    accused: str = ""
+    """The innocent that was named."""
+    reason: str = ""
+    """The reason of the verdict."""
+
+    @property
+    def missed(self) -> bool:
+        """Whether something of it is not right."""
+        return self.culprit in ("wrong", "nobody") or (self.culprit == "right" and not self.right_kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The marks of all faults of one kind."""
+
+    kind: str
+    faults: int
+    right: int
+    nobody: int
+    wrong: int
+    unharmed: int
+    right_kind: int
+    detected: int
+    median_s: float | None
+    worst_s: float | None
+    accused: int
+
+
+def mark_run(record: Record) -> list[Mark]:
+    """Hold the diagnosis of a run against what was broken in it; nothing where nothing was.
+
+    A run has one culprit: where it is that of one fault, nothing is asked of the others, and where it is nobody's the
+    first fault has been missed.
+    """
+    injected, result = find_injected(record), record.result()
+    if not injected or result.exit_code == 130:
+        return []
+    named = _named(record, result)
+    ours = [one for one in injected if _right(one, named)]
+    return [_mark(one, named, record, result) for one in ours or injected[:1]]
+
+
+def _right(one: Injected, named: Named) -> bool:
+    if named.anybody:
+        return one.names(named.rank, named.node, named.link)
+    return not one.alone and named.cause in one.shown_as
+
+
+def _named(record: Record, result: Result) -> Named:
+    """The culprit of the verdict, or where it has none, what the explanation finds first that tells of something."""
+    culprit = result.culprit
+    if culprit is not None:
+        return Named(culprit.rank, culprit.node, culprit.link, culprit.cause)
+    from lab.diagnosis.explain import explain
+
+    for finding in explain(record).findings:
+        if finding.kind in _TELLING:
+            rank = finding.ranks[0] if finding.ranks else None
+            return Named(rank, record.workers().get(rank, "") if rank is not None else "", finding.link, finding.kind)
+    return Named()
+
+
+def _mark(one: Injected, named: Named, record: Record, result: Result) -> Mark:
+    right = _right(one, named)
+    innocent = named.anybody and not right
+    broke = any(rank.stopped or rank.error or rank.signal for rank in result.ranks)
+    well = result.verdict in ("passed", "failed") and result.culprit is None and not (broke or result.unmet_by_script)
+    outcome = "right" if right else "wrong" if innocent else "unharmed" if well else "nobody"
+    accused = f"rank {named.rank}" if named.rank is not None else named.node or named.link
+    after_s = one.detection.after_s
+    return Mark(
+        run=record.run,
+        kind=one.kind,
+        fault=one.detection.fault,
+        culprit=outcome,
+        right_kind=right and named.cause in one.shown_as,
+        detected_s=None if after_s is None else round(after_s, 6),
+        accused=accused if innocent else "",
+        reason=result.reason,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """The marks of many runs."""
+
+    runs: int
+    """In which something was broken."""
+    rows: tuple[Row, ...]
+    """By kind of fault; the last one, of no kind, is that of all."""
+    marks: tuple[Mark, ...]
+
+    @property
+    def misses(self) -> list[Mark]:
+        """What was not right."""
+        return [mark for mark in self.marks if mark.missed]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "misses": [asdict(mark) for mark in self.misses]}
+
+
+def score(records: Iterable[Record]) -> Score:
+    """Hold the diagnoses of many runs against what was broken in them."""
+    by_run = [marks for record in records if (marks := mark_run(record))]
+    marks = [mark for of_run in by_run for mark in of_run]
+    kinds = sorted({mark.kind for mark in marks})
+    rows = [_row(kind, [mark for mark in marks if mark.kind == kind]) for kind in kinds]
+    return Score(runs=len(by_run), rows=(*rows, _row("", marks)), marks=tuple(marks))
+
+
+def _row(kind: str, marks: Sequence[Mark]) -> Row:
+    times = [mark.detected_s for mark in marks if mark.detected_s is not None and mark.culprit != "unharmed"]
+    culprits = [mark.culprit for mark in marks]
+    return Row(
+        kind=kind,
+        faults=len(marks),
+        **{name: culprits.count(name) for name in ("right", "nobody", "wrong", "unharmed")},
+        right_kind=sum(mark.right_kind for mark in marks),
+        detected=len(times),
+        median_s=median(times) if times else None,
+        worst_s=max(times, default=None),
+        accused=sum(bool(mark.accused) for mark in marks),
+    )
+
+
+_HEAD = ["fault", "faults", "right culprit", "nobody", "wrong", "unharmed", "right kind", "noticed after", "at most"]
+_LONGEST_REASON = 200
+
+
+def score_text(found: Score, style: Style) -> str:
+    """The table, and below it what was missed, with the reason that was given."""
+    if not found.marks:
+        return "nothing was broken on purpose in these runs"
+    lines = [table_text(_HEAD, [_cells(row) for row in found.rows], style)]
+    accused = found.rows[-1].accused
+    lines.append(f"{plural(found.runs, 'run')}; innocent accused: {accused or 'none'}")
+    for mark in found.misses:
+        named = f"named {mark.accused}" if mark.accused else "named nobody"
+        what = "the right one was named, for something else" if mark.culprit == "right" else named
+        lines.append(f"{style.paint('✘', 'red')} {mark.run}: {mark.fault}: {what}")
+        lines.append(f"    {clip(mark.reason, _LONGEST_REASON)}")
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> list[str]:
+    asked = row.faults - row.unharmed
+    noticed = f"{format_duration(row.median_s)}" if row.median_s is not None else "-"
+    if row.detected < asked and row.detected:
+        noticed += f" ({row.detected} of {asked})"
+    worst = format_duration(row.worst_s) if row.worst_s is not None else "-"
+    numbers = (row.nobody, row.wrong, row.unharmed)
+    return [row.kind or "all", str(row.faults), f"{row.right} of {asked}", *(str(number or "-") for number in numbers),
+            f"{row.right_kind} of {asked}", noticed, worst]  # fmt: skip
+
 
 _HOWTO = """What was broken is read from the record of each run, and held against its verdict, which never sees that.
 
@@ -31,7 +228,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score them; needs no engine."""
     from lab.features.records.records import earlier_records
-    from lab.features.score.score import score, score_text
     from lab.record.read import list_records
 
     named = [record for name in arguments.records for record in earlier_records(name, arguments.runs)]

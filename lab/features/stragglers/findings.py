@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from math import comb
 from operator import attrgetter
 from statistics import median
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Facts, Finding, Kind, fields_of
 from lab.diagnosis.rules import Explained
@@ -33,6 +34,7 @@ class TimeKind(Kind):
 
     STRAGGLER = "straggler", 3
     TIME = "time", 5
+    ACCOUNT = "account", 6, "usual"
 
 
 class Straggler(Facts):
@@ -92,19 +94,36 @@ class CriticalPath(Facts):
     from_new_group: bool = False
 
 
+class Account(Facts):
+    """What the ranks called altogether."""
+
+    collectives: int = 0
+    messages: int = 0
+    brought_bytes: int = 0
+    timed: bool = True
+    untimed: Literal["", "stepped", "dumped"] = ""
+    standing_out: str = ""
+    """The step that took longest, or carried most."""
+    at: tuple[str, ...] = ()
+    longest_s: float = 0.0
+    late_s: float = 0.0
+    late_rank: int | None = None
+    largest_bytes: int = 0
+
+
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
 
 
 def explain_time(run: Explained) -> list[Finding]:
-    """Who was slow; and where the time of a run went that ended well, if somebody was, or if it took long enough."""
+    """Who was slow; where the time of a run went that ended well, if that says something; and what ranks called."""
     evidence = run.evidence
-    if not evidence.trace.recorded or evidence.untimed:
+    if not evidence.trace.recorded:
         return []
-    findings = find_straggler(evidence)
-    if run.ended_well and (findings or evidence.trace.last >= _WORTH_SHARES_S):
+    findings = [] if evidence.untimed else find_straggler(evidence)
+    if run.ended_well and not evidence.untimed and (findings or evidence.trace.last >= _WORTH_SHARES_S):
         findings += [*find_shares(evidence), *find_critical_path(evidence)]
-    return findings
+    return [*findings, account_for(evidence)]
 
 
 # -- the rank that the others waited for
@@ -311,3 +330,48 @@ def find_critical_path(evidence: Evidence) -> list[Finding]:
         seconds=round(took, 6),
     )
     return [facts.as_finding(TimeKind.TIME)]
+
+
+# -- what ranks called altogether
+
+_WORTH_TELLING_S = 0.002
+"""A step that took less is not named for that: the account names the one that carried most instead."""
+
+
+def account_for(evidence: Evidence) -> Finding:
+    """What the ranks of a run called altogether, and the step that took longest or carried most."""
+    steps, untimed = evidence.steps, evidence.untimed
+    if not steps:
+        return Account().as_finding(TimeKind.ACCOUNT)
+    messages = sum(step.message for step in steps)
+    calls = [call for step in steps for call in step.calls.values()]
+    ends = [call.end for call in calls if call.end is not None and not untimed]
+    facts = Account(
+        collectives=len(steps) - messages,
+        messages=messages,
+        brought_bytes=sum(call.bytes_in for call in calls),
+        timed=bool(ends),
+        untimed=untimed,
+        others=tuple(sorted({call.rank for call in calls})),
+        seconds=round(max(ends) - min(step.begin for step in steps) if ends else 0.0, 6),
+        **({} if untimed else _standing_out(steps)),
+    )
+    return facts.as_finding(TimeKind.ACCOUNT)
+
+
+def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
+    """The step that took longest, or where none took long, the one that carried most."""
+    ended = [(step.end - step.begin, step) for step in steps if step.end is not None]
+    if not ended:
+        return {}
+    took, longest = max(ended, key=lambda one: one[0])
+    if took >= _WORTH_TELLING_S and len(ended) > 1:
+        pacer, late = longest.late, dict[str, Any]()
+        if pacer is not None and pacer.begin - longest.begin > took / 2:
+            late = {"late_s": pacer.begin - longest.begin, "late_rank": pacer.rank}
+        at = lines_of(longest.calls.values())
+        return {"standing_out": longest.title, "at": at, "longest_s": took, **late}
+    size, largest = max(
+        ((max(call.bytes for call in step.calls.values()), step) for _, step in ended), key=lambda one: one[0]
+    )
+    return {"standing_out": largest.title, "at": lines_of(largest.calls.values()), "largest_bytes": size}

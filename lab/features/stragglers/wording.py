@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.wording import NOISE_S, Words, WordTable, describe_part
-from lab.features.stragglers.findings import CriticalPath, Straggler, TimeShare, TimeShares
-from lab.words import format_duration, listing, name_ranks, plural
+from lab.diagnosis.finding import Words, WordTable
+from lab.diagnosis.wording import NOISE_S, at, describe_part
+from lab.features.stragglers.findings import Account, CriticalPath, Straggler, TimeShare, TimeShares
+from lab.words import format_bytes, format_duration, listing, name_ranks, plural
 
 _MOST_SHARES = 4
+_STEPPED = "They were held before each call until a key was pressed, so times say nothing of this run."
+_DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
 
 
 def _straggler(facts: Straggler) -> Words:
@@ -54,4 +57,20 @@ def _critical_path(facts: CriticalPath) -> Words:
     return f"the critical path{since}: of {format_duration(facts.total_s)}, {parts}"
 
 
-WORDS: WordTable = {Straggler: _straggler, TimeShares: _time_shares, CriticalPath: _critical_path}
+def _account(facts: Account) -> Words:
+    if not facts.collectives and not facts.messages:
+        return "no rank called a collective or sent a message"
+    counts = [plural(facts.collectives, "collective")] if facts.collectives else []
+    counts += [plural(facts.messages, "message")] if facts.messages else []
+    took = f" in {format_duration(facts.seconds)}" if facts.timed else ""
+    brought, what = format_bytes(facts.brought_bytes), facts.standing_out + at(facts.at)
+    head = f"{name_ranks(facts.others)} entered {listing(counts)}{took} and brought {brought} to them"
+    if facts.untimed:
+        return head, _STEPPED if facts.untimed == "stepped" else _DUMPED
+    if facts.longest_s:
+        late = f", {format_duration(facts.late_s)} of it until rank {facts.late_rank} came" if facts.late_s else ""
+        return head, f"The longest was {what}: {format_duration(facts.longest_s)}{late}."
+    return head, f"The largest was {what}: {format_bytes(facts.largest_bytes)} a rank." if facts.largest_bytes else ""
+
+
+WORDS: WordTable = {Account: _account, Straggler: _straggler, TimeShares: _time_shares, CriticalPath: _critical_path}

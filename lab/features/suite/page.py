@@ -6,7 +6,7 @@ import argparse
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from lab.features.html.write import render, save
 from lab.features.records.records import Suite, find_suite
 from lab.record.layout import REPORT, RESULT, SUITE_REPORT
 from lab.record.read import Record, Turn
-from lab.record.result import Result
 from lab.report.style import VERDICTS
 from lab.words import format_bytes, listing, plural
 
@@ -58,17 +57,21 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         if not _has_report(record):
             write_report(record)
     results = [record.result() for record in suite.records]
+    turns = [record.plan().turn or Turn() for record in suite.records]
     counts = Counter[str](result.verdict for result in results)
     verdicts = {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
     times = [result.duration_s or 0.0 for result in results]
-    turns = [record.plan().turn or Turn() for record in suite.records]
-    rows = [
-        {"result": result, "tone": VERDICTS[result.verdict], "number": number, "link": _link(record, path),
-         "name": _name(turn, result),
-         "part": result.duration_s / max(times) if result.duration_s and max(times) else 0.0}
-        for number, (record, result, turn) in enumerate(zip(suite.records, results, turns, strict=True), start=1)
-    ]  # fmt: skip
+    rows = []
+    for number, (record, result, turn) in enumerate(zip(suite.records, results, turns, strict=True), start=1):
+        name = turn.case or result.scenario
+        row = {"number": number, "result": result, "tone": VERDICTS[result.verdict]}
+        row["name"] = f"{name}, attempt {turn.attempt}" if turn.attempt > 1 else name
+        row["link"] = quote(os.path.relpath(record.path / REPORT, path.parent))
+        row["part"] = result.duration_s / max(times) if result.duration_s and max(times) else 0.0
+        rows.append(row)
     missing = suite.planned - len({turn.number for turn in turns})
+    left_none = f"{plural(missing, 'run')} of {suite.planned} left no record: could not begin, or was removed."
+    again = zip(turns, results, strict=True)
     page = render(
         "suite",
         "suite",
@@ -77,28 +80,15 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         name=suite.name,
         rows=rows,
         verdicts=[(VERDICTS[verdict], verdict, count) for verdict, count in verdicts.items()],
-        worst=_worst(verdicts),
+        worst=VERDICTS[next((verdict for verdict in verdicts if verdict != "passed"), "passed")],
         total_s=sum(times),
-        flaky=_flaky(turns, results),
+        flaky=listing(turn.case for turn, result in again if turn.attempt > 1 and result.passed),
         longest_reason=_LONGEST_REASON,
-        missing=f"{plural(missing, 'run')} of {suite.planned} left no record: could not begin, or was removed."
-        if missing > 0
-        else "",
+        missing=left_none if missing > 0 else "",
     )
     save(page, path)
     runs = tuple(record.run for record in suite.records)
     return SuiteReport(path=path, suite=suite.name, bytes=len(page), runs=runs, verdicts=verdicts)
-
-
-def _name(turn: Turn, result: Result) -> str:
-    """What a row is called."""
-    name = turn.case or result.scenario
-    return f"{name}, attempt {turn.attempt}" if turn.attempt > 1 else name
-
-
-def _flaky(turns: Sequence[Turn], results: Sequence[Result]) -> str:
-    """The cases that passed only when they were tried again."""
-    return listing(turn.case for turn, result in zip(turns, results, strict=True) if turn.attempt > 1 and result.passed)
 
 
 def _has_report(record: Record) -> bool:
@@ -108,16 +98,6 @@ def _has_report(record: Record) -> bool:
         return stat.S_ISREG(report.st_mode) and report.st_mtime_ns >= result.st_mtime_ns
     except OSError:
         return False
-
-
-def _worst(verdicts: dict[str, int]) -> Any:
-    """The tone of the whole: that of a verdict that is not `passed`, if there is one."""
-    return VERDICTS[next((verdict for verdict in verdicts if verdict != "passed"), "passed")]
-
-
-def _link(record: Record, page: Path) -> str:
-    """The address of a report, as the page sees it."""
-    return quote(os.path.relpath(record.path / REPORT, page.parent))
 
 
 # -- `lab report --suite`

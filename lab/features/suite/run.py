@@ -21,9 +21,13 @@ from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit, Interrupted, LabError, UsageError
 from lab.features.suite.cases import (
+    Attempt,
+    Case,
     Jobs,
     Matrix,
+    Outcome,
     Pace,
+    SuiteResult,
     choose_jobs,
     cluster_for,
     cores,
@@ -33,12 +37,10 @@ from lab.features.suite.cases import (
     matching,
     next_fitting,
 )
-from lab.features.suite.outcome import Attempt, Case, Outcome, SuiteResult
 from lab.features.suite.view import Watcher
 from lab.features.suite.worker import LAST_PATIENCE_S, Begun, Ended, Making, Refused, Task, Told, Worker, WorkerPool
 from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import has_wishes, refuse_unfit
-from lab.plan.options import PlanOptions
+from lab.plan.fit import PlanOptions, has_wishes, refuse_unfit
 from lab.record.read import Turn
 from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name

@@ -14,8 +14,7 @@ from lab.cli import arguments as shared
 from lab.cli import arguments as types
 from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
 from lab.features.compare.verb import add_baseline, comparison
-from lab.features.suite.cases import Matrix
-from lab.features.suite.outcome import Case, Outcome
+from lab.features.suite.cases import Case, Matrix, Outcome
 from lab.features.suite.reports import write_files
 from lab.features.suite.run import Asked, cases_of, start
 from lab.features.suite.view import SuiteDisplay, suite_text
@@ -145,46 +144,32 @@ def _asked(arguments: argparse.Namespace) -> Asked:
 
 
 def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
-    def nodes(case: Case) -> int | None:
-        """None where the cluster that is up, if one is, says how many."""
-        return case.nodes if arguments.nodes or case.scenario.nodes else None
-
-    def data() -> list[dict[str, Any]]:
-        return [
-            {
-                "id": case.id,
-                "scenario": str(case.scenario.source or case.scenario.script),
-                "nodes": nodes(case),
-                "nproc_per_node": case.nproc_per_node,
-                "image": case.scenario.image,
-                "seed": case.seed,
-                "skipped": case.skipped,
-            }
-            for case in cases
-        ]
+    rows: list[dict[str, Any]] = [
+        {
+            "id": case.id,
+            "scenario": str(case.scenario.source or case.scenario.script),
+            "nodes": case.nodes if arguments.nodes or case.scenario.nodes else None,  # as many as a cluster that is up
+            "nproc_per_node": case.nproc_per_node,
+            "image": case.scenario.image,
+            "seed": case.seed,
+            "skipped": case.skipped,
+        }
+        for case in cases
+    ]
 
     def text(style: Style) -> str:
-        rows = [
-            [
-                case.id,
-                str(nodes(case) or NONE),
-                str(case.nproc_per_node),
-                f"skipped: {case.skipped}" if case.skipped else "",
-            ]
-            for case in cases
-        ]
-        return table_text(["case", "nodes", "workers of each", ""], rows, style)
+        shown = []
+        for row in rows:
+            why = f"skipped: {row['skipped']}" if row["skipped"] else ""
+            shown.append([row["id"], str(row["nodes"] or NONE), str(row["nproc_per_node"]), why])
+        return table_text(["case", "nodes", "workers of each", ""], shown, style)
 
-    return answer(arguments, data, text)
+    return answer(arguments, lambda: rows, text)
 
 
 def _several(one: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """Values that are separated by commas."""
-
-    def converted(words: str) -> tuple[T, ...]:
-        return tuple(one(word) for word in words.split(","))
-
-    return converted
+    return lambda words: tuple(map(one, words.split(",")))
 
 
 class _AsJson(SuiteDisplay):

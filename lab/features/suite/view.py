@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
-from lab.features.suite.outcome import Attempt, Case, Outcome, Rate, SuiteResult, rates
+from lab.features.suite.cases import Attempt, Case, Outcome, Rate, SuiteResult, rates
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
 from lab.report.table import table_text

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from lab.engine.interrupts import interruptible
 from lab.errors import EngineUnavailable, LabError, MachineLacks, unforeseen
-from lab.features.suite.outcome import Attempt
+from lab.features.suite.cases import Attempt
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.result import Result
 from lab.run.lock import ClusterLock

@@ -174,7 +174,7 @@ def _probe(connection: Connection, host: Host, hosts: Hosts, image: str) -> Mapp
     }
     probe = str(connection.ask("POST", "/containers/create", body)["Id"])
     try:
-        connection.start(probe)
+        connection.act(probe, "start")
         connection.call(lambda: connection.api.wait(probe, timeout=_PROBE_DEADLINE_S))
         said = connection.call(lambda: connection.api.logs(probe, stderr=False))
         found: Mapping[str, Any] = json.loads(said or b"{}")

@@ -126,7 +126,7 @@ def remove_shared(
     command = ["rm", "-rf", "--", *(f"{_PLACE}/{cluster}" for cluster in clusters)]
     container = _container(connection, image, folder, labels, command)
     try:
-        connection.start(container)
+        connection.act(container, "start")
         connection.call(lambda: connection.api.wait(container, timeout=_DEADLINE_S))
     finally:
         _remove(connection, container)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from lab.diagnosis.finding import Side
-from lab.diagnosis.wording import Words, WordTable, at, join_ranks
+from lab.diagnosis.finding import Side, Words, WordTable
+from lab.diagnosis.wording import at, join_ranks
 from lab.features.training.findings import DdpStory, PhaseCounts, Replicas, TrainingKind, WeightsApart
 from lab.words import format_bytes, format_duration, listing, name_ranks, ordinal, plural
 

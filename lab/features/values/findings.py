@@ -9,7 +9,7 @@ from itertools import islice
 from operator import ne
 from typing import Any, Literal, NamedTuple
 
-from lab.diagnosis.ends import lines_of
+from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Facts, Finding, Kind, WrongElement, majority
 from lab.features.values.expected import Number, compared, is_copy, is_outside, output_parts
@@ -245,9 +245,8 @@ def _line_of(step: Step) -> tuple[str, str, int]:
 
 def _odd_values(kind: Kind, facts: OddValues, step: Step, ranks: Sequence[int]) -> Finding:
     others = tuple(rank for rank in sorted(step.calls) if rank not in ranks)
-    lines = tuple(step.calls[rank].source for rank in (*ranks, *others))
     at = lines_of(step.calls[rank] for rank in ranks)
-    return replace(facts, at=at, ranks=tuple(ranks), others=others, step=step.title, lines=lines).as_finding(kind)
+    return replace(facts, at=at, **of_step(step, ranks, others)).as_finding(kind)
 
 
 def _holds_nan(buffer: Buffer) -> bool:

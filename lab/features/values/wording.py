@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.wording import Words, WordTable, again, at, render_wrong
+from lab.diagnosis.finding import Words, WordTable
+from lab.diagnosis.wording import again, at, render_wrong
 from lab.features.values.findings import OddValues, SameValues, WrongResult
 from lab.words import capital, listing, name_ranks, plural
 

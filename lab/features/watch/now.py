@@ -17,7 +17,7 @@ from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarte
 from lab.record.output import IndexReader, Piece, read_output
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.trace.model import Call, RankTrace
+from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
 from lab.words import clip, format_value, name_ranks
 
@@ -35,77 +35,10 @@ class Life:
     halted: str = ""
     """The signal that stopped it."""
     ended: Exited | None = None
-    told_wait: int = 0
-    """Index of the call of which it was told that the rank waits in it."""
+    reported_wait: int = 0
+    """Index of the latest call of which it was reported that the rank waits in it."""
     beginning: dict[int, bytes] = field(default_factory=dict)
     """By stream: the beginning of a line that it prints."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Moment:
-    """What is the same for all ranks."""
-
-    clock: float
-    """Unix time."""
-    origin: float
-    """Unix time at which the trace's clock is 0."""
-    began: float
-    """Unix time at which the run began."""
-    step_of: Mapping[int, Step]
-    """By identity of a call."""
-    over: bool
-
-    def ago(self, time: float) -> float:
-        """How long ago a time of the trace is."""
-        return max(0.0, self.clock - self.origin - time)
-
-    def words(self, call: Call) -> str:
-        """A call in words."""
-        return call_words(call, self.step_of)
-
-
-def call_words(call: Call, step_of: Mapping[int, Step]) -> str:
-    """A call in words, also where its step is not known."""
-    step = step_of.get(id(call))
-    if step is not None:
-        return clip(describe_call(call_facts(call, step)), _LONGEST)
-    return clip(call.op if call.seq is None else f"{call.op} #{call.seq}", _LONGEST)
-
-
-def rank_now(
-    rank: int, node: str, life: Life, trace: RankTrace | None, held: Call | None, calls: int, moment: Moment
-) -> RankNow:
-    """What a rank does: ended, halted, held at a call, inside one that holds it up, or outside of calls."""
-    shown = [*(trace.calls[-_RECENT:] if trace is not None else ()), *([held] if held is not None else ())]
-    recent = tuple(_call_now(call, held, moment) for call in shown[-_RECENT:])
-    state, told, place, bad = "outside", "running", "", False
-    since_s: float | None = None
-    waits_for: tuple[int, ...] = ()
-    inside = blocking(trace, moment.step_of)
-    if life.ended is not None:
-        state, told = "ended", clip(end_text(life.ended), _LONGEST)
-        bad = bool(life.ended.code or life.ended.signal) and not life.ended.stopped
-    elif moment.over or life.started is None:
-        state, told = "starting", "its end is not known" if moment.over else "starting"
-    elif life.halted:
-        state, told = "halted", f"stopped by {life.halted}"
-    elif held is not None:
-        state, told, place, since_s = "held", f"held before {moment.words(held)}", held.source, moment.ago(held.begin)
-    elif inside is not None:
-        state, told, place, since_s = "inside", f"in {moment.words(inside)}", inside.source, moment.ago(inside.begin)
-        step = moment.step_of.get(id(inside))
-        waits_for = step.lacks(inside) if step is not None else ()
-    elif trace is not None and trace.recorder and not trace.cut:  # else nobody knows more than that it runs
-        mark = next((mark for mark in reversed(trace.marks) if mark.end is None), None)
-        if mark is not None:
-            told, place, since_s = f"in {mark.name}", mark.source, moment.ago(mark.begin)
-        else:
-            ends = [call.end for call in shown if call.end is not None]
-            told, since_s = "in no call", moment.ago(max(ends, default=trace.first))
-    return RankNow(
-        rank=rank, node=node, state=state, told=clip(told, _LONGEST), place=clip(place, _LONGEST), since_s=since_s,
-        waits_for=waits_for, bad=bad, calls=calls, recent=recent,
-    )  # fmt: skip
 
 
 def alike_ranks(ranks: Sequence[RankNow]) -> list[list[RankNow]]:
@@ -115,29 +48,6 @@ def alike_ranks(ranks: Sequence[RankNow]) -> list[list[RankNow]]:
         others = tuple(other for other in rank.waits_for if other != rank.rank)
         groups.setdefault((rank.told, rank.state, rank.place, rank.bad, others), []).append(rank)
     return sorted(groups.values(), key=len)
-
-
-def _call_now(call: Call, held: Call | None, moment: Moment) -> CallNow:
-    return CallNow(
-        text=moment.words(call),
-        op=clip(call.op, _LONGEST),
-        place=clip(call.source, _LONGEST),
-        state="held" if call is held else "inside" if call.state == "unfinished" else call.state,
-        began_s=max(0.0, call.begin + moment.origin - moment.began),
-        took_s=None if call.end is None else max(0.0, call.end - call.begin),
-    )
-
-
-def blocking(trace: RankTrace | None, step_of: Mapping[int, Step]) -> Call | None:
-    """The call that holds a rank up: one without a handle, or, while the script waits for a handle, one that has it."""
-    unfinished = [call for call in trace.calls if call.state == "unfinished"] if trace is not None else []
-    own = [call for call in unfinished if not call.hands_out]
-    if own or trace is None or not unfinished:
-        return own[-1] if own else None
-    if not any(wait.end is None for wait in trace.waits):
-        return None
-    lacking = (call for call in unfinished if (step := step_of.get(id(call))) and step.missing)
-    return next(lacking, unfinished[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,10 +189,7 @@ class Follower:
         """The workers were begun anew: take what else was said before, and return who follows the next attempt."""
         before = self.record.attempt(self.attempt)
         self.happened = []
-        for event in before.events_from(self._event_position, _LOOK_BYTES)[0]:
-            self._take(event)
-        for piece in read_output(before.path, self._index, _LOOK_BYTES):
-            self._print(piece)
+        self._read(before)
         last_words = self.happened
         self.finish()
         self.happened = [*last_words, *self.happened]
@@ -296,18 +203,12 @@ class Follower:
         over = not self.record.in_progress  # asked first: what is written until then is read below
         if not self._plan.workers:
             self._plan = self.record.plan()
-        events, self._event_position = self.record.events_from(self._event_position, _LOOK_BYTES)
-        for event in events:
-            self._take(event)
-        pieces = [*read_output(self.record.path, self._index, _LOOK_BYTES)]
-        for piece in pieces:
-            self._print(piece)
-        more = self.tail.look() or bool(events or pieces)
+        is_read = self._read(self.record)
+        more = self.tail.look() or is_read
         self.steps, self.ahead = self.tail.steps(), self.tail.steps_ahead()
         step_of = {id(call): step for step in (*self.ahead, *self.steps) for call in step.calls.values()}
         for news in self.tail.news:
-            words = call_words(news.call, step_of)
-            self._happen(self._since(news.time + self.tail.trace.origin), *_told(news, words))
+            self._happen(self._since(news.time + self.tail.trace.origin), *_describe(news, step_of))
         if over and not more and self._result is None and self.record.complete:
             self._result = self.record.result()
         now = self._now(clock, step_of, over=over and not more)
@@ -316,12 +217,23 @@ class Follower:
 
     # -- what is new
 
+    def _read(self, record: Record) -> bool:
+        """Take what has come of events and output; returns whether that was anything."""
+        events, self._event_position = record.events_from(self._event_position, _LOOK_BYTES)
+        for event in events:
+            self._take(event)
+        pieces = [*read_output(record.path, self._index, _LOOK_BYTES)]
+        for piece in pieces:
+            self._print(piece)
+        return bool(events or pieces)
+
     def _take(self, event: Event) -> None:
         if getattr(event, "rank", None) == STARTER:
             return
         if isinstance(event, (TimedOut, Cancelled, Stack)):
             self.tail.stopped = min(self.tail.stopped, event.time)
         life = self._life(event.rank) if isinstance(event, (Started, Halted, Exited)) else None
+        at = self._since(event.time)
         if isinstance(event, Started) and life is not None:
             life.started = event.time
             if event.attempt:
@@ -331,21 +243,21 @@ class Follower:
         elif isinstance(event, Halted) and life is not None:
             life.halted = event.signal
             told = f"was stopped by {event.signal}" if event.signal else "goes on"
-            self._happen(self._since(event.time), "halted", event.rank, told)
+            self._happen(at, "halted", event.rank, told)
         elif isinstance(event, Exited) and life is not None:
             life.ended = event
             facts = {"code": event.code, "signal": event.signal}
-            self._happen(self._since(event.time), "exited", event.rank, end_text(event), facts)
+            self._happen(at, "exited", event.rank, end_text(event), facts)
         elif isinstance(event, Note):
             text = f"{event.name} = {format_value(event.value, _LONGEST_NOTE)}"
             facts = {"name": event.name, "value": event.value}
-            self._happen(self._since(event.time), "note", event.rank, text, facts)
+            self._happen(at, "note", event.rank, text, facts)
         elif isinstance(event, (NodeLost, NodeTroubled)):
-            self._happen(self._since(event.time), "node", None, f"{event.node} {event.how or 'works again'}")
+            self._happen(at, "node", None, f"{event.node} {event.how or 'works again'}")
         elif isinstance(event, Restarted):
-            self._happen(self._since(event.time), "attempt", None, f"attempt {self.attempt + 1} begins")
+            self._happen(at, "attempt", None, f"attempt {self.attempt + 1} begins")
         elif isinstance(event, TimedOut):
-            self._happen(self._since(event.time), "timed out", None, "the time limit passed")
+            self._happen(at, "timed out", None, "the time limit passed")
 
     def _print(self, piece: Piece) -> None:
         held = self._life(piece.rank).beginning
@@ -380,10 +292,7 @@ class Follower:
     # -- what is now
 
     def _now(self, clock: float, step_of: Mapping[int, Step], *, over: bool) -> Now:
-        result, moment = (
-            self._result,
-            Moment(clock=clock, origin=self.tail.trace.origin, began=self.began or clock, step_of=step_of, over=over),
-        )
+        result = self._result
         workers = sorted(self._met.items() or ((worker.rank, worker.node) for worker in self._plan.workers))
         ends = [life.ended.time for life in self._lives.values() if life.ended is not None]
         until = max(ends, default=clock) if over else clock
@@ -398,7 +307,7 @@ class Follower:
             run=self.record.run,
             scenario=self._plan.scenario or self.record.run,
             engine=self._plan.engine,
-            ranks=tuple(self._rank(rank, node, moment) for rank, node in workers),
+            ranks=tuple(self._rank(rank, node, clock, step_of, over) for rank, node in workers),
             elapsed_s=None if self.began is None else max(0.0, until - self.began),
             over=over,
             verdict=result.verdict if result else "",
@@ -407,14 +316,59 @@ class Follower:
             stepping=self.stepping,
         )
 
-    def _rank(self, rank: int, node: str, moment: Moment) -> RankNow:
-        life, trace, tail = self._life(rank), self.tail.trace.ranks.get(rank), self.tail
-        now = rank_now(rank, node, life, trace, tail.held.get(rank), tail.counts.get(rank, 0), moment)
-        call = blocking(trace, moment.step_of) if now.waits_for and (now.since_s or 0.0) > _WAIT_S else None
-        if call is not None and life.told_wait != call.index:
-            life.told_wait = call.index
-            text = f"waits for {name_ranks(now.waits_for)} {now.told}{f' at {now.place}' if now.place else ''}"
-            self._happen(self._since(moment.clock), "waits", rank, text, {"for": list(now.waits_for)})
+    def _rank(self, rank: int, node: str, clock: float, step_of: Mapping[int, Step], over: bool) -> RankNow:
+        """What a rank does: ended, halted, held at a call, inside one that holds it up, or outside of calls."""
+        life, trace, held = self._life(rank), self.tail.trace.ranks.get(rank), self.tail.held.get(rank)
+        shown = [*(trace.calls[-_RECENT:] if trace is not None else ()), *([held] if held is not None else ())]
+        state, words, bad = "outside", "running", False
+        inside: Call | Mark | None = None
+        since: float | None = None
+        waits_for: tuple[int, ...] = ()
+        call = _blocking_call(trace, step_of)
+        if life.ended is not None:
+            state, words = "ended", end_text(life.ended)
+            bad = bool(life.ended.code or life.ended.signal) and not life.ended.stopped
+        elif over or life.started is None:
+            state, words = "starting", "its end is not known" if over else "starting"
+        elif life.halted:
+            state, words = "halted", f"stopped by {life.halted}"
+        elif held is not None:
+            state, words, inside = "held", f"held before {_call_words(held, step_of)}", held
+        elif call is not None:
+            state, words, inside = "inside", f"in {_call_words(call, step_of)}", call
+            step = step_of.get(id(call))
+            waits_for = step.lacks(call) if step is not None else ()
+        elif trace is not None and trace.recorder and not trace.cut:  # else nobody knows more than that it runs
+            inside = next((mark for mark in reversed(trace.marks) if mark.end is None), None)
+            words = "in no call" if inside is None else f"in {inside.name}"
+            since = max((call.end for call in shown if call.end is not None), default=trace.first)
+        since, origin = since if inside is None else inside.begin, self.tail.trace.origin
+        now = RankNow(
+            rank=rank,
+            node=node,
+            state=state,
+            told=clip(words, _LONGEST),
+            place="" if inside is None else clip(inside.source, _LONGEST),
+            since_s=None if since is None else max(0.0, clock - origin - since),
+            waits_for=waits_for,
+            bad=bad,
+            calls=self.tail.counts.get(rank, 0),
+            recent=tuple(
+                CallNow(
+                    text=_call_words(one, step_of),
+                    op=clip(one.op, _LONGEST),
+                    place=clip(one.source, _LONGEST),
+                    state="held" if one is held else "inside" if one.state == "unfinished" else one.state,
+                    began_s=max(0.0, one.begin + origin - (self.began or clock)),
+                    took_s=None if one.end is None else max(0.0, one.end - one.begin),
+                )
+                for one in shown[-_RECENT:]
+            ),
+        )
+        if call is not None and waits_for and (now.since_s or 0.0) > _WAIT_S and life.reported_wait != call.index:
+            life.reported_wait = call.index
+            text = f"waits for {name_ranks(waits_for)} {now.told}{f' at {now.place}' if now.place else ''}"
+            self._happen(self._since(clock), "waits", rank, text, {"for": list(waits_for)})
         return now
 
     def _life(self, rank: int) -> Life:
@@ -425,9 +379,9 @@ class Follower:
         return max(0.0, time - (self.began or time))
 
 
-def _told(news: News, words: str) -> tuple[str, int, str, dict[str, Any]]:
-    """What a trace told, as something that happened: what, to which rank, in words, and as facts."""
-    call = news.call
+def _describe(news: News, step_of: Mapping[int, Step]) -> tuple[str, int, str, dict[str, Any]]:
+    """What a trace reports, as something that happened: what, to which rank, in words, and as facts."""
+    call, words = news.call, _call_words(news.call, step_of)
     place = clip(call.source, _LONGEST_NOTE)
     where = f" at {place}" if place else ""
     facts = {"op": clip(call.op, _LONGEST_NOTE), "place": place, "call": call.index}
@@ -438,3 +392,23 @@ def _told(news: News, words: str) -> tuple[str, int, str, dict[str, Any]]:
     took = (call.end or call.begin) - call.begin
     ended = f"fails in {words}: {call.error}" if call.error else f"leaves {words}"
     return "end", call.rank, ended, {**facts, "took_s": round(took, 9), "error": call.error}
+
+
+def _call_words(call: Call, step_of: Mapping[int, Step]) -> str:
+    """A call in words, also where its step is not known."""
+    step = step_of.get(id(call))
+    if step is not None:
+        return clip(describe_call(call_facts(call, step)), _LONGEST)
+    return clip(call.op if call.seq is None else f"{call.op} #{call.seq}", _LONGEST)
+
+
+def _blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) -> Call | None:
+    """The call that holds a rank up: one without a handle, or, while the script waits for a handle, one that has it."""
+    unfinished = [call for call in trace.calls if call.state == "unfinished"] if trace is not None else []
+    own = [call for call in unfinished if not call.hands_out]
+    if own or trace is None or not unfinished:
+        return own[-1] if own else None
+    if not any(wait.end is None for wait in trace.waits):
+        return None
+    lacking = (call for call in unfinished if (step := step_of.get(id(call))) and step.missing)
+    return next(lacking, unfinished[0])

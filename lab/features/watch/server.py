@@ -94,15 +94,15 @@ def _current(follower: Follower, now: Now) -> Step | None:
     if now.over and open_steps:
         return open_steps[0]
     waiting = {rank.rank for rank in now.ranks if rank.waits_for and (rank.since_s or 0.0) >= _WAITED_S}
-    stuck = [step for step in open_steps if waiting & step.calls.keys() and _is_open(step, waiting)]
+    stuck = [
+        step
+        for step in open_steps
+        if any(step.calls[rank].state == "unfinished" for rank in waiting & step.calls.keys())
+    ]
     if stuck:
         return stuck[-1]
     over = [step for step in follower.steps if step.end is not None]
     return max(over, key=lambda step: step.end or 0.0, default=None) or (open_steps[-1] if open_steps else None)
-
-
-def _is_open(step: Step, ranks: set[int]) -> bool:
-    return any(step.calls[rank].state == "unfinished" for rank in ranks & step.calls.keys())
 
 
 def _key(step: Step | None) -> object:

@@ -11,7 +11,9 @@ import threading
 import time
 import tty
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -206,50 +208,40 @@ class Session:
 
     def follow(self, ended: threading.Event | None = None) -> None:
         """Watch until the run is over; where `ended` is given, until that is set and all of it was shown."""
-        try:
-            self._follow(ended)
-        finally:
-            for show in self._shows:
-                show.close()
-
-    def _follow(self, ended: threading.Event | None) -> None:
         follower: Follower | None = None
-        shown: Now | None = None
-        while True:
-            last, more = ended is not None and ended.is_set(), False
-            path = self._path()
-            if path is not None and (follower is None or follower.record.path != path):
-                follower = Follower(Record(path=path), stepping=self._stepper is not None)
-            while follower is not None and follower.attempt < follower.record.number:
-                follower = self._go_on(follower, shown)
-            if follower is not None:
-                now, more = follower.look(time.time())
-                if self._stepper is not None:
-                    now = self._stepper.look(now, follower)
-                shown = now
-                self._show(now, follower)
-                last = last if ended is not None else now.over
+        now: Now | None = None
+        with ExitStack() as stack:
+            for show in self._shows:
+                stack.callback(show.close)
+            while True:
+                last, more = ended is not None and ended.is_set(), False
+                path = self._path()
+                if path is not None and (follower is None or follower.record.path != path):
+                    follower = Follower(Record(path=path), stepping=self._stepper is not None)
+                while follower is not None and follower.attempt < follower.record.number:  # workers were begun anew
+                    following = follower.go_on()
+                    self._show(now, follower)  # what was left of the attempt before
+                    if self._stepper is not None:
+                        self._stepper.begin_anew()
+                    follower = following
+                if follower is not None:
+                    now, more = follower.look(time.time())
+                    if self._stepper is not None:
+                        now = self._stepper.look(now, follower)
+                    self._show(now, follower)
+                    last = last if ended is not None else now.over
+                    if last and not more:
+                        follower.finish()
+                        self._show(now if follower.happened else None, follower)
                 if last and not more:
-                    follower.finish()
-                    if follower.happened:
-                        self._show(now, follower)
-            if last and not more:
-                break
-            if not more:
-                self._pause()
+                    break
+                if not more:
+                    self._pause()
 
-    def _go_on(self, follower: Follower, shown: Now | None) -> Follower:
-        """The workers were begun anew: show what was left of the attempt before, and follow the next one."""
-        following = follower.go_on()
-        if shown is not None:
-            self._show(shown, follower)
-        if self._stepper is not None:
-            self._stepper.begin_anew()
-        return following
-
-    def _show(self, now: Now, follower: Follower) -> None:
-        for show in self._shows:
-            show.show(now, follower)
+    def _show(self, now: Now | None, follower: Follower) -> None:
+        if now is not None:
+            for show in self._shows:
+                show.show(now, follower)
 
     def _pause(self) -> None:
         """Wait a moment, or until a key is pressed."""
@@ -296,32 +288,25 @@ class Lines:
 
     def _write(self, count: int) -> None:
         settled = self._held[:count]
-        if self._as_json:
-            lines = [*map(_json_line, settled)]
-        elif len({one.rank for one in settled}) > MANY:
-            same = alike((at, (one.what, one.text, one.rank is None)) for at, one in enumerate(settled))
-            lines = [_text_line(settled[places[0]], _ranks(settled[at] for at in places)) for places, _ in same]
-        else:
-            lines = [_text_line(one, _ranks([one])) for one in settled]
-        self._stream.write("".join(lines))
+        for same in [[one] for one in settled] if self._as_json else _together(settled):
+            one = same[0]
+            data = {"time_s": round(one.time_s, 6), "event": one.what, "rank": one.rank, "text": one.text, **one.facts}
+            ranks = {each.rank for each in same if each.rank is not None}
+            who = "" if not ranks else "check" if min(ranks) < 0 else name_ranks(ranks)
+            text = f"| {one.text}" if one.what == "output" else one.text
+            self._stream.write(
+                f"{json.dumps(data)}\n" if self._as_json else harmless(f"{one.time_s:10.3f}  {who:<8} {text}\n")
+            )
         self._stream.flush()
         del self._held[:count]
 
 
-def _json_line(one: Happening) -> str:
-    data = {"time_s": round(one.time_s, 6), "event": one.what, "rank": one.rank, "text": one.text, **one.facts}
-    return json.dumps(data) + "\n"
-
-
-def _ranks(same: Iterable[Happening]) -> str:
-    """Whom it happened to."""
-    ranks = [one.rank for one in same if one.rank is not None]
-    return "" if not ranks else "check" if min(ranks) < 0 else name_ranks(set(ranks))
-
-
-def _text_line(one: Happening, who: str) -> str:
-    said = f"| {one.text}" if one.what == "output" else one.text
-    return harmless(f"{one.time_s:10.3f}  {who:<8} {said}\n")
+def _together(happened: Sequence[Happening]) -> list[list[Happening]]:
+    """What happened, each by itself; where it happened to many ranks, the same of all of them together."""
+    if len({one.rank for one in happened}) <= MANY:
+        return [[one] for one in happened]
+    kinds = alike((at, (one.rank is None, one.what, one.text)) for at, one in enumerate(happened))
+    return [[happened[at] for at in places] for places, _ in kinds]
 
 
 _ERASE_BELOW = "\x1b[J"
@@ -329,6 +314,7 @@ _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _ROOMY = 72
 """Columns from which on there is room for the names of nodes."""
+_STAYS = ("output", "note", "node", "attempt", "timed out")
 Part = tuple[str, tuple[str, ...]]
 
 
@@ -349,7 +335,8 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
         )
     if len(shown) < len(groups):
         left = [rank for ours in groups[len(shown) :] for rank in ours]
-        lines.append(_fitted([(f"… and {_many(left)}", ("dim",))], width, style))
+        states = ", ".join(f"{count} {state}" for state, count in Counter(rank.told for rank in left).items())
+        lines.append(_fitted([(f"… and {len(left)} more: {states}", ("dim",))], width, style))
     lines += [_fitted([(remark, ("yellow",))], width, style) for remark in now.remarks]
     if now.stepping and not now.over:
         keys = f"space: {now.next}   c: run on" if now.next else "nobody is held   c: run on"
@@ -369,13 +356,6 @@ def _rank_parts(ranks: Sequence[RankNow], who: str, nodes: str) -> list[Part]:
     if rank.place:
         parts.append((f"  {rank.place}", ("dim",)))
     return parts
-
-
-def _many(ranks: Sequence[RankNow]) -> str:
-    states: dict[str, int] = {}
-    for rank in ranks:
-        states[rank.told] = states.get(rank.told, 0) + 1
-    return f"{len(ranks)} more: " + ", ".join(f"{count} {told}" for told, count in states.items())
 
 
 def _fitted(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -> str:
@@ -403,7 +383,12 @@ class Screen:
     def show(self, now: Now, follower: Follower) -> None:
         """Draw it anew."""
         style = style_for(self._stream)
-        printed = _printed([one for one in follower.happened if _stays(one)], now, style)
+        stays = [  # in the terminal: what ranks print and note, and how they end
+            one
+            for one in follower.happened
+            if one.what in _STAYS or (one.what == "exited" and one.facts.get("code") != 0)
+        ]
+        printed = _printed(stays, now, style)
         block = [] if now.over else now_lines(now, style, shutil.get_terminal_size().lines - 1)
         text = "".join(f"{line}\n" for line in block)
         self._stream.write(
@@ -423,26 +408,16 @@ class Screen:
         return f"\r\x1b[{self._drawn}A{_ERASE_BELOW}" if self._drawn else ""
 
 
-def _stays(happening: Happening) -> bool:
-    """Whether it stays in the terminal: what ranks print and note, and how they end."""
-    if happening.what == "exited":
-        return happening.facts.get("code") != 0
-    return happening.what in ("output", "note", "node", "attempt", "timed out")
-
-
 def _printed(happened: Sequence[Happening], now: Now, style: Style) -> list[str]:
     """A line for each of what happened; where it happened to many ranks, one for all to whom the same did."""
-    kinds = alike((at, (one.rank is None, one.what, one.text)) for at, one in enumerate(happened))
-    many = len({one.rank for one in happened}) > MANY
-    places = [same for same, _ in kinds] if many else [[at] for at in range(len(happened))]
     nodes, lines = {one.rank: one.node for one in now.ranks}, []
-    for first, *others in places:
-        one = happened[first]
-        ranks = {happened[at].rank for at in (first, *others)} - {None}
+    for same in _together(happened):
+        one, ranks = same[0], {each.rank for each in same if each.rank is not None}
         name = "lab |" if one.rank is None else f"{nodes.get(one.rank, '')}/rank{one.rank} |"
         name = "check |" if one.rank is not None and one.rank < 0 else name
-        name = f"{name_ranks(rank for rank in ranks if rank is not None)} |" if len(ranks) > 1 else name
+        name = f"{name_ranks(ranks)} |" if len(ranks) > 1 else name
         text = harmless(one.text, output=True)
-        told = text if one.what == "output" else style.paint(text, "dim")
-        lines.append(f"{style.rank(max(one.rank or 0, 0), name)} {told}")
+        lines.append(
+            f"{style.rank(max(one.rank or 0, 0), name)} {text if one.what == 'output' else style.paint(text, 'dim')}"
+        )
     return lines

@@ -27,8 +27,7 @@ from lab.report.style import style_for
 from lab.report.verdict import verdict_text
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.spec.lessons import SIGN
-from lab.spec.load import open_scenario
+from lab.spec.load import SIGN, open_scenario
 
 if TYPE_CHECKING:
     from lab.features.watch.server import Server

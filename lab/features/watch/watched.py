@@ -12,8 +12,8 @@ from typing import Any
 
 from lab.node.messages.agent import EVERY_RANK, RUN_ON, Follow, Held, LetGo
 from lab.record.events import Event
+from lab.run.companion import Companion
 from lab.run.conversation import Conversation
-from lab.run.observe import Companion
 
 LONGEST_HOLD_S = 3600.0
 """Whoever holds ranks for longer without a word is not there any more: the time limit counts again."""

@@ -30,7 +30,7 @@ from lab.features.zygote import first
 from lab.features.zygote.on_node.first_process import GROUPS
 from lab.features.zygote.on_node.messages import Enter, Entered, Lines, encode
 from lab.plan.cluster import RUNNING, Node
-from lab.plan.room import NodeCost
+from lab.plan.limits import NodeCost
 from lab.words import plural
 
 COST = NodeCost(node_bytes=20_000_000, shared_bytes=400_000_000, node_threads=16)
@@ -146,9 +146,9 @@ class ForkingStarter(Starter):
 
     def _start_again(self, channel: DockerChannel) -> None:
         """Start a node anew, which waits for an agent that does not come."""
-        self.connection.kill(channel.node.handle)
+        self.connection.act(channel.node.handle, "kill")
         channel.attach(self.connection.attach(channel.node.handle))
-        self.connection.start(channel.node.handle)
+        self.connection.act(channel.node.handle, "start")
         with suppress(OSError):
             self.send_agent(channel)
 
@@ -223,9 +223,9 @@ class Zygote:
 def make_starter(connection: Connection, body: Mapping[str, Any], network: str, announce: Announce) -> ForkingStarter:
     """Make and start a zygote, which imports torch meanwhile; what starts nodes, also where the engine makes none."""
     try:
-        created = connection.call(lambda: connection.api.create_container_from_config(body, f"{network}-{NAME}"))  # type: ignore[no-untyped-call]
-        zygote = Zygote(connection, created["Id"])
-        connection.start(created["Id"])
+        container = connection.create_container(body, f"{network}-{NAME}")
+        zygote = Zygote(connection, container)
+        connection.act(container, "start")
     except Refused as refused:  # such as one whose root is not that of its machine
         announce(f"every node imports torch itself: {refused.explanation}")
         return ForkingStarter(connection, None)

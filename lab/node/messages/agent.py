@@ -136,8 +136,17 @@ class Continued(NamedTuple):
 
 
 # -- from the lab to an agent
+class Neighbours(NamedTuple):
+    """Tells a node where the others of a large cluster are."""
+
+    address: str
+    """Its own."""
+    hardware: dict[str, str]
+    """By address of another one: its hardware address."""
+
+
 class Do(NamedTuple):
-    """Asks for a deed: see `deeds`."""
+    """Asks for a fault action: see `lab.features.faults.on_node.deeds`."""
 
     id: str
     """Names the request, in the answer."""
@@ -773,7 +782,7 @@ class Note(NamedTuple):
 
 
 Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check,
-                Finish, Fetch, Do, Undo, LookAt, Release, AskTime]  # fmt: skip
+                Finish, Fetch, Do, Undo, LookAt, Release, AskTime, Neighbours]  # fmt: skip
 Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
                Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished,
                Done, Reached, Connections, TimeTold, ThreadRaised, Staged]  # fmt: skip

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from ..messages.agent import Named
@@ -49,6 +49,8 @@ def backend_variables(backend: str | None, *, instead: bool) -> Mapping[str, str
 
 def choose_backend(rank: int, folder: str, note_socket: str) -> None:
     """From now on give the process groups of this process, and of its forks, the backend of the run."""
+    import traceback
+
     from ..recorder.patching import replace, when_imported, wraps
 
     wanted, instead = os.environ.get(BACKEND_VARIABLE, ""), bool(os.environ.get(INSTEAD_VARIABLE))
@@ -66,8 +68,9 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
             is_other = bool(asked) and not _is_among(wanted, asked)
             if is_other and asked not in _reported:  # once: a script may make many groups
                 _reported.add(asked)
+                at = note.line_in(folder, traceback.walk_stack(sys._getframe()))
                 with suppress(OSError):  # whoever runs the script is gone
-                    note.send(note_socket, Named(rank, time.time(), asked, wanted, instead, _line_in(folder)))
+                    note.send(note_socket, Named(rank, time.time(), asked, wanted, instead, at))
             backend = wanted if not asked or (instead and is_other) else asked
             if backend != asked and backend == "mpi" and not place:
                 named = _without_places(named)
@@ -97,18 +100,6 @@ def _without_places(named: Mapping[str, Any]) -> dict[str, Any]:
     """Without the rank and the size that MPI gives by itself: PyTorch would warn of what nobody asked for."""
     given = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
     return {name: value for name, value in named.items() if name not in given or str(value) != given[name]}
-
-
-def _line_in(folder: str) -> str:
-    """The innermost line of the script's folder, as `file:line`; empty where there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    inside = os.path.join(folder, "")
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if path.startswith(inside):
-            return f"{path[len(inside) :]}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
 
 
 def use_run_store() -> None:

@@ -21,7 +21,7 @@ from .. import trace_file
 from ..messages import wire
 from ..messages.agent import Joining, Leaving
 from ..recorder import install as recorder
-from ..recorder.patching import finder, replace, when_imported, wraps
+from ..recorder.patching import after, finder, replace, when_imported, wraps
 from . import groups, note
 
 SETTINGS_VARIABLE = "LAB_STARTED"
@@ -112,7 +112,8 @@ def prepare(folder: str, values: int | None, note_socket: str, *, started: bool 
     _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
     _process.of_worker = not started
     when_imported("torch.distributed.distributed_c10d", _watch)
-    when_imported("torch.distributed.rendezvous", lambda module: replace((module,), "_create_c10d_store", _looking))
+    watch_stores = after(_look_for_store)
+    when_imported("torch.distributed.rendezvous", lambda one: replace((one,), "_create_c10d_store", watch_stores))
 
 
 def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
@@ -140,29 +141,20 @@ def _watch(module: ModuleType) -> None:
 
         return wrapper
 
-    def meeting(make: Any) -> Any:
-        @wraps(make)
-        def wrapper(*arguments: Any, **named: Any) -> Any:
-            if _process.trace >= 0 and _process.rank < 0:
-                given = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
-                _process.join(int(given["group_rank"]), int(given["group_size"]), _place_of(given.get("store")))
-            return make(*arguments, **named)
-
-        return wrapper
-
     replace((module, sys.modules.get("torch.distributed")), "init_process_group", beginning)
-    replace((module,), "_new_process_group_helper", meeting)
+    replace((module,), "_new_process_group_helper", after(_meet))
 
 
-def _looking(create: Any) -> Any:
-    """Looks for a store as a rank: one that nobody meets is one, too."""
+def _meet(*arguments: Any, **named: Any) -> None:
+    """This process makes a group with those that it met."""
+    if _process.trace >= 0 and _process.rank < 0:
+        given = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
+        _process.join(int(given["group_rank"]), int(given["group_size"]), _place_of(given.get("store")))
 
-    @wraps(create)
-    def wrapper(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **more: Any) -> Any:
-        _process.join(int(rank), int(world_size), str(port))
-        return create(hostname, port, rank, world_size, *rest, **more)
 
-    return wrapper
+def _look_for_store(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **more: Any) -> None:
+    """This process looks for a store: a rank that nobody meets is one, too."""
+    _process.join(int(rank), int(world_size), str(port))
 
 
 def _place_of(store: Any) -> str:

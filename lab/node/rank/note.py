@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from ..hooks import hooks
 from ..messages import wire
 from ..messages.agent import Note, Raised, Statement, ThreadRaised
 from ..statement import problem_with
@@ -26,13 +27,6 @@ LIMIT_BYTES = 128 * 1024
 """Largest note as JSON: it has to fit into one datagram."""
 _MOST_THREADS = 20
 """A script may start thread after thread: so many that end by an error are reported."""
-_then: list[Callable[[str, Any], object]] = []
-"""What is done once a note was sent."""
-
-
-def then(action: Callable[[str, Any], object]) -> None:
-    """Have something done with the name and value of each note that was sent to the agent."""
-    _then.append(action)
 
 
 def note(name: str, value: Any) -> None:
@@ -57,8 +51,8 @@ def note(name: str, value: Any) -> None:
         print(f"note rank={rank} {name}={json.dumps(plain)}", flush=True)
         return
     send(path, Note(rank=rank, time=time.time(), name=str(name), value=plain))
-    # Where the lab is installed beside it, the worker has its own copy of this.
-    for action in getattr(sys.modules.get("labnode.node.rank.note"), "_then", _then):
+    # Where the lab is installed beside it, the worker has its own copy of the hooks.
+    for action in getattr(sys.modules.get("labnode.node.hooks"), "hooks", hooks)("noted"):
         action(str(name), plain)
 
 
@@ -131,7 +125,11 @@ def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
         if current is None or id(current) in seen:
             continue
         seen.add(id(current))
-        kept = [one for one in _entries(current) if not one.tb_frame.f_code.co_filename.startswith(own)]
+        kept, entry = [], current.__traceback__
+        while entry is not None:
+            if not entry.tb_frame.f_code.co_filename.startswith(own):
+                kept.append(entry)
+            entry = entry.tb_next
         for entry, following in zip(kept, [*kept[1:], None]):
             entry.tb_next = following
         current.__traceback__ = kept[0] if kept else None
@@ -139,19 +137,19 @@ def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
     return error
 
 
-def _entries(error: BaseException) -> list[types.TracebackType]:
-    """The entries of the traceback of an error, the innermost last."""
-    entries, entry = [], error.__traceback__
-    while entry is not None:
-        entries.append(entry)
-        entry = entry.tb_next
-    return entries
+def line_in(folder: str, frames: Iterable[tuple[types.FrameType, int]]) -> str:
+    """The first of these frames, with their lines, that is of a folder, as `file:line`; empty where none is."""
+    inside = os.path.join(folder, "")
+    lines = ((frame.f_code.co_filename, line) for frame, line in frames)
+    return next((f"{path[len(inside) :]}:{line}" for path, line in lines if path.startswith(inside)), "")
 
 
 def report_threads(rank: int, folder: str, note_socket: str) -> None:
     """From now on report threads that end by an error: Python prints it, and the script goes on without them."""
+    import traceback
+
     printed, left = threading.excepthook, [_MOST_THREADS]
-    process, inside = os.getpid(), os.path.join(folder, "")
+    process = os.getpid()
 
     def excepthook(failure: Any) -> None:
         printed(failure)
@@ -160,8 +158,7 @@ def report_threads(rank: int, folder: str, note_socket: str) -> None:
             return
         left[0] -= 1
         name = failure.thread.name if failure.thread is not None else ""
-        lines = [(entry.tb_frame.f_code.co_filename, entry.tb_lineno) for entry in _entries(error)]
-        at = next((f"{path[len(inside) :]}:{line}" for path, line in reversed(lines) if path.startswith(inside)), "")
+        at = line_in(folder, reversed([*traceback.walk_tb(error.__traceback__)]))
         with suppress(OSError, ValueError):  # whoever runs the script is gone
             send(note_socket, ThreadRaised(rank, time.time(), str(name)[:200], _error_text(error), at))
 

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from .. import warm
 from ..channels import SPEC_VARIABLE
-from ..hooks import EARLY, FEATURES, hooks
+from ..hooks import FEATURES, hooks, load_hooks
 from ..messages.agent import Imported
 from ..recorder import install as recorder
 from ..recorder.patching import when_imported
@@ -39,8 +39,7 @@ _COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send
 _OWN_CODE = (__file__, groups.__file__, os.path.join(os.path.dirname(recorder.__file__), ""), FEATURES)
 _mpi_pids: list[int] = []
 """The process in which MPI may have been started."""
-for _name in EARLY:  # by the agent, so that its forks need not
-    hooks(_name)
+load_hooks()
 
 
 class OrderedWriter(io.FileIO):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import os
 import sys
-from functools import wraps
+from functools import cache, wraps
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,17 +13,17 @@ from weakref import WeakKeyDictionary
 from . import build
 from .patching import replace_methods
 
-_why = "not looked for yet"
+why = "not looked for yet"
+"""The path of the recorder that was loaded, or the reason why none was."""
 
 
+@cache
 def load() -> Any | None:
     """The compiled recorder for exactly this torch, Python and source; None where there is none. Never raises.
 
     The agent loads it once, before it forks workers, so that a run pays nothing for it.
     """
-    global _why
-    if build.MODULE in sys.modules:
-        return sys.modules[build.MODULE]
+    global why
     try:
         import torch
 
@@ -32,23 +31,17 @@ def load() -> Any | None:
         folders = build.IMAGE_FOLDER, build.cache_folder()
         path = next((path for folder in folders if os.path.isfile(path := os.path.join(folder, name))), None)
         if path is None:
-            _why = f"no {name} in {' or '.join(folders)}"
+            why = f"no {name} in {' or '.join(folders)}"
             return None
-        loader = importlib.machinery.ExtensionFileLoader(build.MODULE, path)
-        spec = importlib.util.spec_from_file_location(build.MODULE, path, loader=loader)
-        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]  # there is one where a loader is given
-        loader.exec_module(module)
+        spec: Any = importlib.util.spec_from_file_location(build.MODULE, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     except Exception as error:
-        _why = f"{type(error).__name__}: {error}"
+        why = f"{type(error).__name__}: {error}"
         return None
     sys.modules[build.MODULE] = module
-    _why = path
+    why = path
     return module
-
-
-def why() -> str:
-    """The path of the recorder that was loaded, or the reason why none was."""
-    return _why
 
 
 def wrap_backends(compiled: ModuleType, group: Any) -> None:

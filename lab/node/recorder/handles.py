@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from .journal import OWN_CODE, journal, source
-from .patching import replace_methods, wraps
+from .patching import after, replace_methods, wraps
 
 _WAITS = ("wait", "get_future", "result", "synchronize", "block_current_stream")
 _ASKS = ("is_completed", "is_success")
@@ -44,7 +44,7 @@ def watch(module: ModuleType) -> None:
 def watch_group(kind: Any) -> None:
     """Have the threads that call groups of this class watched, and the tensors of calls with a handle remembered."""
     replace_methods(kind, _CALLS, _remembering)
-    replace_methods(kind, _OTHER_CALLS, _recording_threads)
+    replace_methods(kind, _OTHER_CALLS, after(_record_threads))
 
 
 def add_library(folder: str) -> None:
@@ -52,21 +52,12 @@ def add_library(folder: str) -> None:
     _libraries.append(folder)
 
 
-def _record_threads() -> None:
+def _record_threads(*_: Any, **__: Any) -> None:
     """Write once that a call is made by another thread than the first one of the script."""
     global _threads_recorded
     if not _threads_recorded and threading.get_ident() != threading.main_thread().ident and journal.on:
         _threads_recorded = True
         journal.add("threads")
-
-
-def _recording_threads(method: Any) -> Any:
-    @wraps(method)
-    def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
-        _record_threads()
-        return method(self, *arguments, **named)
-
-    return wrapper
 
 
 def _remembering(method: Any) -> Any:

@@ -32,12 +32,6 @@ _begin_again: Callable[[int], None] | None = None
 """Records to another file, once this process, or the one that it is a fork of, has recorded to one."""
 
 
-@cache
-def find_compiled() -> Any | None:
-    """The compiled recorder for this torch; None where there is none. An agent asks before its workers do."""
-    return compiled_recorder.load()
-
-
 def use_python() -> None:
     """Have this process recorded by Python, unless it is not recorded at all."""
     global _needs_python
@@ -104,7 +98,7 @@ def _hide_from_dynamo(module: ModuleType) -> None:
 def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, values: int) -> None:
     global _begin_again
     torch = sys.modules["torch"]
-    compiled = find_compiled() if choice in ("auto", "compiled") and not _has_gpus(torch) else None
+    compiled = compiled_recorder.load() if choice in ("auto", "compiled") and not _has_gpus(torch) else None
 
     def begin(to: int, who: int = _UNKNOWN_RANK) -> None:
         kind = "python" if compiled is None else "compiled"
@@ -119,7 +113,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
         return
     if choice == "compiled" and compiled is None:
-        why = "it knows no streams of GPUs" if _has_gpus(torch) else compiled_recorder.why()
+        why = "it knows no streams of GPUs" if _has_gpus(torch) else compiled_recorder.why
         journal.cut(f"there is no compiled recorder: {why}")
         return
     if compiled is not None:

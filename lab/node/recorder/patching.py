@@ -84,6 +84,20 @@ def wraps(function: Function) -> Callable[[Function], Function]:
     return decorate
 
 
+def after(action: Function) -> Callable[[Function], Function]:
+    """Have `action` called with the same arguments before each call of a function."""
+
+    def make(function: Function) -> Function:
+        @wraps(function)
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            action(*arguments, **named)
+            return function(*arguments, **named)
+
+        return wrapper
+
+    return make
+
+
 def inlined(wrapper: Function, function: Function) -> Function:
     """Have torch.compile put what `function` does in the place of `wrapper`.
 

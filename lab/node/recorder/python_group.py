@@ -8,11 +8,15 @@ interpreter's lock held, while a thread of gloo may hold the lock that it needs 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import torch
 from torch._C._distributed_c10d import ProcessGroup as PlainGroup
@@ -21,12 +25,23 @@ from torch._C._distributed_c10d import Work
 from ..hooks import hooks
 from .journal import journal, source
 from .patching import nothing
-from .values import contents
 
 _LONGEST_REASON = 300
 _numbers = itertools.count(1)
 Tensors = Sequence[torch.Tensor]
 _start_time = next(iter(hooks("stream_time")), nothing)
+_HOLDS = hooks("hold_call")
+_MOST = 4096
+"""A tensor of more elements is summarised from a sample, taken in evenly spread blocks, as by the compiled recorder."""
+_BLOCKS, _BLOCK = 32, 8
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_CODES: dict[torch.dtype, Literal["f", "d", "q", "i"]] = {
+    torch.float32: "f",
+    torch.float64: "d",
+    torch.int64: "q",
+    torch.int32: "i",
+}
+"""How Python reads what lies in memory; it is twice as fast as torch after a large call has emptied the caches."""
 OPERATIONS = {
     "all_reduce": ("allreduce",),
     "all_reduce_coalesced": ("allreduce_coalesced",),
@@ -67,7 +82,7 @@ class Call:
         if outputs is not None:
             facts.update(_shapes("out", outputs))
         facts.update(source.place())
-        for hold in hooks("hold_call"):
+        for hold in _HOLDS:
             hold(self._number, facts)
         journal.add("begin", i=self._number, **facts)
 
@@ -117,25 +132,103 @@ def _shapes(side: str, tensors: Tensors) -> dict[str, Any]:
     return {side: described, f"{side[0]}b": size}
 
 
+# -- what is in a tensor, as JSON can say it: its elements, or a summary of them
+def contents(side: str, tensors: Sequence[torch.Tensor], limit: int) -> dict[str, Any]:
+    """`iv` or `ov`: the elements of tensors, if they are no more than the limit; else `is` or `os`: summaries of each.
+
+    Nothing where none can be read, or the limit is 0.
+    """
+    readable = [is_readable(tensor) for tensor in tensors]
+    if not limit or not any(readable):
+        return {}
+    whole = sum(tensor.numel() for tensor, ok in zip(tensors, readable) if ok) <= limit
+    read = elements if whole else summary
+    return {side + ("v" if whole else "s"): [read(tensor) if ok else None for tensor, ok in zip(tensors, readable)]}
+
+
+def elements(tensor: torch.Tensor) -> list[Any]:
+    """All elements in order."""
+    flat = tensor.detach().reshape(-1)
+    if flat.is_complex():
+        parts = torch.view_as_real(flat)
+        return [_shorten(pair, parts.dtype) for pair in parts.tolist()]
+    return _shorten(flat.tolist(), flat.dtype)
+
+
+def summary(tensor: torch.Tensor) -> dict[str, Any]:
+    """`n`, `norm`, `min`, `max` and `hash`, and `sampled` where they are those of a sample.
+
+    Of complex numbers it is their absolute values that are compared.
+    """
+    flat = tensor.detach().contiguous()
+    count, dtype, data = flat.numel(), flat.dtype, sample(flat)
+    facts: dict[str, Any] = {"n": count}
+    if count:
+        code = _CODES.get(dtype)
+        if code:
+            numbers: list[Any] = memoryview(data).cast("B").cast(code).tolist()
+        else:
+            values = torch.frombuffer(data, dtype=dtype)
+            numbers = list((values.abs() if dtype.is_complex else values).tolist())
+        norm, least, greatest = math.hypot(*numbers), min(numbers) + 0, max(numbers) + 0
+        if not math.isfinite(norm) and any(map(math.isnan, numbers)):
+            norm = least = greatest = math.nan
+        facts["norm"] = _to_json(norm)
+        facts["min"], facts["max"] = _shorten([least, greatest], dtype)
+    facts["hash"] = f"{zlib.adler32(data):08x}"
+    if count > _MOST:
+        facts["sampled"] = _BLOCKS * _BLOCK
+    return facts
+
+
+def sample(flat: torch.Tensor) -> Any:
+    """The memory of all elements, as long as the tensor is there; of a large one, a copy of some."""
+    count, size = flat.numel(), flat.element_size()
+    memory = memoryview((ctypes.c_char * (count * size)).from_address(flat.data_ptr()))
+    if count <= _MOST:
+        return memory
+    step, block = (count - _BLOCK) // (_BLOCKS - 1) * size, _BLOCK * size
+    return bytearray().join([memory[at : at + block] for at in range(0, _BLOCKS * step, step)])
+
+
+def is_readable(tensor: torch.Tensor) -> bool:
+    """Whether the elements are plain numbers in this process's memory."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and (type(tensor) is torch.Tensor or type(tensor).__module__ == "torch.nn.parameter")
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def _shorten(numbers: list[Any], dtype: torch.dtype) -> list[Any]:
+    """Numbers as JSON can say them, in no more digits than tell those of their type from one another."""
+    if dtype not in _NARROW:
+        return [_to_json(number) for number in numbers]
+    shorts = [float(text) for text in ("%.7g " * len(numbers) % tuple(numbers)).split()]
+    return [
+        short if back == number and number - number == 0 else _to_json(float(f"{number:.9g}"))
+        for number, short, back in zip(numbers, shorts, array("f", shorts))
+    ]
+
+
+def _to_json(number: Any) -> Any:
+    return str(number) if number - number != 0 else number
+
+
+# -- handles
 class RecordedWork(Work):
     """The handle of a call whose backend does not tell when it is done: that is when it is waited for, or asked."""
 
     def __init__(self, work: Any, call: Call) -> None:
         super().__init__()
         self._plain, self._call = work, call
-        self._ahead: tuple[Any, Exception | None] | None = None
-
-    def wait_ahead(self) -> Any:
-        """Wait now, on behalf of the next wait: some backends can be waited for but once."""
-        try:
-            self._ahead = self.wait(), None
-        except Exception as error:
-            self._ahead = None, error
-            raise
+        self.ahead: tuple[Any, Exception | None] | None = None
+        """What came of a wait on behalf of the next one: some backends can be waited for but once."""
 
     def wait(self, *arguments: Any, **named: Any) -> Any:
-        if self._ahead is not None:
-            (result, error), self._ahead = self._ahead, None
+        if self.ahead is not None:
+            (result, error), self.ahead = self.ahead, None
             if error is not None:
                 raise error
             return result
@@ -176,6 +269,7 @@ _adopt(
 )  # fmt: skip
 
 
+# -- groups
 class _LooksPlain(type(PlainGroup)):  # type: ignore[misc]
     """Where torch asks whether something is a process group, a plain one is one, too."""
 
@@ -212,7 +306,7 @@ def recorded(
         try:
             facts, inputs, outputs = describe(op, (*arguments, *named.values()))
             message, waits = "peer" in facts, facts.get("async") is False
-            number = {} if message else {"seq": next(_sequence_of(self))}
+            number = {} if message else {"seq": next(vars(self).setdefault("_recorded_sequence", itertools.count(1)))}
             late = {} if message or waits else {"late": 1}
             call = begin({"op": op, "g": self.group_name, **number, **facts, **late}, inputs, outputs)
         except Exception as error:  # arguments that nobody thought of: the script goes on, without a record
@@ -231,12 +325,6 @@ def recorded(
         return RecordedWork(work, call) if message else call.end_with(work)
 
     return method
-
-
-def _sequence_of(group: Any) -> Iterator[int]:
-    """Numbers of a group's collectives."""
-    numbers: Iterator[int] = vars(group).setdefault("_recorded_sequence", itertools.count(1))
-    return numbers
 
 
 def describe(op: str, given: tuple[Any, ...]) -> tuple[dict[str, Any], Any, Any]:

@@ -8,13 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from lab.engine.docker.connection import Connection, DirectApi, Refused, dial, unix_socket
+from lab.engine.docker.connection import Connection, Refused, unix_socket
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable, NodeLost
@@ -159,7 +158,6 @@ def test_only_an_engine_behind_a_socket_of_this_machine_is_asked_without_docker_
 
 def test_a_filter_may_hold_any_letter(server: Server):
     server.answers["/containers/json"] = (200, [])
-    api = DirectApi(partial(dial, str(unix_socket())))
-    api.containers(["owner=jörg & söhne@host#1"])
+    Connection().containers(["owner=jörg & söhne@host#1"])
     query = parse_qs(urlsplit(server.asked[-1].split()[1]).query)
     assert json.loads(query["filters"][0]) == {"label": ["owner=jörg & söhne@host#1"]}

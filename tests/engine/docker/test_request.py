@@ -13,7 +13,7 @@ from lab.engine.docker.request import requests_for
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
 from lab.plan.limits import Limits, Machine
-from lab.spec.volumes import Volume
+from lab.spec.keys import Volume
 
 SHAPE = Shape(nodes=2)
 

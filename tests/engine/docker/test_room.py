@@ -10,7 +10,7 @@ import pytest
 from lab.engine.docker.request import cost_of, room_for
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
-from lab.plan.room import refuse_crowd
+from lab.plan.limits import refuse_crowd
 
 HERE = {"Name": os.uname().nodename}
 SHAPE = Shape(nodes=64)

@@ -12,7 +12,7 @@ from lab.engine.local.create import free_network, requests_for
 from lab.engine.local.state import DESCRIPTION, address, network_name, network_number
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
-from lab.spec.volumes import Volume
+from lab.spec.keys import Volume
 
 HOME = Path("/tmp/h")
 

@@ -12,7 +12,7 @@ from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.errors import LabError, UsageError
 from lab.features.calls.snapshot import SnapshotFile, beside, hold_against, with_stated_calls
 from lab.record.result import Expectation
-from lab.spec.lessons import is_installed, library_folder
+from lab.spec.load import is_installed, library_folder
 from lab.spec.scenario import Expect, Scenario
 from tests.traces import TraceMaker
 
@@ -157,8 +157,8 @@ def test_nothing_is_written_among_the_lessons_of_an_installed_lab(
     package = tmp_path / "site" / "lab"
     (package / "scenarios").mkdir(parents=True)
     (package / "spec").mkdir()
-    monkeypatch.setattr("lab.spec.lessons.__file__", str(package / "spec" / "lessons.py"))
-    monkeypatch.setattr("lab.carried.__file__", str(package / "carried.py"))
+    monkeypatch.setattr("lab.spec.load.__file__", str(package / "spec" / "lessons.py"))
+    monkeypatch.setattr("lab.feature.__file__", str(package / "carried.py"))
     file = beside(package / "scenarios" / "scatter.yaml", 1, 1)
     [(met, got)] = held(file, run(tmp_path / "a", {0: STEP}), update=True)
     assert not met

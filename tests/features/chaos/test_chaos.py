@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import main
-from lab.features.chaos.draw import Schedule
-from lab.features.chaos.option import _line, _summary
-from lab.features.chaos.search import Found, Trial
+from lab.features.chaos.search import Found, Schedule, Trial
+from lab.features.chaos.trials import _line, _summary
 from lab.report.style import Style
 from tests.features.chaos.test_draw import pool
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.features.chaos.draw import Schedule
-from lab.features.chaos.scenario_file import place_for, scenario_of, write_scenario
-from lab.features.chaos.search import MOST_SHRINKING, PROOFS, Found, Trial, broken_after, broken_by, search
+from lab.features.chaos.search import MOST_SHRINKING, PROOFS, Found, Schedule, Trial, broken_after, broken_by, search
+from lab.features.chaos.trials import place_for, scenario_of, write_scenario
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Scenario

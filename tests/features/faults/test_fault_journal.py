@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.faults.fault_journal import BY_HAND, HEALING, IN_FORCE, UNDONE, FaultJournal
+from lab.features.faults.injection import BY_HAND, HEALING, IN_FORCE, UNDONE, FaultJournal
 from lab.features.faults.kinds.nodes import Kill
 
 

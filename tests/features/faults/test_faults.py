@@ -14,7 +14,7 @@ from lab.engine.protocol import NodeState
 from lab.errors import ClusterError, UsageError
 from lab.features.faults.detection import describe_fault
 from lab.features.faults.fault import START, Fault, When
-from lab.features.faults.fault_journal import FaultJournal
+from lab.features.faults.injection import FaultJournal
 from lab.features.faults.kinds.nodes import Kill
 from lab.node.messages.agent import Release
 from lab.record.events import Fault as FaultEvent

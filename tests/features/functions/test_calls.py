@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.functions.session import CallLine
+from lab.features.functions.calling import CallLine
 from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, Output, Taken
 
 KIB = 1 << 10

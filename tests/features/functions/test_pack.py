@@ -12,9 +12,9 @@ import pytest
 
 from lab.errors import UsageError
 from lab.features.functions.answers import raised
+from lab.features.functions.calling import decode
 from lab.features.functions.on_node.messages import Failure, write_value
 from lab.features.functions.pack import How, Packed, pack_call
-from lab.features.functions.session import decode
 
 
 def sent(function: Any, *arguments: Any, **named: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

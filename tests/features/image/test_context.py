@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ImageError
-from lab.features.image import context as module
-from lab.features.image.context import find_dockerfile, plan_build
+from lab.features.image import make as module
+from lab.features.image.make import find_dockerfile, plan_build
 from lab.node.recorder import build
 
 LONG = f"markupsafe-3.0.4-cp311-cp311-{'.'.join(['manylinux2014_x86_64'] * 5)}.whl"
@@ -121,7 +121,7 @@ def test_the_package_for_mpi_is_sent_and_counts(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "torch_mpi").mkdir()
     source = tmp_path / "torch_mpi" / "a.py"
     dockerfile = find_dockerfile()
-    monkeypatch.setattr(module, "carried", {"mpi": tmp_path, "Dockerfile": dockerfile}.__getitem__)
+    monkeypatch.setattr(module, "bundled", {"mpi": tmp_path, "Dockerfile": dockerfile}.__getitem__)
     source.write_text("first")
     first = plan_build(environ={}).recipe
     source.write_text("other")

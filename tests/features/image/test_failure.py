@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.features.image.engine_log import build_failed, is_transient, pull_failed
+from lab.features.image.make import build_failed, is_transient, pull_failed
 
 
 @pytest.mark.parametrize(

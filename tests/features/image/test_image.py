@@ -15,8 +15,7 @@ from docker.errors import APIError, ImageNotFound
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.errors import EngineUnavailable, ImageError
 from lab.features.image import make as subject
-from lab.features.image.engine_log import ImageProgress, Silent, follow
-from lab.features.image.make import build_image, ensure_image, pull_image
+from lab.features.image.make import ImageProgress, Silent, build_image, ensure_image, follow, pull_image
 
 
 class Api:

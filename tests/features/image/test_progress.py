@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.features.image.engine_log import TAIL_LINES, BuildLog, ImageProgress, PullLog
+from lab.features.image.make import TAIL_LINES, BuildLog, ImageProgress, PullLog
 
 BUILD = [
     {"stream": "Step 1/4 : FROM base AS build"},

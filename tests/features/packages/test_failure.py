@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import ClusterUnfit
-from lab.features.packages.pip import Target, pip_failed
 from lab.features.packages.pip_program import NO_PIP, REFUSED
+from lab.features.packages.wheels import Target, pip_failed
 from tests.fake_engine import python_with
 
 

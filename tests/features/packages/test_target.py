@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from lab.errors import ClusterError
-from lab.features.packages.pip import Package, Target, probe_text
+from lab.features.packages.wheels import Package, Target, probe_text
 from tests.fake_engine import python_with
 
 

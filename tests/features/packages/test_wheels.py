@@ -12,9 +12,8 @@ import pytest
 
 from lab.errors import LabError
 from lab.features.packages import pip_program
-from lab.features.packages.pip import Target
 from lab.features.packages.stores import key_of, making
-from lab.features.packages.wheels import fetch_wheels
+from lab.features.packages.wheels import Target, fetch_wheels
 from tests.fake_engine import python_with
 from tests.wheel_files import make_wheel
 

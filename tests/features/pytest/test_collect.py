@@ -12,7 +12,7 @@ import pytest
 
 from lab.errors import LabError
 from lab.features.pytest.items import ScenarioItem
-from lab.spec.lessons import looks_like_one
+from lab.spec.load import looks_like_one
 from tests.pytest_process import pytest_environment, pytest_words
 
 

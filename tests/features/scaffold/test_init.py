@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from lab.cli.main import main
-from lab.spec.lessons import schema_file
-from lab.spec.load import load_scenario
+from lab.spec.load import load_scenario, schema_file
 
 ALWAYS = {
     "scenarios/first.yaml",

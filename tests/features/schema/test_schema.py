@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import main
-from lab.spec.lessons import SCHEMA_FILE, files_below, library_folder, schema_file
+from lab.spec.load import SCHEMA_FILE, files_below, library_folder, schema_file
 
 FIRST = "# yaml-language-server: $schema="
 

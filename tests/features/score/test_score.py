@@ -11,7 +11,7 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.judge import judge
-from lab.features.score.score import mark_run, score, score_text
+from lab.features.score.verb import mark_run, score, score_text
 from lab.node.messages.agent import Connections, Exited, Halted, Started
 from lab.record.events import Clock, Event, NodeLost, NodeTroubled, TimedOut
 from lab.record.layout import RESULT

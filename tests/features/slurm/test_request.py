@@ -14,7 +14,7 @@ from lab.errors import ClusterUnfit
 from lab.features.slurm.create import agent_argv, queue_s, requests_for
 from lab.features.slurm.said import HOME
 from lab.plan.cluster import Shape
-from lab.spec.volumes import Volume
+from lab.spec.keys import Volume
 
 
 def asked(shape: Shape, run: str | None = None) -> list[Request]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lab.features.suite.outcome import Attempt, Case, Outcome, SuiteResult
+from lab.features.suite.cases import Attempt, Case, Outcome, SuiteResult
 from lab.plan.cluster import Shape
 from lab.record.result import Culprit, RankResult, Result
 from lab.spec.scenario import Expect, Scenario

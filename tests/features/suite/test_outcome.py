@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.suite.outcome import rates, what_stays, wilson
+from lab.features.suite.cases import rates, what_stays, wilson
 from tests.features.suite.cases import attempt, outcome, suite
 
 FAILED = attempt("failed", "rank 1 raised")

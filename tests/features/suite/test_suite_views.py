@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.features.suite.outcome import SuiteResult
+from lab.features.suite.cases import SuiteResult
 from lab.features.suite.reports import junit_xml, suite_markdown
 from lab.features.suite.view import SuiteDisplay, again_line, outcome_line, suite_text
 from lab.report.style import Style

@@ -12,7 +12,7 @@ from lab.features.swarm.request import translated
 from lab.features.swarm.state import OWNER
 from lab.plan.cluster import Shape
 from lab.plan.limits import Machine
-from lab.spec.volumes import Volume
+from lab.spec.keys import Volume
 
 MACHINE = Machine(cores=4, memory_bytes=16 << 30)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from lab.errors import LabError, MachineLacks, UsageError
 from lab.features.faults.kind import Chance, FaultKind, Harm, ReadBack, key_of
@@ -30,13 +30,11 @@ from lab.features.faults.network import (
     tables,
 )
 from lab.features.faults.on_node import LATE, NO_NETEM
+from lab.features.faults.target import ClusterTarget
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_all_keys
 from lab.spec.kinds import NODE, Kind, list_of, read_text
 from lab.spec.reading import Value
-
-if TYPE_CHECKING:
-    from lab.features.faults.injection import ClusterTarget
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
 _MET = {"drop": "dropped", "loss": "lost", "reset": "reset", "duplicate": "doubled", "names": "unanswered"}

@@ -6,16 +6,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from lab.errors import LabError
 from lab.features.faults.kind import Chance, FaultKind, KeyedFault, ReadBack, key_of
+from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key
 from lab.spec.kinds import duration, node, number, size
 from lab.words import format_limit
-
-if TYPE_CHECKING:
-    from lab.features.faults.injection import ClusterTarget
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,14 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab.errors import ClusterError
 from lab.features.faults.kind import Chance, FaultKind, KeyedFault, ReadBack, key_of
+from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key, keys_of
 from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
 from lab.words import plural
-
-if TYPE_CHECKING:
-    from lab.features.faults.injection import ClusterTarget
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,9 @@ DEEDS: dict[str, str] = {
 }
 """By the name of each deed: the module with its functions."""
 HOOKS = {
+    "agent": "deeds:extend",
     "worker": "holds:arm",
+    "noted": "holds:noted",
     "recording": "holds:hold_compiled_calls",
     "group_class": "holds:hold_python_calls",
 }

@@ -1,4 +1,4 @@
-"""Deeds of agents for which the standard library is enough; see `lab.node.deeds`.
+"""Deeds of agents for which the standard library is enough; see `deeds`.
 
 - `signal`: the worker of a rank gets one, and is looked at.
 - `loader`: a process that loads data for a rank is killed.
@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ....node import processes
 
 if TYPE_CHECKING:
-    from ....node.deeds import Context
     from ....node.rank_process import Worker
+    from .deeds import Context
 
 Said = Mapping[str, Any]
 Answer = dict[str, Any]

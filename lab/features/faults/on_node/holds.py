@@ -157,8 +157,6 @@ class Holds:
                     setattr(kind, method, self._held(op, getattr(kind, method)))
 
     def _held(self, op: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        from ....node.recorder.python_group import RecordedWork
-
         @functools.wraps(method)
         def wrapper(group: Any, *arguments: Any, **named: Any) -> Any:
             nth = self.count(CALL, op)
@@ -173,7 +171,7 @@ class Holds:
                 work = method(group, *arguments, **named)
                 if work is not None:
                     with suppress(Exception):  # whoever waits for it next learns of that
-                        work.wait_ahead() if isinstance(work, RecordedWork) else work.wait()
+                        _wait_ahead(work)
             finally:
                 self.reach(CALL, op, nth, AFTER, tensors=results)
             return work
@@ -224,6 +222,18 @@ def brought(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     )
 
 
+def _wait_ahead(work: Any) -> None:
+    result, failure = None, None
+    try:
+        result = work.wait()
+    except Exception as error:
+        failure = error
+        raise
+    finally:
+        if hasattr(work, "ahead"):  # it is recorded, and may not be waited for again
+            work.ahead = result, failure
+
+
 def _tensors(op: str, given: tuple[Any, ...]) -> tuple[Any, Any]:
     """The tensors that a call takes, and those that it fills."""
     from ....node.recorder.python_group import describe
@@ -252,8 +262,11 @@ def arm(spec: Mapping[str, Any]) -> None:
 
     holds.arm(spec["triggers"], spec["hold_fd"], rank, report)
     marks.watch_phases(holds.points(PHASE), holds.begin_phase, holds.end_phase)
-    if holds.points(NOTE):
-        note.then(holds.noted)
+
+
+def noted(name: str, value: Any) -> None:
+    """Something has been noted."""
+    holds.noted(name, value)
 
 
 def hold_compiled_calls(compiled: Any) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ....node.deeds.devices import device
+from ....node.netlink import device
 from . import ALL, LATE, NO_NETEM, merge_parts, netlink
 
 if TYPE_CHECKING:
-    from ....node.deeds import Context
+    from .deeds import Context
 
 _parts: dict[str, Mapping[str, Any]] = {}
 """What is in force, by name."""

@@ -114,7 +114,7 @@ def _norm(tensor: Any) -> Any:
     """The norm of the elements, or of the sample that a summary would be of; None where it cannot be read."""
     import torch
 
-    from ....node.recorder.values import is_readable, sample
+    from ....node.recorder.python_group import is_readable, sample
 
     if tensor is None or not is_readable(tensor) or tensor.is_complex():
         return None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.finding import Facts, Finding, Kind
+from lab.diagnosis.finding import Facts, Finding, Kind, WordTable
 from lab.diagnosis.rules import Explained
-from lab.diagnosis.wording import WordTable
 from lab_idle.keys import LEAST
 
 

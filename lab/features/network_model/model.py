@@ -1,0 +1,256 @@
+"""How a run trains over its network: the alpha-beta model that fits its all_reduces, times of steps, what is hidden.
+
+A ring of n ranks reduces a tensor of S bytes in 2 (n-1) rounds, in each of which every rank sends S/n bytes on: alpha
+seconds for each round, and B bytes a second for what is sent (R. Thakur, R. Rabenseifner, W. Gropp, *Optimization
+of Collective Communication Operations in MPICH*, 2005): T(S) = 2 (n-1) alpha + 2 (n-1)/n S / B. gloo takes a ring where
+nothing else is asked for. B is the bus bandwidth that nccl-tests would show of an endless tensor; of S bytes it shows
+2 (n-1)/n S / T(S).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from lab.features.stragglers.timing import blocked_spans, length
+from lab.features.traffic.traffic import duration, size_of
+from lab.operations import operation
+from lab.trace.model import RankTrace, Trace, calls_within
+from lab.trace.steps import Step
+
+_OP = "all_reduce"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What was measured of the all_reduces of one size in a group of so many ranks."""
+
+    ranks: int
+    bytes: int
+    """Of one rank's tensor."""
+    seconds: float
+    """Median, from the entry of the last rank to the end of the last."""
+    count: int
+
+    @property
+    def busbw(self) -> float:
+        """Bus bandwidth as nccl-tests defines it, bytes a second."""
+        return _bus_bytes(self.ranks, self.bytes) / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """The model that fits the all_reduces of groups of so many ranks."""
+
+    ranks: int
+    alpha_s: float
+    """Seconds of one round, whatever is sent in it; 0 where it is too short to be seen."""
+    bandwidth: float
+    """Bytes a second that a rank sends."""
+    error: float | None
+    """Root of the mean square of its relative errors at the sizes; None where two sizes leave it none."""
+    worst: float | None
+    """The largest of them."""
+    timings: tuple[Timing, ...]
+    """What it was fitted to, by size."""
+
+    def seconds(self, size: float) -> float:
+        """How long an all_reduce of so many bytes takes."""
+        return 2 * (self.ranks - 1) * self.alpha_s + _bus_bytes(self.ranks, size) / self.bandwidth
+
+    def busbw(self, size: float) -> float:
+        """The bus bandwidth that nccl-tests would show, bytes a second."""
+        return _bus_bytes(self.ranks, size) / self.seconds(size)
+
+
+def timings_of(steps: Sequence[Step]) -> list[Timing]:
+    """The all_reduces during which their ranks called nothing else, by ranks and size.
+
+    The first of a size is left out where others follow. Those that run beside one another share the network, so that
+    the time of each says nothing of it. Those that run beside a backward pass share the cores with it: they count only
+    where there are not two sizes without them.
+    """
+    alone = [step for step in _alone(steps) if step.op == _OP]
+    undisturbed = _by_size(step for step in alone if all(call.phase != "backward" for call in step.calls.values()))
+    return undisturbed if len(undisturbed) > 1 else _by_size(alone)
+
+
+def _by_size(steps: Iterable[Step]) -> list[Timing]:
+    seconds: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for step in steps:
+        took = duration(step)
+        if took and size_of(step):
+            seconds[len(step.group.ranks), size_of(step)].append(took)
+    return [
+        Timing(ranks=ranks, bytes=size, seconds=median(took[1:] or took), count=len(took[1:] or took))
+        for (ranks, size), took in sorted(seconds.items())
+        if ranks > 1
+    ]
+
+
+def fit(timings: Sequence[Timing]) -> list[Model]:
+    """A model for each number of ranks of which there are two sizes or more.
+
+    The squares of relative errors are made least, as small tensors tell alpha and large ones the bandwidth. Nothing is
+    fitted where time does not grow with size: then the bandwidth is not to be seen.
+    """
+    by_ranks: dict[int, list[Timing]] = defaultdict(list)
+    for one in timings:
+        by_ranks[one.ranks].append(one)
+    models = (_fit(ranks, of_ranks) for ranks, of_ranks in sorted(by_ranks.items()) if len(of_ranks) > 1)
+    return [model for model in models if model is not None]
+
+
+def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
+    line = line_through(
+        [2 * (ranks - 1) for _ in timings],
+        [_bus_bytes(ranks, one.bytes) for one in timings],
+        [one.seconds for one in timings],
+    )
+    if not line.inverse:
+        return None
+    told = len(timings) > 2
+    return Model(
+        ranks=ranks,
+        alpha_s=line.alpha_s,
+        bandwidth=1 / line.inverse,
+        error=line.error if told else None,
+        worst=max(map(abs, line.errors)) if told else None,
+        timings=tuple(timings),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """T = alpha times rounds + bytes times the inverse of the bandwidth."""
+
+    alpha_s: float
+    inverse: float
+    """Seconds a byte; 0 where time does not grow with bytes."""
+    errors: tuple[float, ...]
+    """Relative, of each time that it was fitted to."""
+
+    @property
+    def error(self) -> float:
+        """Root of their mean square."""
+        return math.sqrt(_dot(self.errors, self.errors) / len(self.errors))
+
+    def seconds(self, rounds: float, size: float) -> float:
+        """How long so many rounds with so many bytes take."""
+        return self.alpha_s * rounds + self.inverse * size
+
+
+def line_through(rounds: Sequence[float], sizes: Sequence[float], seconds: Sequence[float]) -> Line:
+    """The line whose relative errors have the least squares; neither of its slopes is below 0."""
+    # minimise the sum of ((a x + b y) - 1)^2 with x = rounds / T and y = bytes / T
+    x = [one / took for one, took in zip(rounds, seconds, strict=True)]
+    y = [one / took for one, took in zip(sizes, seconds, strict=True)]
+    xx, yy, xy = _dot(x, x), _dot(y, y), _dot(x, y)
+    scale = xx * yy - xy * xy
+    alpha, inverse = 0.0, sum(y) / yy if yy else 0.0
+    if scale > 1e-12 * xx * yy:
+        alpha, inverse = (sum(x) * yy - sum(y) * xy) / scale, (sum(y) * xx - sum(x) * xy) / scale
+    if alpha < 0:
+        alpha, inverse = 0.0, sum(y) / yy
+    if (inverse < 0 or not yy) and xx:
+        alpha, inverse = sum(x) / xx, 0.0
+    errors = (alpha * of_round + inverse * of_byte - 1 for of_round, of_byte in zip(x, y, strict=True))
+    return Line(alpha, inverse, tuple(errors))
+
+
+def _bus_bytes(ranks: int, size: float) -> float:
+    return (operation(_OP).bus_factor(ranks) or 0.0) * size
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def _alone(steps: Sequence[Step]) -> list[Step]:
+    """Those during whose calls none of their ranks had another call under way."""
+    crowded: set[int] = set()
+    of_ranks: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+    for number, step in enumerate(steps):
+        for rank, call in step.calls.items():
+            of_ranks[rank].append((call.begin, math.inf if call.end is None else call.end, number))
+    for spans in of_ranks.values():
+        until, last = -math.inf, -1
+        for begin, end, number in sorted(spans):
+            if begin < until:
+                crowded |= {number, last}
+            if end > until:
+                until, last = end, number
+    return [step for number, step in enumerate(steps) if number not in crowded]
+
+
+_STEP = "step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """The figures of one run; None where its trace does not tell one."""
+
+    models: Sequence[Model]
+    step_s: float | None
+    """Median time from the end of one optimizer step to the end of the next, of all ranks."""
+    own_s: float | None
+    """What of that a rank was not held up by calls, median."""
+    overlap: float | None
+    """The part of the time with calls in flight, during these steps, in which ranks were not held up by them."""
+    modelled_s: float | None
+    """What the model says that the all_reduces of such a step take, one after the other; median."""
+
+    @property
+    def bounds_s(self) -> tuple[float, float] | None:
+        """Between what the model has a step lie: all communication hidden behind the own work, and none of it."""
+        if self.own_s is None or self.modelled_s is None:
+            return None
+        return max(self.own_s, self.modelled_s), self.own_s + self.modelled_s
+
+
+@dataclass(frozen=True)
+class _Period:
+    seconds: float
+    own: float
+    flying: float
+    hidden: float
+    modelled: float | None
+
+
+def pace_of(trace: Trace, steps: Sequence[Step]) -> Pace:
+    """The figures of a run."""
+    models = fit(timings_of(steps))
+    step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
+    by_ranks = {model.ranks: model for model in models}
+    periods = [one for rank in trace.ranks.values() for one in _periods(rank, step_of, by_ranks)]
+    flying = sum(one.flying for one in periods)
+    modelled = [one.modelled for one in periods if one.modelled is not None]
+    return Pace(
+        models=models,
+        step_s=median(one.seconds for one in periods) if periods else None,
+        own_s=median(one.own for one in periods) if periods else None,
+        overlap=sum(one.hidden for one in periods) / flying if flying else None,
+        modelled_s=median(modelled) if modelled else None,
+    )
+
+
+def _periods(rank: RankTrace, step_of: dict[tuple[int, int], Step], models: dict[int, Model]) -> list[_Period]:
+    """The time from each optimizer step of a rank to its next one."""
+    ends = sorted(mark.end for mark in rank.marks if mark.name == _STEP and mark.end is not None)
+    spans = blocked_spans(rank)
+    found = []
+    for begin, end in pairwise(ends):
+        calls = [call for call in calls_within(rank.calls, begin, end) if call.end is not None]
+        within = (spans[call.index] for call in calls if call.index in spans)
+        held = length((max(one, begin), min(other, end)) for one, other in within)
+        flying = length((call.begin, min(call.end or end, end)) for call in calls)
+        reduces = [(call, step_of.get((rank.rank, call.index))) for call in calls if call.op == "all_reduce"]
+        told = [models[len(step.group.ranks)].seconds(call.bytes)
+                for call, step in reduces if step is not None and len(step.group.ranks) in models]  # fmt: skip
+        modelled = sum(told) if told and len(told) == len(reduces) else None
+        found.append(_Period(end - begin, end - begin - held, flying, max(0.0, flying - held), modelled))
+    return found

@@ -1,0 +1,1 @@
+"""Started: processes that scripts start themselves, and that join a process group."""

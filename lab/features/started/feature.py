@@ -1,0 +1,16 @@
+"""Started: which of the processes that scripts start themselves are the ranks of a run."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="started",
+    hooks={
+        "find_started": "lab.features.started.started:find_started",
+        "outlived_reason": "lab.features.started.started:outlived_reason",
+    },
+    findings={
+        "kinds": "lab.features.started.started:StartedKind",
+        "words": "lab.features.started.started:WORDS",
+        "explain": "lab.features.started.started:explain_started",
+    },
+)

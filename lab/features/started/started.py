@@ -1,0 +1,149 @@
+"""Processes that a script started and that joined a process group: which of them are the ranks of the run.
+
+A number alone tells no rank: several workers may each start a rank 0, and a script may start one after the other. So
+those that met are taken together, and only those of one meeting are told as ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+
+from lab.diagnosis.ends import end_of
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable, group_ranks
+from lab.diagnosis.rules import Explained
+from lab.diagnosis.wording import full_name, render_end
+from lab.node.messages.agent import Joined, worker_of
+from lab.record.layout import TRACE, rank_trace
+from lab.record.read import Record, Started, StartedRank
+from lab.record.record_files import open_file, parse_line, read_lines
+from lab.words import format_duration, listing, name_ranks, plural
+
+_GROUP = b'{"k":"group"'
+
+
+def find_started(facts: RunFacts, record: Record) -> Started:
+    """Say which are ranks: the last that met of those that the first worker started; none where workers met already.
+
+    Workers that are in a group of as many ranks stay what they are, if nobody else says to be the same rank.
+    """
+    meetings = _meetings(facts.joined.values())
+    own = {rank.rank: size for rank in facts.ranks if (size := _size_of_group(record, rank.rank))}
+    able = [one for one in meetings if not own or _fits(one, own)]
+    first = min((worker_of(joined.rank) for one in able for joined in one), default=0)
+    able = [one for one in able if any(worker_of(joined.rank) == first for joined in one)]
+    chosen = max(able, key=lambda one: one[0].time, default=[])
+    ranks = [StartedRank(rank=j.said, node=j.node, worker=worker_of(j.rank), process=j.rank) for j in chosen]
+    if chosen:
+        ranks += [StartedRank(rank=one.rank, node=one.node, worker=one.rank) for one in facts.ranks if one.rank in own]
+    return Started(
+        ranks=tuple(sorted(ranks, key=lambda one: one.rank)),
+        world_size=chosen[0].world_size if chosen else 0,
+        aside=tuple(number for number in facts.joined if number not in {joined.rank for joined in chosen}),
+    )
+
+
+def _meetings(joined: Iterable[Joined]) -> list[list[Joined]]:
+    """Those that met, in the order in which they came.
+
+    All at one place are together, unless several workers started somebody who says to be the same rank.
+    """
+    places: dict[tuple[int, str], list[Joined]] = {}
+    for one in sorted(joined, key=lambda one: one.time):
+        places.setdefault((one.world_size, one.meeting), []).append(one)
+    meetings: list[list[Joined]] = []
+    for place in places.values():
+        owners = {(one.said, worker_of(one.rank)) for one in place}
+        together = len(owners) == len({rank for rank, _ in owners})
+        for worker in {None} if together else {worker for _, worker in owners}:
+            meetings += _turns(one for one in place if worker in (None, worker_of(one.rank)))
+    return meetings
+
+
+def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
+    """One group after the other at the same place: the next begins with the first that comes again."""
+    turns: list[list[Joined]] = []
+    for one in place:
+        if not turns or any(one.said == other.said for other in turns[-1]):
+            turns.append([])
+        turns[-1].append(one)
+    return turns
+
+
+def _fits(meeting: Sequence[Joined], own: Mapping[int, int]) -> bool:
+    """Whether workers that are in a group of their own, by its size, are likely to be in this one too."""
+    return not {one.said for one in meeting} & own.keys() and set(own.values()) == {meeting[0].world_size}
+
+
+def _size_of_group(record: Record, rank: int) -> int:
+    """How many ranks the first group has that a worker was in; 0 where there is none."""
+    with suppress(OSError, KeyError, TypeError):
+        with open_file(record.path, f"{TRACE}/{rank_trace(rank)}") as file:
+            first = next((line for line in read_lines(file) if line.startswith(_GROUP)), b"{}")
+        return len(parse_line(first)["ranks"])
+    return 0
+
+
+def outlived_reason(evidence: Evidence) -> str:
+    """The reason of a run that passed though ranks failed: the workers that had started them did not mind."""
+    facts = evidence.facts
+    failed = [rank for rank in facts.ranks if rank.outlived and (rank.code or rank.signal)]
+    first = min(failed, key=lambda rank: rank.raised or rank.ended or 0.0)
+    began = f"what started {plural(len(facts.ranks), 'rank')} ended as expected in {format_duration(facts.duration_s)}"
+    failure = f"{full_name(first.rank, first.node)} {render_end(end_of(evidence, first, brief=True))}"
+    return f"{began}, though {failure}{f' (and {len(failed) - 1} more)' if len(failed) > 1 else ''}"
+
+
+# -- findings
+
+
+class StartedKind(Kind):
+    """The kinds of findings of this feature."""
+
+    STARTED = "started", 9
+
+
+class StartedByScript(Facts):
+    """Processes that scripts started and that joined a process group."""
+
+    by_worker: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Ranks that they are."""
+    aside: int = 0
+    """How many more met in other groups."""
+    aside_workers: tuple[int, ...] = ()
+    any_ranks: bool = True
+
+
+def explain_started(run: Explained) -> list[Finding]:
+    """That the ranks of a run are no workers, or that there were others beside them."""
+    started, facts = run.evidence.record.started(), list[StartedByScript]()
+    if started is None or not run.evidence.facts.joined:
+        return []
+    ranks = tuple(one.rank for one in started.ranks)
+    by_worker = group_ranks({one.rank: one.worker for one in started.ranks if one.process is not None})
+    if by_worker:
+        facts.append(StartedByScript(by_worker={one: tuple(ours) for one, ours in by_worker.items()}, others=ranks))
+    if started.aside:
+        workers = tuple(sorted({worker_of(number) for number in started.aside}))
+        facts.append(StartedByScript(aside=len(started.aside), aside_workers=workers, any_ranks=bool(ranks)))
+    return [one.as_finding(StartedKind.STARTED) for one in facts]
+
+
+def _render(facts: StartedByScript) -> Words:
+    if facts.by_worker:
+        who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in facts.by_worker.items())
+        return (
+            f"the script started the ranks itself: {who}",
+            "What they print is in the log of their worker (lab logs --rank, with the number of the worker), unless "
+            "they were given pipes of their own.",
+        )
+    beside = "in other groups than the one that is told here" if facts.any_ranks else "in groups of their own"
+    workers = listing(f"worker {worker}" for worker in facts.aside_workers)
+    met = f"{plural(facts.aside, 'process', 'processes')} more that {workers} started met {beside}"
+    return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
+
+
+WORDS: WordTable = {StartedByScript: _render}

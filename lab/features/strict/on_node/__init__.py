@@ -1,0 +1,5 @@
+"""What nodes run of strict clusters."""
+
+from __future__ import annotations
+
+HOOKS = {"network": "network:confine"}

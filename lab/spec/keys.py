@@ -1,0 +1,552 @@
+"""The kinds of single keys of a scenario: its files, folders, variables and backend, and what its run must lead to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from lab.errors import ScenarioError, UsageError
+from lab.spec.expressions import RankVariables, evaluate, is_expression
+from lab.spec.kinds import (
+    MAX_RANK,
+    NODE,
+    Kind,
+    World,
+    choice,
+    list_of,
+    node,
+    rank,
+    read_or_refuse,
+    read_scalar,
+    read_text,
+    text_or_number,
+    whole_number,
+)
+from lab.spec.reading import TRUE, InvalidError, Value, did_you_mean, holding, missing_file, names_in, near, shown
+from lab.words import listing
+
+_SCRIPT = "the path of a script beside this file, such as train.py"
+_CHECK = "file.py:function, both in the folder of the script"
+_OUTPUT = "a file, a folder or a pattern below the working folder, such as out or '*.pt'"
+_OUTPUTS = "a list of files, folders and patterns below the working folder, such as [out, '*.pt'], or false"
+_BELOW = r"^(?!/)(?!(.*/)?\.\.(/|$))"
+"""How a path begins that leads neither up nor away, in the schema."""
+_CHECK_MAX_BYTES = 1024 * 1024
+
+
+def script() -> Kind:
+    """The script: a file in the folder of the YAML file or below it; links in its absolute path are not followed."""
+
+    def read(value: Value) -> Path:
+        text = read_text(value, _SCRIPT)
+        folder = value.reading.folder
+        path = inside(value, text, folder, _SCRIPT)
+        if os.path.isdir(path):
+            names = names_in(path, ".py")
+            meant = f" (did you mean {f'{path.name}/{names[0]}'!r}?)" if len(names) == 1 else ""
+            raise value.refused(_SCRIPT, f", which is a folder{meant}")
+        if not os.path.isfile(path):
+            exists = os.path.exists(path)
+            raise value.refused(
+                _SCRIPT, ", which is not a regular file" if exists else f", which does not exist{_meant(text, folder)}"
+            )
+        return path
+
+    return Kind(_SCRIPT, read, {"type": "string", "pattern": f"{_BELOW}."}, lambda path: path.name)
+
+
+def check() -> Kind:
+    """A `file.py:function` beside the script. The file is parsed, never run: it runs inside a node."""
+
+    def read(value: Value) -> str:
+        text = read_text(value, _CHECK, quotable=False)
+        file, colon, function = text.partition(":")
+        if not colon or not file.endswith(".py") or not function.isidentifier():
+            raise value.refused(_CHECK)
+        if "script" not in value.reading.known:  # a problem of its own
+            return text
+        folder = value.reading.known["script"].parent
+        path = inside(value, file, folder, _CHECK)
+        if not os.path.isfile(path):
+            raise value.refused(_CHECK, f", whose file does not exist{_meant(file, folder)}")
+        names = _defined_names(path)
+        if names is not None and function not in names:
+            raise value.refused(_CHECK, f", but {file} defines no {function}{did_you_mean(function, names)}")
+        return text
+
+    return Kind(_CHECK, read, {"type": "string", "pattern": rf"{_BELOW}[^:]+\.py:[^\W\d]\w*$"})
+
+
+def outputs() -> Kind:
+    """Names and patterns of files in the working folder; of none, `false`, which is None here."""
+
+    def read_one(value: Value) -> str:
+        text = read_text(value, _OUTPUT, quotable=False)
+        parts = PurePosixPath(text).parts
+        if not parts or text.startswith("/") or ".." in parts:
+            raise value.refused(_OUTPUT, ", which leads out of it" if parts else "")
+        return str(PurePosixPath(text))
+
+    files = list_of(Kind(_OUTPUT, read_one, {"type": "string", "minLength": 1}), _OUTPUTS)
+
+    def read(value: Value) -> Any:
+        if value.kind == "boolean":
+            return () if value.raw.lower() in TRUE else None
+        return files.read(value)
+
+    schema = {"anyOf": [files.schema, {"type": "boolean"}]}
+    return Kind(_OUTPUTS, read, schema, lambda data: False if data is None else list(data))
+
+
+def script_problem(path: Path) -> str:
+    """Why a path that a person named is not that of a script; empty if it is."""
+    if os.path.isdir(path):
+        return holding("is a folder; allowed: a script", names_in(path, ".py"))
+    if os.path.isfile(path):
+        return "" if os.access(path, os.R_OK) else "cannot be read: Permission denied"
+    return "is not a regular file; allowed: a script" if os.path.exists(path) else missing_file("script", path, ".py")
+
+
+def missing_script(path: Path) -> str:
+    """What a person reads whose scenario file names no script."""
+    names = names_in(path.parent, ".py")
+    same = f"{path.stem}.py"
+    name = same if same in names else names[0] if len(names) == 1 else ""
+    meant = f" (did you mean 'script: {name}'?)" if name else ""
+    return f"script: missing{meant}; allowed: {_SCRIPT.replace('such as ', 'such as script: ')}"
+
+
+def inside(value: Value, path: str, folder: Path, allowed: str) -> Path:
+    """The absolute path of something in a folder or below it; links in it may not lead out."""
+    if not path.strip():
+        raise value.refused(allowed)
+    if os.path.isabs(path):
+        raise value.refused(allowed, ", which is absolute")
+    if ".." in re.split(r"[/\\]", path):
+        raise value.refused(allowed, ", which leaves the folder by '..'")
+    found = Path(os.path.abspath(folder / path))
+    real, real_folder = os.path.realpath(found), os.path.realpath(folder)
+    if os.path.commonpath((real, real_folder)) != real_folder:
+        raise value.refused(allowed, f", a link that leaves the folder to {shown(real, 1000)}")
+    return found
+
+
+def _meant(text: str, folder: Path) -> str:
+    path = PurePosixPath(text)
+    names = names_in(folder / path.parent, ".py")
+    found = near(path.name, names)
+    return f" (did you mean {str(path.parent / found)!r}?)" if found else holding("", names, "the folder")
+
+
+def _defined_names(path: Path) -> set[str] | None:
+    """Every name that a Python file may bind; None where that cannot be told without running it."""
+    import ast  # only scenarios with a check need it
+
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read(_CHECK_MAX_BYTES))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    parts = [*ast.walk(tree)]
+    names = {part.name for part in parts if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    names |= {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    names |= {(part.asname or part.name).partition(".")[0] for part in parts if isinstance(part, ast.alias)}
+    return None if "*" in names else names
+
+
+LAB_VARIABLES = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+"""What the lab sets for every worker, as torchrun does; beside these, everything in `LAB_PREFIXES`."""
+LAB_PREFIXES = ("TORCHELASTIC_", "LAB_")
+SETTABLE = ("LAB_RECORDER", "LAB_TRACE_VALUES", "LAB_SEED")
+"""Those among them that a scenario may set: how the recorder works, and what `lab test --seed` gives a script."""
+
+_VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
+
+
+def variable_problem(name: str) -> str:
+    """Why a scenario may not set a variable of this name; empty if it may."""
+    if not re.fullmatch(_VARIABLE, name):
+        return f"found the name {shown(name)}; allowed: letters, digits and _, no digit first"
+    if name in LAB_VARIABLES or (name.startswith(LAB_PREFIXES) and name not in SETTABLE):
+        return f"found {name}, which the lab sets itself; allowed: any other variable"
+    return ""
+
+
+def environment() -> Kind:
+    """Variables by name; numbers count as the text that stands in the file."""
+    allowed = "a mapping of variables to text"
+
+    def read_one(key: Value, item: Value) -> tuple[str, str]:
+        name = key.as_key()
+        if problem := variable_problem(name):
+            raise key.problem(problem)
+        return name, text_or_number().read(item)
+
+    taken = [{"pattern": f"^(?!({'|'.join(SETTABLE)})$)({'|'.join(LAB_PREFIXES)})"}, {"enum": list(LAB_VARIABLES)}]
+    names = {"pattern": f"^{_VARIABLE}$", "not": {"anyOf": taken}}
+    schema = {"type": "object", "propertyNames": names, "additionalProperties": text_or_number().schema}
+    text = f"{allowed} or numbers, without those that the lab sets itself"
+    return Kind(text, lambda value: value.mapping(allowed, read_one), schema, dict)
+
+
+_DATA_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+_FOLDER = "the path of a folder on this machine, such as ../datasets/mnist"
+
+
+def data_folders() -> Kind:
+    """Folders of this machine that ranks read under a name; a relative path is relative to the YAML file."""
+    allowed = "a mapping of names to folders, such as {mnist: ../datasets/mnist}"
+
+    def read_one(key: Value, item: Value) -> tuple[str, Path]:
+        name = key.as_key()
+        if problem := data_name_problem(name):
+            raise key.problem(problem)
+        path = Path(os.path.abspath(item.reading.folder / os.path.expanduser(read_text(item, _FOLDER))))
+        if problem := folder_problem(path):
+            raise item.refused(_FOLDER, f", but {problem}")
+        return name, path
+
+    names = {"propertyNames": {"pattern": f"^{_DATA_NAME}$"}}
+    schema = {"type": "object", **names, "additionalProperties": {"type": "string"}}
+
+    def dump(data: Mapping[str, Path]) -> dict[str, str]:
+        return {name: str(path) for name, path in data.items()}
+
+    return Kind(allowed, lambda value: value.mapping(allowed, read_one), schema, dump)
+
+
+def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
+    """Folders that somebody names elsewhere than in a file, with absolute paths.
+
+    Raises:
+        UsageError: a name is not allowed, or a folder cannot be read.
+    """
+    folders = {name: Path(os.path.abspath(os.path.expanduser(folder))) for name, folder in data.items()}
+    for name, folder in folders.items():
+        if problem := data_name_problem(name) or folder_problem(folder):
+            raise UsageError(f"data: {problem}")
+    return folders
+
+
+def data_name_problem(name: str) -> str:
+    """Why data may not have this name; empty if it may."""
+    allowed = "letters, digits, '.', - and _, up to 63, a letter or digit first"
+    return "" if re.fullmatch(_DATA_NAME, name) else f"found the name {shown(name)}; allowed: {allowed}"
+
+
+def folder_problem(path: Path) -> str:
+    """Why ranks cannot read a folder; empty if they can."""
+    name = shown(str(path), 1000)
+    if not os.path.exists(path):
+        folders = [folder for folder in names_in(path.parent) if (path.parent / folder).is_dir()]
+        return f"{name} does not exist on this machine{_near_path(path, folders)}"
+    if not os.path.isdir(path):
+        return f"{name} is not a folder"
+    return "" if os.access(path, os.R_OK | os.X_OK) else f"{name} cannot be read: Permission denied"
+
+
+def _near_path(path: Path, names: Sequence[str]) -> str:
+    match = near(path.name, names)
+    return f" (did you mean {str(path.parent / match)!r}?)" if match else ""
+
+
+_OWN = frozenset(
+    (
+        *("bin", "boot", "dev", "etc", "init", "nix", "opt", "proc", "root", "run", "sbin", "shared", "snap", "sys"),
+        *("tmp", "usr", "var"),
+    )
+)
+"""Folders in `/` that hold programs, their settings and what the lab keeps in a node; besides these all of `lib...`."""
+_VOLUME = "/host/folder:/node/folder, with :ro behind it for read-only"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A host folder that every node sees; opt-in, because everything else is shipped."""
+
+    source: Path
+    """Absolute path on the host."""
+    target: str
+    """Absolute path in the node."""
+    read_only: bool = False
+
+    def __str__(self) -> str:
+        """As a scenario file and `--volume` write it."""
+        return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
+
+
+def volume_list() -> Kind:
+    """Host folders for the nodes; a relative source is relative to the YAML file."""
+    allowed = f"a list of volumes, each {_VOLUME}"
+    schema = {"type": "string", "pattern": "^[^:]+:/[^:]+(:(ro|rw))?$"}
+
+    def read(value: Value) -> Any:
+        first: dict[str, Value] = {}
+
+        def read_one(item: Value) -> Volume:
+            volume = _read_volume(item)
+            known = first.setdefault(volume.target, item)
+            if known is not item:
+                already = f", but line {known.where.line} mounts {volume.target} already"
+                raise item.refused("one volume for each folder in the node", already)
+            return volume
+
+        return list_of(Kind(_VOLUME, read_one, schema, str), allowed).read(value)
+
+    return list_of(Kind(_VOLUME, _read_volume, schema, str), allowed)._replace(read=read)
+
+
+def _read_volume(value: Value) -> Volume:
+    text = read_text(value, _VOLUME, quotable=False)
+    source, _, rest = text.partition(":")
+    target, colon, mode = rest.partition(":")
+    if not source or not target or (colon and mode not in ("ro", "rw")):
+        raise value.refused(_VOLUME)
+    if not target.startswith("/") or ".." in PurePosixPath(target).parts or not target.strip("/."):
+        raise value.refused(f"{_VOLUME}; the folder in the node is absolute, without '..', and not /")
+    target = plain_target(target)
+    path = Path(os.path.abspath(value.reading.folder / source))
+    if not os.path.exists(path):
+        meant = _near_path(path, names_in(path.parent))
+        raise value.refused(_VOLUME, f", but {shown(str(path), 1000)} does not exist on this host{meant}")
+    if (problem := own_folder(target)) and target != str(path):
+        raise value.refused(_VOLUME, f", but {problem}: mount it in /data, /mnt or a folder that nodes do not have")
+    return Volume(source=path, target=target, read_only=mode == "ro")
+
+
+def plain_target(target: str) -> str:
+    """A folder of a node without empty parts, of which a leading one would make it another path for Python."""
+    return "/" + "/".join(part for part in target.split("/") if part not in ("", "."))
+
+
+def own_folder(target: str) -> str:
+    """What a volume would hide of what every node runs on, as a clause; empty where it hides nothing."""
+    top = target.split("/")[1]
+    return f"/{top} is the node's own" if top in _OWN or top.startswith("lib") else ""
+
+
+BACKENDS = ("gloo", "mpi", "nccl")
+STARTED_BY = {"mpi": "mpirun"}
+"""The launchers of backends whose ranks no other can start."""
+
+
+class Need(NamedTuple):
+    """Something that not every backend has."""
+
+    name: str
+    """As the key `needs` of a scenario has it."""
+    what: str
+    """As the end of a sentence: `it needs ...`."""
+    lacking: Mapping[str, str]
+    """Why, by each backend that does not have it; in quotation marks are its own words, or PyTorch's about it."""
+    seen: str = ""
+    """What a script that needs it contains, as a regular expression; empty: its text does not tell."""
+
+
+# fmt: off
+_ROWS = (
+    Need("monitored barrier", "a barrier that names who does not come",
+         dict.fromkeys(("mpi", "nccl"), '"monitored_barrier is only implemented for GLOO backend."'),
+         r"\bmonitored_barrier\b"),
+    Need("compared calls", "PyTorch to compare the calls of all ranks (TORCH_DISTRIBUTED_DEBUG=DETAIL)",
+         {"mpi": "PyTorch does that for groups of gloo, nccl, xccl and ucc only"}),
+    Need("calls apart", "a call to take no messages of another kind of call",
+         {"mpi": "MPI counts the calls of a group, whatever they are: of two different ones each may be done"}),
+    Need("noticed ends", "calls that fail when a peer has ended or is cut off",
+         {"mpi": "a call goes on waiting, and so does MPI_Finalize, which waits for all ranks"}),
+    Need("size by the script", "groups whose rank and size the script says",
+         {"mpi": '"... world_size (2) and rank (0) are ignored since they are assigned by the MPI runtime."'}),
+    Need("place by the script", "a store at the place that the script names",
+         {"mpi": "MPI knows its ranks: it asks no store, and `init_method` is ignored"}),
+    Need("gloo", "gloo itself, and shows what that refuses, or how PyTorch calls it",
+         {"mpi": "torch-mpi carries out what gloo refuses, and PyTorch calls it otherwise",
+          "nccl": "nccl has limits of its own, and PyTorch calls it otherwise"}),
+    Need("limited start", "a limit on how long ranks wait for each other at the start",
+         {"mpi": "MPI_Init waits for all ranks, and takes no limit"}),
+    Need("own ranks", "ranks that it starts itself",
+         {"mpi": '"... a rank started this process, and MPI knows only those that mpiexec starts"'}, r"\bmp\.spawn\("),
+    Need("torchrun", "torchrun to start its ranks, maybe again", {"mpi": "only mpirun can start its ranks"}),
+    Need("restarts", "its ranks to be started again", {"mpi": "mpirun starts them once"}),
+    Need("named backends", "each backend that it names",
+         dict.fromkeys(BACKENDS, "`--backend` puts one in the place of all of them")),
+)
+# fmt: on
+NEEDS = {row.name: row for row in _ROWS}
+"""By name."""
+
+
+def needs() -> Kind:
+    """Names of rows of the table."""
+    return list_of(choice(tuple(NEEDS)), f"a list of any of {listing(NEEDS)}")
+
+
+def check_backend(name: str) -> str:
+    """The name of a backend.
+
+    Raises:
+        UsageError: the lab has none of that name.
+    """
+    if name not in BACKENDS:
+        raise UsageError(
+            f"the lab has no backend {name!r}{did_you_mean(name, BACKENDS)}; allowed: {listing(BACKENDS)}",
+            "docs/backends.md says what each of them can do",
+        )
+    return name
+
+
+def lacking(backend: str, script: Path, needed: Collection[str]) -> str:
+    """Why a script cannot show on a backend what it is to show; empty where nothing is known against it.
+
+    Args:
+        backend: its name.
+        script: what its text tells counts.
+        needed: and what its scenario says.
+    """
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    for need in NEEDS.values():
+        if backend in need.lacking and (need.name in needed or (need.seen and re.search(need.seen, text))):
+            return f"it needs {need.what}; {backend}: {need.lacking[backend]}"
+    return ""
+
+
+_MOST_RESTARTS = 1000
+_TRIED_RANKS = 4
+_MORE_NODES = (0, 1, 3, 63)
+_RANK_OR_NODE = ({"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{NODE}$"})
+RANK_SCHEMA = {"type": "object", "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"}}
+
+
+def tried(world: World, rank: int | None) -> Sequence[RankVariables]:
+    """Variables to try an expression with before the run: those of its rank, or of a few where it is for all."""
+    if not world.size or not world.nodes or not world.nproc_per_node:
+        return ()
+    few = sorted({*range(min(world.size, _TRIED_RANKS)), world.size - 1})
+    return [RankVariables.of(one, world.nodes, world.nproc_per_node) for one in (few if rank is None else [rank])]
+
+
+def _imagined(world: World, rank: int | None) -> Iterator[RankVariables]:
+    """Variables of that rank, or of a few, in clusters of several sizes, where the scenario leaves it open."""
+    for more in () if world.size else _MORE_NODES:
+        nodes = world.nodes or (rank or 0) + 1 + more
+        nproc_per_node = world.nproc_per_node or (rank or 0) // nodes + 1 + more
+        last = nodes * nproc_per_node - 1
+        for one in sorted({0, min(1, last), last}) if rank is None else [rank]:
+            if one <= last:
+                yield RankVariables.of(one, nodes, nproc_per_node)
+
+
+def culprit() -> Kind:
+    """Who is to be named: a rank, or a node."""
+    allowed = "a rank, 0 or more, or a node such as node2"
+
+    def read(value: Value) -> Any:
+        if value.kind == "text" and not re.fullmatch(NODE, value.raw):
+            raise value.refused(allowed)
+        return (node() if value.kind == "text" else rank()).read(value)
+
+    return Kind(allowed, read, {"oneOf": [*_RANK_OR_NODE]})
+
+
+def restarts() -> Kind:
+    """How often a launcher began the workers anew: a number, or who had failed first each time."""
+    count, who = whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
+
+    def read_culprit(value: Value) -> Any:
+        if value.kind == "nothing" or (value.kind == "text" and re.fullmatch(NODE, value.raw)):
+            return value.raw if value.kind == "text" else None
+        return read_or_refuse(whole_number(0, MAX_RANK), value, who)
+
+    item = {"oneOf": [*_RANK_OR_NODE, {"type": "null"}]}
+    each = list_of(Kind(who, read_culprit, item), "a list of who failed first, such as [1, node2]")
+    allowed = f"{count.allowed}, or {each.allowed}"
+
+    def read(value: Value) -> Any:
+        return each.read(value) if value.kind == "list" else read_or_refuse(count, value, allowed)
+
+    def dump(data: int | Sequence[int | str | None]) -> Any:
+        return data if isinstance(data, int) else list(data)
+
+    return Kind(allowed, read, {"oneOf": [count.schema, each.schema]}, dump)
+
+
+def per_rank(item: Kind) -> Kind:
+    """A mapping from ranks to anything."""
+    allowed = "a mapping whose keys are ranks, such as {0: ...}"
+
+    schema = {**RANK_SCHEMA, "additionalProperties": item.schema}
+    read = partial(by_rank, allowed=allowed, read=lambda each, _: item.read(each))
+    return Kind(f"{allowed}, to {item.allowed}", read, schema, dict)
+
+
+def notes() -> Kind:
+    """Expected values by the name of the note: plain data, whose strings may be arithmetic."""
+    allowed = "a mapping from the names of notes to values"
+
+    def read_one(key: Value, item: Value) -> tuple[str, Any]:
+        pairs = item.pairs("") if item.kind == "mapping" else []
+        is_per_rank = pairs and all(key.kind == "integer" for key, _ in pairs)
+        return key.as_key(), by_rank(item, "", _plain) if is_per_rank else _plain(item, None)
+
+    return Kind(allowed, lambda value: value.mapping(allowed, read_one), {"type": "object"}, dict)
+
+
+def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> dict[int, Any]:
+    """What a mapping from ranks says, with the rank of each value; bad ranks are problems."""
+
+    def read_one(key: Value, item: Value) -> tuple[int, Any]:
+        try:
+            number = rank().read(key)
+        except InvalidError:
+            quotes = ", without quotes" if key.kind == "text" else ""
+            ranks = World.of(value.reading).allowed
+            raise key.problem(f"found {key.describe()} as a key; allowed: {ranks}{quotes}") from None
+        return number, read(item, number)
+
+    return value.mapping(allowed, read_one)
+
+
+def _plain(value: Value, rank: int | None) -> Any:
+    """Plain data; every expression in it has been tried for some of the ranks that it speaks of."""
+    if value.kind == "list":
+        return [_plain(item, rank) for item in value.items("")]
+    if value.kind == "mapping":
+        data = {}
+        for key, item in value.pairs(""):
+            if key.kind == "integer":
+                allowed = "text; a mapping per rank stands directly under the name of the note"
+                raise key.problem(f"found the number {key.raw} as a key; allowed: {allowed}")
+            data[key.as_key()] = _plain(item, rank)
+        return data
+    scalar = read_scalar(value)
+    try:
+        if isinstance(scalar, str) and is_expression(scalar):
+            _try(scalar, World.of(value.reading), rank)
+    except ScenarioError as error:
+        raise value.problem(error.message) from None
+    return scalar
+
+
+def _try(expression: str, world: World, rank: int | None) -> None:
+    """Refuse what cannot be computed on ranks that there will be, or, where those are not known, on none imaginable."""
+    for variables in tried(world, rank):
+        evaluate(expression, variables)
+    first: ScenarioError | None = None
+    for variables in _imagined(world, rank):
+        try:
+            evaluate(expression, variables)
+            return
+        except ScenarioError as error:
+            first = first or error
+    if first is not None:
+        raise first
