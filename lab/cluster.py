@@ -104,18 +104,18 @@ class Cluster:
             "nodes": nodes,
             "nproc_per_node": nproc_per_node,
             "image": image,
-            "requirements": checked_requirements(requirements),
-            "data": checked_folders(data or {}),
             "cpus": cpus,
+            "gpus": gpus,
             "memory_bytes": memory_bytes,
             "processes": processes,
             "disk_bytes": disk_bytes,
-            "gpus": gpus,
             "strict": strict or None,
             "volumes": tuple(volumes),
-            "env": dict(env or {}),
             "hosts": tuple(hosts),
+            "env": dict(env or {}),
             "allocation": dict(allocation or {}),
+            "data": checked_folders(data or {}),
+            "requirements": checked_requirements(requirements),
         }
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
         self.place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
