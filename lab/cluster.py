@@ -104,27 +104,27 @@ class Cluster:
             "nodes": nodes,
             "nproc_per_node": nproc_per_node,
             "image": image,
-            "requirements": checked_requirements(requirements),
-            "data": checked_folders(data or {}),
             "cpus": cpus,
+            "gpus": gpus,
             "memory_bytes": memory_bytes,
             "processes": processes,
             "disk_bytes": disk_bytes,
-            "gpus": gpus,
             "strict": strict or None,
             "volumes": tuple(volumes),
-            "env": dict(env or {}),
             "hosts": tuple(hosts),
+            "env": dict(env or {}),
             "allocation": dict(allocation or {}),
+            "data": checked_folders(data or {}),
+            "requirements": checked_requirements(requirements),
         }
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
         self.place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
 
     def __getattr__(self, name: str) -> Any:
         """A method or property of a feature; see `Feature.cluster`."""
-        from lab.feature import find
+        from lab.feature import find_entry
 
-        member = None if name.startswith("_") else find("cluster", name)
+        member = None if name.startswith("_") else find_entry("cluster", name)
         if member is None:
             raise AttributeError(f"a Cluster has no {name!r}", name=name, obj=self)
         return member.__get__(self, type(self))

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 NONE = "–"
@@ -182,17 +183,12 @@ def name_attempts(numbers: Iterable[int]) -> str:
 
 def rank_spans(ranks: Iterable[int], prefix: str = "") -> list[str]:
     """Neighbours put together: `0-3`, `7`; with the prefix `r`: `r0-r3`, `r7`. Two neighbours stay two."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
-    return [
-        text
-        for span in spans
-        for text in ([f"{prefix}{span[0]}-{prefix}{span[-1]}"] if len(span) > 2 else [f"{prefix}{r}" for r in span])
-    ]
+    spans = []
+    for _, neighbours in groupby(enumerate(sorted(ranks)), key=lambda pair: pair[1] - pair[0]):
+        span = [rank for _, rank in neighbours]
+        long = [f"{prefix}{span[0]}-{prefix}{span[-1]}"]
+        spans += long if len(span) > 2 else [f"{prefix}{rank}" for rank in span]
+    return spans
 
 
 def listing(words: Iterable[str]) -> str:

@@ -27,13 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("there is no command to run", "write it after the node, as in `lab exec node0 hostname -i`")
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
     info = cluster.existing()
-    return capable(cluster.engine, Console).execute(
-        info, find_node(info, arguments.node), arguments.rest, tty=_on_terminal()
-    )
-
-
-def _on_terminal() -> bool:
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    node = find_node(info, arguments.node)
+    tty = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return capable(cluster.engine, Console).execute(info, node, arguments.rest, tty=tty)
 
 
 def find_node(info: ClusterInfo, name: str) -> Node:

@@ -15,7 +15,7 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import add_attempt, open_record
 from lab.errors import UsageError
 from lab.record.output import IndexReader, Piece, read_output
-from lab.record.read import Record
+from lab.record.read import Record, list_records
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.spec.reading import did_you_mean
@@ -57,12 +57,19 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     live = LiveOutput(sys.stdout, None, raw=arguments.raw, whole=True)
     index, number = IndexReader(), record.number
-    _tell_of_earlier(record, arguments)
+    earlier = [] if arguments.attempt is not None else [*record.earlier_attempts()]
+    if earlier:
+        last = name_attempts([record.number])
+        sys.stderr.write(f"{last}, the last one; --attempt N shows {name_attempts(earlier)}\n")
+
+    def show_rest(record: Record) -> None:
+        pieces = (piece for piece in read_output(record.path, index) if piece.rank in wanted)
+        _show(pieces, workers, live, number, arguments.json)
+
     while True:
         over = not record.in_progress
         while number < record.number:  # the workers were begun anew
-            pieces = read_output(record.attempt(number).path, index)
-            _show((piece for piece in pieces if piece.rank in wanted), workers, live, number, arguments.json)
+            show_rest(record.attempt(number))
             live.finish()
             index, number, workers = IndexReader(), number + 1, {}
             sys.stderr.write(f"attempt {number} begins\n")
@@ -70,21 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
             workers = record.workers()
             wanted = _wanted(arguments, workers, record) if workers else wanted
         before = index.position
-        pieces = read_output(record.path, index)
-        _show((piece for piece in pieces if piece.rank in wanted), workers, live, number, arguments.json)
+        show_rest(record)
         if not arguments.follow or (over and index.position == before):
             live.finish()
             return 0
         live.settle()
         time.sleep(_POLL_S)
-
-
-def _tell_of_earlier(record: Record, arguments: argparse.Namespace) -> None:
-    """Say that there is more than what is shown."""
-    earlier = [] if arguments.attempt is not None else [*record.earlier_attempts()]
-    if earlier:
-        last = name_attempts([record.number])
-        sys.stderr.write(f"{last}, the last one; --attempt N shows {name_attempts(earlier)}\n")
 
 
 def _print_launchers(record: Record, arguments: argparse.Namespace) -> int:
@@ -113,17 +111,15 @@ def _print_one(log: BinaryIO, *, raw: bool) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> Record:
-    if arguments.name and not arguments.run:
-        from lab.record.read import list_records
-
-        mine = [record for record in list_records(arguments.runs) if record.readable_plan().cluster == arguments.name]
-        if not mine:
-            meant = did_you_mean(
-                arguments.name, {record.readable_plan().cluster for record in list_records(arguments.runs)}
-            )
-            raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
-        return mine[-1].attempt(arguments.attempt)
-    return open_record(arguments)
+    if arguments.run or not arguments.name:
+        return open_record(arguments)
+    by_cluster = {
+        record.readable_plan().cluster: record for record in list_records(arguments.runs)
+    }  # the latest of each
+    if arguments.name not in by_cluster:
+        meant = did_you_mean(arguments.name, by_cluster)
+        raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
+    return by_cluster[arguments.name].attempt(arguments.attempt)
 
 
 def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Record) -> set[int]:

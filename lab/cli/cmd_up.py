@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_json(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what the engine would be asked for, and stop")
     parser.add_argument("--verbose", action="store_true", help="say what each node and rank may use")
-    parser.add_argument("--quiet", "-q", action="store_true", help="print nothing but errors")
+    shared.add_quiet(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,23 +6,29 @@ import fcntl
 import signal
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lab.engine.protocol import Announce, Channel
+from lab.engine.interrupts import uninterrupted
+from lab.engine.ownership import Taken
+from lab.engine.packages import package_store
+from lab.engine.protocol import Announce, Channel, Removed, Request
 from lab.engine.ready import HELLO, Stream, wait_ready
 from lab.errors import ClusterError, NodeLost
 from lab.node import processes
 from lab.node.config import ended_file
-from lab.plan.cluster import Node
+from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.waiting import wait_until
+from lab.words import plural
 
 _ACCEPT_DEADLINE_S = 5
 """An agent that is stopped accepts nobody; when so many wait as the kernel lets, a further one would wait for ever."""
 _ANSWER_TIMEOUT_S = 10.0
 _TELLING_S = 1.0
 """The process that holds the agents may say so much later how one ended."""
+ENDING_S = 15.0
+"""A killed agent is gone, also for Slurm, and a stopped process stands, long before."""
 KILLED = 128 + signal.SIGKILL
 """The exit code of an agent of which nobody says how it ended."""
 
@@ -208,3 +214,105 @@ def greet(
         for channel in channels:
             channel.close()
     return lost.node if lost is not None else None
+
+
+class HeldEngine:
+    """What engines have in common whose agents a process on this machine holds."""
+
+    name: str
+    home: Path
+    """The folder in which each cluster has one."""
+    control: str
+    """Name of the socket, in the folder of a cluster, where that process is asked for another agent."""
+    noun = "node"
+    unlimited: Mapping[str, str]
+    """What it does not limit: fields of shapes, and the options for them."""
+
+    def packages(self, shape: Shape) -> str:
+        """The virtual environment that the workers of a cluster use; empty where they need none."""
+        if not shape.requirements:
+            return ""
+        return package_store(self).name_of(None, shape.requirements)  # type: ignore[arg-type]
+
+    def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
+        """Make every node and wait until its agent can fork workers; after an error nothing is left."""
+        requests = self.requests(cluster, shape, run=run)
+        for field, option in self.unlimited.items():
+            if getattr(shape, field):
+                announce(f"warning: the {self.name} engine does not limit {option}")
+        if shape.requirements:
+            package_store(self).prepare(None, shape.requirements, announce=announce)  # type: ignore[arg-type]
+        try:
+            return self.make(cluster, shape, run, requests, announce)
+        except Taken:
+            raise
+        except BaseException:
+            with uninterrupted():
+                self.remove(cluster)
+            raise
+
+    def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
+        """What `create` asks for, as plain data; nothing is made."""
+        raise NotImplementedError
+
+    def make(
+        self, cluster: str, shape: Shape, run: str | None, requests: list[Request], announce: Announce
+    ) -> ClusterInfo:
+        """Make what was asked for; after an error what was made is still there."""
+        raise NotImplementedError
+
+    def await_agents(self, folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
+        """Wait until the agents of nodes answer that were started again."""
+        raise NotImplementedError
+
+    def kill(self, node: Node) -> None:
+        """Kill a node at once, as a power cut would."""
+        raise NotImplementedError
+
+    def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
+        """Remove the owner's cluster of this name, or all of them."""
+        raise NotImplementedError
+
+    def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
+        """Open a channel to the agent of each of these nodes."""
+        return open_channels(cluster.name, nodes)
+
+    def stop(self, nodes: Sequence[Node]) -> None:
+        """Kill nodes, where they run, and have them found as stopped until they are started."""
+        for node in nodes:
+            stopped_file(node.handle).touch()
+            if listens(node.handle):
+                with suppress(OSError):  # it has ended meanwhile
+                    self.kill(node)
+
+    def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
+        """Have the agents of nodes that do not run started again, and wait until they can fork workers."""
+        if not nodes:
+            return
+        folder = self.home / cluster.name
+        announce(f"starting {plural(len(nodes), self.noun)} again")
+        for node in nodes:
+            await_end(node, ENDING_S)
+            stopped_file(node.handle).unlink(missing_ok=True)
+            ask_holder(folder / self.control, node)
+        self.await_agents(folder, nodes, announce)
+
+
+def node_variables(cluster: ClusterInfo, node: Node) -> dict[str, str]:
+    """The variables of a command that is run on a node."""
+    return {
+        **cluster.shape.env,
+        "LAB_SHARED": cluster.shared,
+        **({"LAB_DATA": cluster.data} if cluster.shape.data else {}),
+        "LAB_NODE": node.name,
+        "LAB_NODE_ADDRESS": node.address,
+    }
+
+
+def last_line(log: Path) -> str:
+    """The last line in a file of what the processes of a cluster wrote."""
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except FileNotFoundError:
+        return "the cluster was removed meanwhile"
+    return lines[-1] if lines else "no word from them"

@@ -58,35 +58,23 @@ def files_of_run(nodes: int, nproc_per_node: int) -> int:
     return _FILES_BESIDE + nodes + 2 * nodes * nproc_per_node
 
 
-def _open_files(nodes: int, nproc_per_node: int, _: NodeCost) -> int:
-    """Of the process that needs most: a rank has a connection for each other rank, which is less."""
-    return files_of_run(nodes, nproc_per_node)
-
-
-def _all_open_files(nodes: int, nproc_per_node: int, _: NodeCost) -> int:
-    ranks = nodes * nproc_per_node
-    return ranks * (ranks + _FILES_BESIDE)
-
-
-def _memory(nodes: int, nproc_per_node: int, cost: NodeCost) -> int:
-    return cost.shared_bytes + nodes * (cost.node_bytes + nproc_per_node * _RANK_BYTES)
-
-
-def _threads(nodes: int, nproc_per_node: int, cost: NodeCost) -> int:
-    return nodes * (cost.node_threads + nproc_per_node * _RANK_THREADS)
-
-
-def _addresses(nodes: int, _: int, __: NodeCost) -> int:
-    return nodes
-
-
 _DEMANDS = {
-    "memory_bytes": _Demand("of memory", _memory, format_bytes),
-    "threads": _Demand("processes and threads", _threads),
-    "open_files": _Demand("open files in one process", _open_files),
-    "all_open_files": _Demand("open files in all processes together", _all_open_files),
-    "addresses": _Demand("addresses in one network", _addresses),
+    "memory_bytes": _Demand(
+        "of memory",
+        lambda nodes, each, cost: cost.shared_bytes + nodes * (cost.node_bytes + each * _RANK_BYTES),
+        format_bytes,
+    ),
+    "threads": _Demand(
+        "processes and threads", lambda nodes, each, cost: nodes * (cost.node_threads + each * _RANK_THREADS)
+    ),
+    "open_files": _Demand("open files in one process", lambda nodes, each, _: files_of_run(nodes, each)),
+    "all_open_files": _Demand(
+        "open files in all processes together",
+        lambda nodes, each, _: nodes * each * (nodes * each + _FILES_BESIDE),
+    ),
+    "addresses": _Demand("addresses in one network", lambda nodes, _, __: nodes),
 }
+"""A rank has a connection to each other rank; the process that needs most files is the command itself."""
 
 
 def refuse_crowd(nodes: int, nproc_per_node: int, room: Room, cost: NodeCost) -> None:

@@ -14,7 +14,7 @@ from lab.node.rank import groups
 from lab.plan.cluster import STOPPED, ClusterInfo
 from lab.plan.fit import PlanOptions, refuse_unfit
 from lab.spec.keys import STARTED_BY, check_backend
-from lab.spec.launching import LAB, Launcher, Launching, Layout, Starter, find_launcher
+from lab.spec.launching import LAB, Launching, Layout, Starter, find_launcher
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 from lab.words import listing, name_nodes, plural
 
@@ -93,24 +93,24 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
     needs = plural(nnodes, "node") if least == nnodes else f"at least {plural(least, 'node')}, {HOST} among them"
     there = present(cluster, nnodes, parts)
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
-    stops = [one for part in parts for one in part.stopping(missing)]
-    if (len(there) < least or HOST not in there) and stops:
-        raise UsageError(
-            f"{name} is to {listing(stops)} before it begins, and with the launcher {launching.name} it needs {needs}",
-            "say `launcher: {torchrun: {min_nodes: ...}}` for one that begins with fewer",
-        )
     if len(there) < least or HOST not in there:
+        if stops := [one for part in parts for one in part.stopping(missing)]:
+            raise UsageError(
+                f"{name} is to {listing(stops)} before it begins, and with the launcher {launching.name} "
+                f"it needs {needs}",
+                "say `launcher: {torchrun: {min_nodes: ...}}` for one that begins with fewer",
+            )
         raise ClusterUnfit(
             f"{name} needs {needs}, and {name_nodes(missing)} of cluster {cluster.name} "
             f"{'is' if len(missing) == 1 else 'are'} stopped",
             f"`lab start {' '.join(missing)}`, or take fewer nodes with --nodes",
         )
-    for starts in (one for part in parts for one in part.starting()):
-        if least == nnodes:
-            raise UsageError(
-                f"{name} is to {starts} in mid-run, and the launcher {launching.name} takes no node in",
-                "say `launcher: {torchrun: {min_nodes: ...}}` for one that does",
-            )
+    starts = [one for part in parts for one in part.starting()]
+    if starts and least == nnodes:
+        raise UsageError(
+            f"{name} is to {starts[0]} in mid-run, and the launcher {launching.name} takes no node in",
+            "say `launcher: {torchrun: {min_nodes: ...}}` for one that does",
+        )
 
 
 MAX_WORLD_SIZE = 4096
@@ -212,12 +212,17 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
     backend = check_backend(options.backend) if options.backend is not None else scenario.backend
     cold = options.cold or scenario.cold
-    if not cold:
-        _refuse_what_a_fork_cannot_honour(scenario)
+    reason = "" if cold else next(filter(None, map(warm.refusal, scenario.env)), "")
+    if reason:
+        raise UsageError(f"{scenario.name}: {reason}", "add `cold: true` to the scenario or run it with --cold")
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
+    # Workers of one machine: with as many threads each as it has cores, they would wait for one another's, up to ten
+    # times as long. So each has one, as torchrun says, unless the cluster says otherwise.
+    is_one_thread = world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env
+    threads = {"OMP_NUM_THREADS": "1"} if is_one_thread else {}
     chosen = groups.backend_variables(backend, instead=options.backend is not None)
-    shared = {**_threads(world_size, cluster.shape.env), "LAB_SHARED": cluster.shared, **data, **chosen, **scenario.env}
+    shared = {**threads, "LAB_SHARED": cluster.shared, **data, **chosen, **scenario.env}
     layout = Layout(
         run=run,
         addresses=_addresses(cluster, nnodes),
@@ -229,7 +234,13 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     )
     launcher = find_launcher(layout.settings.name)
     refuse_absence(scenario.name, cluster, nnodes, layout.settings, parts)
-    starters = _starters(launcher, layout, options)
+    if refusal := launcher.refusal(layout):
+        raise UsageError(refusal)
+    starters = launcher.starters(layout)
+    if starters and options.interactive is not None:
+        raise UsageError(
+            f"no rank can have the terminal where {layout.settings.name} starts it", "run it without --launcher"
+        )
     workers = []
     for rank in range(world_size):
         node_rank, local_rank = divmod(rank, nproc_per_node)
@@ -282,18 +293,6 @@ def _launching(scenario: Scenario, options: PlanOptions, backend: str | None) ->
     return scenario.launcher if name == scenario.launcher.name else Launching(name=name)
 
 
-def _starters(launcher: Launcher, layout: Layout, options: PlanOptions) -> tuple[Starter, ...]:
-    refusal = launcher.refusal(layout)
-    if refusal:
-        raise UsageError(refusal)
-    starters = launcher.starters(layout)
-    if starters and options.interactive is not None:
-        raise UsageError(
-            f"no rank can have the terminal where {layout.settings.name} starts it", "run it without --launcher"
-        )
-    return starters
-
-
 def _addresses(cluster: ClusterInfo, nnodes: int) -> tuple[str, ...]:
     """By rank of the node, how the others call it: by its name where nodes have names in DNS."""
     nodes = cluster.nodes[:nnodes]
@@ -342,19 +341,3 @@ def _torchrun_environment(
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }
-
-
-def _threads(world_size: int, node_env: Mapping[str, str]) -> dict[str, str]:
-    """One thread for each of several workers on one machine, as torchrun says, unless the cluster says otherwise.
-
-    All nodes of a cluster share one machine: with as many threads a worker as it has cores they would wait for one
-    another's, up to ten times as long.
-    """
-    return {"OMP_NUM_THREADS": "1"} if world_size > 1 and "OMP_NUM_THREADS" not in node_env else {}
-
-
-def _refuse_what_a_fork_cannot_honour(scenario: Scenario) -> None:
-    for name in scenario.env:
-        reason = warm.refusal(name)
-        if reason:
-            raise UsageError(f"{scenario.name}: {reason}", "add `cold: true` to the scenario or run it with --cold")

@@ -12,7 +12,7 @@ from typing import Any
 
 from lab.errors import UsageError
 from lab.feature import bundled, hook
-from lab.spec.declare import dump_keys, read_keys
+from lab.spec.declare import dump_keys, every_key, read_keys
 from lab.spec.keys import missing_script, script_problem
 from lab.spec.kinds import slug
 from lab.spec.reading import Position, Reading, Value, did_you_mean, near
@@ -148,23 +148,16 @@ def looks_like_one(path: Path) -> bool:
 
 def _has_keys_of_scenarios(head: bytes, *one_of: str) -> bool:
     """Whether all keys at the top level are those of a scenario, or nearly; and one of these is among them."""
-    from lab.spec.declare import every_key
-    from lab.spec.scenario import Scenario
-
     known, keys = every_key(Scenario), re.findall(_KEY, head)
     if len(keys) > 2 * len(known):
         return False
-    meant = set()
-    for key in keys:
-        meant.add(near(key.decode("utf-8", "replace"), known, _NEAR))
-        if None in meant:
-            return False
-    return not meant.isdisjoint(one_of)
+    meant = {near(key.decode("utf-8", "replace"), known, _NEAR) for key in keys}
+    return None not in meant and not meant.isdisjoint(one_of)
 
 
 KEY = "requirements"
 """The key of scenarios that names them."""
-_HEAD_BYTES_packages = 1024 * 1024
+_SCRIPT_HEAD_BYTES = 1024 * 1024
 
 
 def merged(*lists: Sequence[str]) -> tuple[str, ...]:
@@ -199,7 +192,7 @@ def named_by(script: Path) -> tuple[str, ...]:
     """
     try:
         with open(script, "rb") as file:
-            if b"# /// script" not in file.read(_HEAD_BYTES_packages):
+            if b"# /// script" not in file.read(_SCRIPT_HEAD_BYTES):
                 return ()
     except OSError:  # whoever ships it says why
         return ()

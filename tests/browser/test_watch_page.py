@@ -10,8 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from lab.features.watch.now import Follower
 from lab.features.watch.server import Server, page_of
-from lab.features.watch.session import Stepper
-from lab.features.watch.watched import Watched
+from lab.features.watch.session import Stepper, Watched
 from tests.browser.conftest import PATIENCE_MS
 from tests.features.watch.growing import ORIGIN, Growing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lab.features.calls.show_view import steps_text
+from lab.features.calls.notation import steps_text
 from lab.features.export.verb import traffic_text
 from lab.features.html.page import expectation_rows, matrix_view, note_rows, stack_rows, worker_rows
 from lab.features.pytest.items import last_lines_text

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.features.watch.whereabouts import Place, whereabouts_text
+from lab.features.watch.tail import Place, whereabouts_text
 from lab.report.live import Bottom, LiveOutput, fit
 
 pytestmark = pytest.mark.unit

@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lab import __version__
+from lab.engine.held import greet, last_line
 from lab.engine.interrupts import may_outlive
 from lab.engine.local.state import (
     CONTROL,
@@ -21,7 +22,6 @@ from lab.engine.local.state import (
     LIFE,
     MARK,
     PACKAGES_VARIABLE,
-    await_agents,
     count_nodes,
     mark,
     network_name,
@@ -32,10 +32,11 @@ from lab.engine.local.state import (
 from lab.engine.ownership import new_folder
 from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Request, refuse_for_one_host
-from lab.errors import ClusterUnfit
-from lab.plan.cluster import ClusterInfo, Shape
+from lab.errors import ClusterError, ClusterUnfit
+from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.words import plural
 
+_READY_TIMEOUT_S = 120.0
 _FIRST, _NETWORKS = 256, 254 * 256
 """Of the networks: 127.1.0 is the first, 127.254.255 the last."""
 
@@ -75,6 +76,17 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
     found = read_cluster(folder)
     assert found is not None
     return found
+
+
+def await_agents(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:
+    """Wait until the agent of each node answers, or nobody is left who could start it.
+
+    Raises:
+        ClusterError: one did not start.
+    """
+    lost = greet(nodes, ended, _READY_TIMEOUT_S, lambda: last_line(folder / "zygote.log"), announce)
+    if lost is not None:
+        raise ClusterError(f"{lost.name} ended while it was starting")
 
 
 def free_network(home: Path, cluster: str, nodes: int) -> str:

@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 from lab import DISTRIBUTION
-from lab.engine.held import LocalChannel, agent_pid, await_end, open_channels
-from lab.engine.interrupts import uninterrupted
+from lab.engine.held import (
+    ENDING_S,
+    HeldEngine,
+    LocalChannel,
+    agent_pid,
+    await_end,
+    has_ended,
+    node_variables,
+    paused_file,
+)
 from lab.engine.local.state import (
+    CONTROL,
     ENGINE,
     MARK,
     mark,
@@ -31,7 +43,7 @@ from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import memory, processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
-from lab.words import format_duration
+from lab.words import format_duration, plural
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
@@ -40,7 +52,7 @@ _PYTHON_S = 60.0
 """A Python that does nothing else has answered long before."""
 
 
-class LocalEngine:
+class LocalEngine(HeldEngine):
     """Clusters of process groups on this machine.
 
     Raises:
@@ -48,6 +60,9 @@ class LocalEngine:
     """
 
     name = ENGINE
+    control = CONTROL
+    noun = "local node"
+    unlimited = MappingProxyType({"cpus": "--cpus", "processes": "--max-processes"})
     traits = Traits(
         cannot={
             "limits": "the local engine cannot do: its nodes are processes of this machine",
@@ -112,86 +127,65 @@ class LocalEngine:
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
             refuse_crowd(shape.nodes, shape.nproc_per_node, self.machine().room, COST)
-        network, packages = free_network(self.home, cluster, shape.nodes), self._packages(shape)
+        network, packages = free_network(self.home, cluster, shape.nodes), self.packages(shape)
         return requests_for(self.home, cluster, shape, network=network, run=run, packages=packages)
-
-    def _packages(self, shape: Shape) -> str:
-        """The virtual environment that the workers of a cluster use."""
-        if not shape.requirements:
-            return ""
-        from lab.engine.packages import package_store
-
-        return package_store(self).name_of(None, shape.requirements)
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.local.create import create
-        from lab.engine.ownership import Taken
-
         if shape.gpus:
             from lab.engine.doctor import refuse_missing
 
             refuse_missing(shape.gpus)
-        requests = self.requests(cluster, shape, run=run)
-        if shape.cpus:
-            announce("warning: the local engine does not limit --cpus")
-        if shape.processes:
-            announce("warning: the local engine does not limit --max-processes")
-        if shape.requirements:
-            from lab.engine.packages import package_store
+        return super().create(cluster, shape, run=run, announce=announce)
 
-            package_store(self).prepare(None, shape.requirements, announce=announce)
-        try:
-            return create(self.home, cluster, requests, announce)
-        except Taken:
-            raise
-        except BaseException:
-            with uninterrupted():
-                self.remove(cluster)
-            raise
+    def make(
+        self, cluster: str, shape: Shape, run: str | None, requests: list[Request], announce: Announce
+    ) -> ClusterInfo:
+        """Make the folder and the processes."""
+        from lab.engine.local.create import create
+
+        return create(self.home, cluster, requests, announce)
 
     # -- using
 
-    def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
-        """Open a channel to the agent of each of these nodes."""
-        return open_channels(cluster.name, nodes)
-
     def kill(self, node: Node) -> None:
         """Kill a node's agent and everything below it at once, as a power cut would."""
-        from lab.engine.local.state import ENDING_S, kill
-
-        kill(node)
+        pid = agent_pid(node)
+        for victim in (pid, *processes.descendants(pid)):
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
         await_end(node, ENDING_S)  # a busy machine takes its time; whoever looks then must not find it running
 
-    def stop(self, nodes: Sequence[Node]) -> None:
-        """Kill nodes, where they run, and have them found as stopped until they are started."""
-        from lab.engine.local.state import stop
+    def await_agents(self, folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
+        """Wait until the agents of nodes answer that were forked again."""
+        from lab.engine.local.create import await_agents
 
-        stop(nodes)
-
-    def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
-        """Have agents forked for nodes that do not run, and wait until they can fork workers."""
-        from lab.engine.local.state import start
-
-        start(self.home / cluster.name, nodes, announce)
+        await_agents(nodes, lambda: any(map(has_ended, nodes)), folder, announce)
 
     def pause(self, node: Node) -> None:
-        """Have every process of a node stand still."""
-        from lab.engine.local.state import pause
-
-        pause(node)
+        """Stop every process of a node, the agent first: it starts no other then."""
+        try:
+            pid = agent_pid(node)
+        except OSError:
+            raise ClusterError(f"{node.name} does not run") from None
+        paused_file(node.handle).write_text(str(pid))
+        running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], ENDING_S)
+        if running:
+            raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
 
     def resume(self, node: Node) -> None:
-        """Have them go on, where they stand still."""
-        from lab.engine.local.state import resume
-
-        resume(node)
+        """Let every process of a node go on, the agent last: it sees them run."""
+        with suppress(OSError):
+            pid = agent_pid(node)
+            processes.go_on([pid, *processes.descendants(pid)])
+        paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
-        """Whether they stand still."""
-        from lab.engine.local.state import paused
-
-        return paused(node)
+        """Whether a node's agent was stopped by a signal."""
+        try:
+            return processes.is_stopped(agent_pid(node))
+        except OSError:
+            return False
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""
@@ -204,12 +198,8 @@ class LocalEngine:
         environment = {
             **os.environ,
             **(programs_first(packages) if packages else {}),
-            **cluster.shape.env,
+            **node_variables(cluster, node),
             MARK: mark(self.home, cluster.name),
-            "LAB_SHARED": cluster.shared,
-            **({"LAB_DATA": cluster.data} if cluster.shape.data else {}),
-            "LAB_NODE": node.name,
-            "LAB_NODE_ADDRESS": node.address,
         }
         try:
             return subprocess.run(list(argv), env=environment, cwd=folder, check=False).returncode
@@ -222,7 +212,7 @@ class LocalEngine:
         from lab.engine.packages import package_folders
 
         python = running_python(cluster.nodes[0]) or Path(sys.executable)
-        packages = packages_of(cluster.nodes[0]) or self._packages(cluster.shape)
+        packages = packages_of(cluster.nodes[0]) or self.packages(cluster.shape)
         command = [str(python), "-c", program, *([package_folders(packages)] if packages else [])]
         try:
             done = subprocess.run(command, cwd=self.home, capture_output=True, timeout=_PYTHON_S, check=False)

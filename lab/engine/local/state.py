@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,27 +13,21 @@ from lab.engine import ownership
 from lab.engine.held import (
     KILLED,
     agent_pid,
-    ask_holder,
-    await_end,
     exit_code,
-    greet,
-    has_ended,
     holder_died,
     listens,
-    paused_file,
     paused_pid,
     stopped_file,
 )
-from lab.engine.protocol import Announce, NodeState, Removed
+from lab.engine.protocol import NodeState, Removed
 from lab.errors import ClusterError, EngineUnavailable
 from lab.node import processes
 from lab.node.remove import remove_tree
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.waiting import wait_until
-from lab.words import format_duration, plural
+from lab.words import format_duration
 
 ENGINE = "local"
-_READY_TIMEOUT_S = 120.0
 _DYING_S = 0.3
 """What a killed agent listens at may close so much later than its connections."""
 
@@ -179,80 +171,6 @@ def count_nodes(folder: Path) -> int:
         return 0
 
 
-ENDING_S = 5.0
-"""A killed agent is gone, and a stopped process stands, long before."""
-
-
-def kill(node: Node) -> None:
-    """Kill a node's agent and everything below it.
-
-    Raises:
-        OSError: it does not run.
-    """
-    pid = agent_pid(node)
-    for victim in (pid, *processes.descendants(pid)):
-        with suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
-
-
-def pause(node: Node) -> None:
-    """Stop every process of a node, the agent first: it starts no other then.
-
-    Raises:
-        ClusterError: it does not run, or a process of it does not stop.
-    """
-    try:
-        pid = agent_pid(node)
-    except OSError:
-        raise ClusterError(f"{node.name} does not run") from None
-    paused_file(node.handle).write_text(str(pid))
-    running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], ENDING_S)
-    if running:
-        raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
-
-
-def resume(node: Node) -> None:
-    """Let every process of a node go on, the agent last: it sees them run."""
-    with suppress(OSError):
-        pid = agent_pid(node)
-        processes.go_on([pid, *processes.descendants(pid)])
-    paused_file(node.handle).unlink(missing_ok=True)
-
-
-def paused(node: Node) -> bool:
-    """Whether a node's agent was stopped by a signal."""
-    try:
-        return processes.is_stopped(agent_pid(node))
-    except OSError:
-        return False
-
-
-def stop(nodes: Sequence[Node]) -> None:
-    """Kill nodes where they run, and mark them as stopped."""
-    for node in nodes:
-        with suppress(OSError):
-            kill(node)
-        stopped_file(node.handle).touch()
-    for node in nodes:
-        await_end(node, ENDING_S)
-
-
-def start(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
-    """Have agents forked for nodes that do not run, and wait until they answer.
-
-    Raises:
-        ClusterError: one did not start.
-    """
-    if not nodes:
-        return
-    announce(f"starting {plural(len(nodes), 'local node')} again")
-    for node in nodes:
-        await_end(node, ENDING_S)
-        stopped_file(node.handle).unlink(missing_ok=True)
-        ask_holder(folder / CONTROL, node)
-    await_agents(nodes, lambda: any(map(has_ended, nodes)), folder, announce)
-
-
 _DEADLINE_S = 10.0
 
 
@@ -321,22 +239,3 @@ def _marked(mark: str, *, exact: bool) -> list[int]:
     if not found:
         return []
     return [*found, *set(processes.descendants(*found)).difference(found, [os.getpid()])]
-
-
-def await_agents(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:
-    """Wait until the agent of each node answers, or nobody is left who could start it.
-
-    Raises:
-        ClusterError: one did not start.
-    """
-    lost = greet(nodes, ended, _READY_TIMEOUT_S, lambda: _last_words(folder), announce)
-    if lost is not None:
-        raise ClusterError(f"{lost.name} ended while it was starting")
-
-
-def _last_words(folder: Path) -> str:
-    try:
-        said = (folder / "zygote.log").read_text(errors="replace").strip().splitlines()
-    except FileNotFoundError:
-        return "the cluster was removed meanwhile"
-    return said[-1] if said else "no word from them"

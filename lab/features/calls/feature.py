@@ -6,9 +6,9 @@ FEATURE = Feature(
     name="calls",
     keys={"expect.calls": "lab.features.calls.pattern:CallsKeys"},
     options={
-        "run": "lab.features.calls.update_option",
-        "show": "lab.features.calls.show_option",
-        "test": "lab.features.calls.update_option",
+        "run": "lab.features.calls.option:UPDATE",
+        "show": "lab.features.calls.option",
+        "test": "lab.features.calls.option:UPDATE",
     },
     hooks={
         "calls_of_result": "lab.features.calls.snapshot:RecordedCalls",

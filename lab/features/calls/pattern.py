@@ -87,17 +87,16 @@ def parse_calls(text: str, variables: RankVariables | None = None, longest: int 
     """
     if len(text) > longest:
         raise ScenarioError(f"found {shown(text)}; allowed: up to {longest} characters")
-    filled = _BRACES.sub(lambda braces: _compute(braces[1], variables), text)
-    return tuple(_parse(filled.strip(), variables.world_size if variables else None))
 
+    def compute(braces: re.Match[str]) -> str:
+        expression = braces[1].strip()
+        if not is_expression(expression):
+            found = f"found {{{expression}}}{did_you_mean(expression, VARIABLES)}"
+            raise ScenarioError(f"{found}; allowed in braces: arithmetic on {', '.join(VARIABLES)}")
+        value = 1 if variables is None else evaluate(expression, variables)
+        return str(int(value) if isinstance(value, bool) else value)
 
-def _compute(expression: str, variables: RankVariables | None) -> str:
-    expression = expression.strip()
-    if not is_expression(expression):
-        meant = did_you_mean(expression, VARIABLES)
-        raise ScenarioError(f"found {{{expression}}}{meant}; allowed in braces: arithmetic on {', '.join(VARIABLES)}")
-    value = 1 if variables is None else evaluate(expression, variables)
-    return str(int(value) if isinstance(value, bool) else value)
+    return tuple(_parse(_BRACES.sub(compute, text).strip(), variables.world_size if variables else None))
 
 
 def _parse(text: str, world_size: int | None, depth: int = 0) -> Iterator[CallPattern]:
@@ -140,13 +139,20 @@ def _inside(body: str) -> list[str]:
 
 
 def _parse_call(text: str, world_size: int | None) -> CallPattern:
-    words = _WORD.findall(text)
+    def refused(found: str, allowed: str) -> ScenarioError:
+        return ScenarioError(f"found {shown(text)}{found}; allowed: {allowed}")
+
+    def following() -> str:
+        if not words:
+            raise refused(f", with nothing after {word!r}", FORM)
+        return words.pop(0)
+
+    words: list[str] = _WORD.findall(text)
     if not words or _WORD.sub("", text).strip():
-        raise ScenarioError(f"found {shown(text)}; allowed: {FORM}")
+        raise refused("", FORM)
     op = words.pop(0)
     if op not in OPERATIONS:
-        meant = did_you_mean(op, OPERATIONS)
-        raise ScenarioError(f"found {shown(text)}, with the operation {op!r}{meant}; allowed: {', '.join(OPERATIONS)}")
+        raise refused(f", with the operation {op!r}{did_you_mean(op, OPERATIONS)}", ", ".join(OPERATIONS))
     parts: dict[str, Any] = {}
     while words:
         word = words.pop(0)
@@ -154,68 +160,43 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
         if word == "from" and words[:1] == ["any"]:
             name, value = "from_any", words.pop(0) == "any"
         elif word in _NUMBERS:
-            name, value = _NUMBERS[word], _number(word, words, text, world_size)
+            name, value = _NUMBERS[word], following()
+            most = world_size if word in _RANKS else None
+            if not _WHOLE.fullmatch(value) or (most is not None and int(value) >= most):
+                allowed = "a rank" if word in _RANKS else "a whole number, 0 or more,"
+                raise refused("", f"{allowed if most is None else f'a rank from 0 to {most - 1}'} after {word!r}")
+            value = int(value)
         elif word == "async":
             name, value = "hands_out", True
         elif word == "split":
-            name, value = "split", _split(words, text)
+            match = _SPLIT.fullmatch(following())
+            if match is None:
+                raise refused("", "rows for each rank after 'split', such as [1,2]")
+            name, value = "split", tuple(map(int, match[1].split(",")))
         elif word == "in":
-            name, value = "group", _next(word, words, text).strip('"')
+            name, value = "group", following().strip('"')
         elif word == "during":
-            name, value = "phase", _next(word, words, text)
+            name, value = "phase", following()
             if value not in PHASES:
-                meant = did_you_mean(value, PHASES)
-                found = f"found {shown(text)}, with the phase {value!r}{meant}"
-                raise ScenarioError(f"{found}; allowed: {', '.join(PHASES)}")
+                raise refused(f", with the phase {value!r}{did_you_mean(value, PHASES)}", ", ".join(PHASES))
         elif word in REDUCTIONS:
             name, value = "reduce_op", word
-        else:
-            name, value = "tensors", _tensors(word, text)
+        else:  # `float32[2]`, `3*float32[2]`, `float32[2]+int64`
+            tensors: list[tuple[str, tuple[int, ...] | None]] = []
+            for one in word.split("+"):
+                match = _TENSOR.fullmatch(one)
+                if match is None or match[2] not in DTYPES:
+                    unknown = match[2] if match else one
+                    meant = did_you_mean(unknown, (*DTYPES, *REDUCTIONS, *_NUMBERS, "split", "in", "async", "during"))
+                    allowed = f"a tensor such as float32[2,3], a reduction such as SUM, or {FORM}"
+                    raise refused(f", with {unknown!r}{meant}", allowed)
+                shape = None if match[3] is None else tuple(map(int, match[3].replace(",", " ").split()))
+                tensors += [(match[2], shape)] * int(match[1] or 1)
+            name, value = "tensors", tuple(tensors)
         if name in parts:
-            raise ScenarioError(f"found {shown(text)}, which says more than once what {word!r} says; allowed: {FORM}")
+            raise refused(f", which says more than once what {word!r} says", FORM)
         parts[name] = value
     return CallPattern(text=text, op=op, **parts)
-
-
-def _next(word: str, words: list[str], text: str) -> str:
-    if not words:
-        raise ScenarioError(f"found {shown(text)}, with nothing after {word!r}; allowed: {FORM}")
-    return words.pop(0)
-
-
-def _number(word: str, words: list[str], text: str, world_size: int | None) -> int:
-    value = _next(word, words, text)
-    allowed = "a rank" if word in _RANKS else "a whole number, 0 or more,"
-    if word in _RANKS and world_size is not None:
-        allowed = f"a rank from 0 to {world_size - 1}"
-    if not _WHOLE.fullmatch(value) or (word in _RANKS and world_size is not None and int(value) >= world_size):
-        raise ScenarioError(f"found {shown(text)}; allowed: {allowed} after {word!r}")
-    return int(value)
-
-
-def _split(words: list[str], text: str) -> tuple[int, ...]:
-    match = _SPLIT.fullmatch(_next("split", words, text))
-    if match is None:
-        raise ScenarioError(f"found {shown(text)}; allowed: rows for each rank after 'split', such as [1,2]")
-    return tuple(map(int, match[1].split(",")))
-
-
-def _tensors(word: str, text: str) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
-    """Those of `float32[2]`, `3*float32[2]`, `float32[2]+int64`."""
-    found: list[tuple[str, tuple[int, ...] | None]] = []
-    for one in word.split("+"):
-        match = _TENSOR.fullmatch(one)
-        if match is None or match[2] not in DTYPES:
-            name = match[2] if match else one
-            words = (*DTYPES, *REDUCTIONS, *_NUMBERS, "split", "in", "async", "during")
-            raise ScenarioError(
-                f"found {shown(text)}, with {name!r}{did_you_mean(name, words)}; "
-                f"allowed: a tensor such as float32[2,3], a reduction such as SUM, or {FORM}"
-            )
-        sizes = match[3]
-        shape = None if sizes is None else tuple(int(size) for size in sizes.replace(",", " ").split())
-        found += [(match[2], shape)] * int(match[1] or 1)
-    return tuple(found)
 
 
 SNAPSHOT = "snapshot"

@@ -33,7 +33,7 @@ _MOST_TIMES = 30
 Speed = Literal["", "slower", "perhaps slower"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Key:
     """What makes two runs those of the same case."""
 
@@ -45,13 +45,8 @@ class Key:
     @classmethod
     def of(cls, plan: RecordedPlan) -> Key:
         """That of a run."""
-        arguments = plan.workers[0].argv[1:] if plan.workers else ()
-        return cls(
-            scenario=plan.scenario,
-            nnodes=plan.nnodes or 1,
-            nproc_per_node=plan.nproc_per_node or 1,
-            arguments=tuple(arguments),
-        )
+        arguments = tuple(plan.workers[0].argv[1:]) if plan.workers else ()
+        return cls(plan.scenario, plan.nnodes or 1, plan.nproc_per_node or 1, arguments)
 
     @property
     def name(self) -> str:

@@ -8,5 +8,5 @@ FEATURE = Feature(
     verbs={
         "diff": ("lab.features.compare.verb", "show what two runs did differently"),
     },
-    options={"report": "lab.features.compare.report_option"},
+    options={"report": "lab.features.compare.verb:REPORT_OPTIONS"},
 )

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
+from lab.cli.call import Command, Parser
 from lab.errors import RecordError, UsageError
 from lab.record.read import Record, find_record
+from lab.words import format_bytes
 
 if TYPE_CHECKING:
     from lab.features.compare.baseline import Baseline
@@ -121,3 +123,29 @@ def _many(arguments: argparse.Namespace) -> int:
             after = [find_record(None, arguments.runs)]
     found = comparison(arguments)(after)
     return answer(arguments, found.to_json, lambda style: baseline_text(found, style)) or found.exit_code
+
+
+def _add_diff(parser: Parser) -> None:
+    diff = parser.one_of().add_argument("--diff", nargs=2, metavar=("RUN1", "RUN2"), help="two runs side by side")
+    shared.completes(diff, "runs")
+
+
+def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+    """Write that page where it is asked for; needs no engine and no network."""
+    if not arguments.diff:
+        return verb(arguments)
+    if arguments.run:
+        raise UsageError(f"--diff compares two runs, and {arguments.run} is a third", "say `lab report --diff A B`")
+    if arguments.attempt is not None:
+        raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
+    from lab.features.compare.page import write_diff
+    from lab.features.html.verb import tell_page
+
+    before, after = (find_record(name, arguments.runs) for name in arguments.diff)
+    diff = write_diff(before, after, arguments.output)
+    same = "the same calls" if diff.identical else "what differs is marked"
+    return tell_page(arguments, diff.path, diff.to_json(), [f"{format_bytes(diff.bytes)}, {same}"])
+
+
+REPORT_OPTIONS = Command(_add_diff, _report_diff)
+"""`lab report --diff`."""

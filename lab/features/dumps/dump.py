@@ -60,19 +60,9 @@ def dumped_operation(op: str) -> str:
     return row.dumped or op if row is not None else op
 
 
-def operation_of(dumped: str) -> str:
-    """The operation that a dump names; one that is not known is called as there."""
-    return _OPERATIONS.get(dumped, dumped)
-
-
 def dumped_dtype(dtype: str) -> str:
     """How dumps spell a dtype: `Float`."""
     return _DTYPES.get(dtype, dtype[:1].upper() + dtype[1:])
-
-
-def dtype_of(dumped: str) -> str:
-    """The dtype that a dump names, as PyTorch's Python has it: `float32`."""
-    return _FROM_DUMPS.get(dumped, dumped[:1].lower() + dumped[1:])
 
 
 def width_of(dtype: str) -> int:
@@ -83,12 +73,6 @@ def width_of(dtype: str) -> int:
 def message_name(op: str, here: int, there: int) -> str:
     """How dumps spell a message between two ranks of a group: `send 0->1`, `recv 1<-0`."""
     return f"{op} {here}{'->' if op == 'send' else '<-'}{there}"
-
-
-def peer_of(words: str) -> int | None:
-    """The group rank at the other end of a message that is spelt like that, of `0->1` that of 1; None: not told."""
-    told = _PEERS.fullmatch(words)
-    return int(told[3]) if told is not None else None
 
 
 _LARGER = 16
@@ -252,26 +236,22 @@ def read_dump(rank: int, data: Any, size: int, most_calls: int, most_items: int,
         raise NotPlain("is no flight recorder dump: none of its entries can be read")
     groups = members.read(data["pg_config"])
     names = {str(entry.pg_id): entry.group for entry in found}
-    status = data.get("pg_status")
+    status, enqueued = data.get("pg_status"), {}
+    for key, of in status.items() if isinstance(status, dict) else ():
+        last = of.get("last_enqueued_collective") if isinstance(of, dict) else None
+        if isinstance(last, str) and last.lstrip("-").isdecimal() and len(last) < 19:
+            last = int(last)  # JSON has numbers as text here
+        if key in names and type(last) is int and last >= 0:  # -1: none
+            enqueued[names[key]] = last
     return Dump(
         rank=rank,
         entries=tuple(sorted(found, key=lambda entry: entry.number)),
         members={name: ranks for name, (ranks, _) in groups.items() if ranks},
         descriptions={name: description for name, (_, description) in groups.items()},
-        enqueued={
-            names[key]: last
-            for key, of in (status.items() if isinstance(status, dict) else ())
-            if key in names and isinstance(of, dict) and (last := _last(of.get("last_enqueued_collective"))) is not None
-        },
+        enqueued=enqueued,
         damaged=damaged,
         older=older,
     )
-
-
-def _last(told: Any) -> int | None:
-    """JSON has numbers as text here; -1: none."""
-    number = int(told) if isinstance(told, str) and told.lstrip("-").isdecimal() and len(told) < 19 else told
-    return number if type(number) is int and number >= 0 else None
 
 
 def printable(text: str) -> str:
@@ -347,12 +327,12 @@ class _Reader:
             description=_text(description),
             pg_id=_whole(data.get("pg_id", 0)),
             backend=backend,
-            op=operation_of(op),
+            op=_OPERATIONS.get(op, op),  # one that is not known is called as there
             seq=_whole(data["collective_seq_id"]),
             p2p_seq=_whole(data.get("p2p_seq_id", 0)),
             op_number=_whole(data.get("op_id", 0)),
             message=message,
-            peer=peer_of(ends),
+            peer=int(peers[3]) if (peers := _PEERS.fullmatch(ends)) is not None else None,
             inputs=self._tensors(data["input_sizes"], data.get("input_dtypes")),
             outputs=self._tensors(data["output_sizes"], data.get("output_dtypes")),
             over=_is_over(state, backend, retired=bool(data.get("retired"))),
@@ -376,7 +356,8 @@ class _Reader:
         found = []
         for dtype, of in zip(told, sizes, strict=True):
             self._spend(len(of), _MOST_DIMENSIONS)
-            found.append(Tensor(dtype_of(_text(dtype)), tuple(map(_whole, of))))
+            dtype = _text(dtype)
+            found.append(Tensor(_FROM_DUMPS.get(dtype, dtype[:1].lower() + dtype[1:]), tuple(map(_whole, of))))
             if found[-1].count >= _LARGEST:
                 raise ValueError(of)
         return tuple(found)

@@ -97,7 +97,11 @@ def chakra_traces(trace: Trace, steps: Sequence[Step]) -> ChakraTraces:
     everybody = tuple(sorted(trace.ranks))
     members = dict.fromkeys(group.ranks for group in trace.groups.values() if tuple(sorted(group.ranks)) != everybody)
     groups = {ranks: number for number, ranks in enumerate(members, start=1)}
-    whole_steps = [step for step in steps if step.state == "completed" and len({c.op for c in _sides(step)}) == 1]
+    whole_steps = [
+        step
+        for step in steps
+        if step.state == "completed" and (step.message or len({call.op for call in step.calls.values()}) == 1)
+    ]
     deeds: dict[tuple[int, int], list[Deed]] = defaultdict(list)
     for step in whole_steps:
         for rank, deed in _deeds(step, groups.get(step.group.ranks, 0)):
@@ -105,11 +109,6 @@ def chakra_traces(trace: Trace, steps: Sequence[Step]) -> ChakraTraces:
     files = {rank.rank: _File(rank, deeds).write() for rank in trace.ranks.values() if rank.recorded}
     named = {str(number): list(ranks) for ranks, number in groups.items()}
     return ChakraTraces(files, named, len(steps) - len(whole_steps))
-
-
-def _sides(step: Step) -> list[Call]:
-    """The calls of a step that ought to be alike: of a message one of its two."""
-    return [*step.calls.values()][: 1 if step.message else None]
 
 
 def _deeds(step: Step, group: int) -> Iterator[tuple[int, Deed]]:

@@ -32,6 +32,16 @@ def sent() -> dict[str, bytes]:
     return {_LENT: json.dumps(library()).encode()}
 
 
+_LATE = "delay, jitter, corrupt and reorder"
+_FILTERED = "loss, duplicate, partition, reset and dns"
+_NEEDED = (
+    ("htb", "htb", "rates", "rates of links", "sch_htb"),
+    ("netem", "netem", _LATE, f"{_LATE} of links", "sch_netem"),
+    ("filters", "nf_tables", _FILTERED, _FILTERED, "nf_tables"),
+)
+"""What the program finds out, its name, what works with it, what is lost without it, the module that has it."""
+
+
 def checks(can: Mapping[str, bool]) -> list[Check]:
     """What links of nodes can be made to do."""
     return [
@@ -43,21 +53,5 @@ def checks(can: Mapping[str, bool]) -> list[Check]:
             f"this kernel lacks it, so {lost} cannot be had",
             f"load the module {module}, or use another kernel",
         )
-        for kind, name, works, lost, module in (
-            ("htb", "htb", "rates", "rates of links", "sch_htb"),
-            (
-                "netem",
-                "netem",
-                "delay, jitter, corrupt and reorder",
-                "delay, jitter, corrupt and reorder of links",
-                "sch_netem",
-            ),
-            (
-                "filters",
-                "nf_tables",
-                "loss, duplicate, partition, reset and dns",
-                "loss, duplicate, partition, reset and dns",
-                "nf_tables",
-            ),
-        )
+        for kind, name, works, lost, module in _NEEDED
     ]

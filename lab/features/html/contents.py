@@ -296,9 +296,16 @@ def _shown(output: Output, data: bytes, size: int, why: str, room: int) -> Shown
         return file
     kind = picture_kind(data, output.path)
     if kind:
-        problem = _problem(kind, data, size, room)
-        if problem:
-            return replace(file, note=f"not shown: {problem}")
+        largest = _LARGEST_DRAWING if kind == "image/svg+xml" else _LARGEST_PICTURE
+        width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+        if size > largest:
+            why = f"a picture of more than {format_bytes(largest)}"
+        elif len(data) * 4 // 3 > room:
+            why = "the page holds as much as it may"
+        elif kind == "image/png" and width * height > _MOST_PIXELS:
+            why = f"a picture of {width} x {height} pixels"
+        if why:
+            return replace(file, note=f"not shown: {why}")
         return replace(file, picture=f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}")
     text = _text(data[:_LARGEST_TEXT])
     if text is None:
@@ -318,19 +325,6 @@ def picture_kind(data: bytes, name: str) -> str:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for sign, kind in _SIGNS.items() if data.startswith(sign)), "")
-
-
-def _problem(kind: str, data: bytes, size: int, room: int) -> str:
-    """Why a picture is not shown; empty where it is."""
-    largest = _LARGEST_DRAWING if kind == "image/svg+xml" else _LARGEST_PICTURE
-    if size > largest:
-        return f"a picture of more than {format_bytes(largest)}"
-    if len(data) * 4 // 3 > room:
-        return "the page holds as much as it may"
-    width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
-    if kind == "image/png" and width * height > _MOST_PIXELS:
-        return f"a picture of {width} x {height} pixels"
-    return ""
 
 
 def _text(data: bytes) -> str | None:

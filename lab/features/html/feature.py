@@ -11,5 +11,5 @@ FEATURE = Feature(
             "write a run as one HTML page: verdict, pictures, timeline, traffic, logs",
         ),
     },
-    options={"run": "lab.features.html.run_option"},
+    options={"run": "lab.features.html.verb:RUN_OPTIONS"},
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lab.cli.arguments import add_record, open_record, say
-from lab.cli.call import Parser
+from lab.cli.call import Command, Parser
+from lab.feature import view
 from lab.words import format_bytes, plural
 
 _HOWTO = """example:
@@ -55,3 +57,33 @@ def tell_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any], t
     if opened:
         sys.stderr.write(f"{opened}\n")
     return 0
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--report", action="store_true", help="write the run as an HTML page, and open it")
+
+
+def _run_and_report(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+    """Run, then write each run as a page; of several, one more that leads to all. Standard output is the verdict's."""
+    code = verb(arguments)
+    if not arguments.report:
+        return code
+    from lab.features.html.page import write_report
+    from lab.features.html.write import open_page
+    from lab.features.records.records import find_suite
+    from lab.record.read import Record
+
+    folders = [result.path for result in getattr(arguments, "results", ()) if result.path is not None]
+    many = len(arguments.scenarios) > 1
+    for folder in folders:
+        report = write_report(Record(path=folder))
+        why_not = "" if many else open_page(report.path)
+        sys.stderr.write(f"  report: {report.path}{f' ({why_not})' if why_not else ''}\n")
+    write_suite = view("suite")
+    if many and folders and write_suite:
+        sys.stderr.write(f"  all of them: {write_suite(find_suite(str(folders[0]))).path}\n")
+    return code
+
+
+RUN_OPTIONS = Command(_add_report, _run_and_report)
+"""`lab run --report`."""

@@ -242,9 +242,11 @@ def path_text(path: LearningPath, kept: Kept, following: str, style: Style) -> s
     for chapter, names in path.chapters.items():
         done = sum(name in standing for name in names)
         head = f"{style.paint(chapter, 'bold')}  {style.paint(f'{done} of {len(names)}', 'dim')}"
-        parts.append(
-            "\n".join([head, *_wrapped([_marked(name, standing.get(name), style) for name in names], column, width)])
-        )
+        items = []
+        for name in names:
+            sign, *colour = SIGNS[standing[name].right] if name in standing else (UNDONE,)
+            items.append((f"{sign} {name}", style.paint(f"{sign} {name}", *colour)))
+        parts.append("\n".join([head, *_wrapped(items, column, width)]))
     mine = [name for name in path.names if name in standing]
     right, wrong = (sum(standing[name].right is held for name in mine) for held in (True, False))
     signs = (
@@ -258,14 +260,6 @@ def path_text(path: LearningPath, kept: Kept, following: str, style: Style) -> s
         lines.append(style.paint("`lab up --nodes 3` first, and lessons begin without a wait", "dim"))
     lines += [style.paint(kept.problem, "yellow")] if kept.problem else []
     return "\n".join([*parts, "", *lines])
-
-
-def _marked(name: str, attempt: Attempt | None, style: Style) -> tuple[str, str]:
-    """The name with its sign, plain and painted."""
-    if attempt is None:
-        return f"{UNDONE} {name}", f"{UNDONE} {name}"
-    sign, colour = SIGNS[attempt.right]
-    return f"{sign} {name}", style.paint(f"{sign} {name}", colour)
 
 
 def _wrapped(items: Sequence[tuple[str, str]], column: int, width: int) -> list[str]:
@@ -288,61 +282,45 @@ def summary_json(path: LearningPath, everybody: Sequence[Kept]) -> dict[str, Any
         }
         for kept in everybody
     ]
-    return {"persons": persons, "lessons": [_lesson_json(name, everybody) for name in _taken(path, everybody)]}
-
-
-def _lesson_json(name: str, everybody: Sequence[Kept]) -> dict[str, Any]:
-    made = [kept.standing[name] for kept in everybody if name in kept.standing]
-    right, wrong = (sum(attempt.right is held for attempt in made) for held in (True, False))
-    counts = Counter(attempt.prediction for attempt in made if attempt.prediction)
-    predictions = [
-        {"prediction": said, "count": count, "right": any(one.right for one in made if one.prediction == said)}
-        for said, count in counts.most_common()
-    ]
-    return {"lesson": name, "done": len(made), "right": right, "wrong": wrong, "predictions": predictions}
-
-
-def _taken(path: LearningPath, everybody: Sequence[Kept]) -> list[str]:
-    """Lessons that somebody has taken: those of the path in its order, then others."""
-    taken = {name for kept in everybody for name in kept.standing}
-    return [*(name for name in path.names if name in taken), *sorted(taken - set(path.names))]
+    begun = {name for kept in everybody for name in kept.standing}
+    lessons = []
+    for name in [*(name for name in path.names if name in begun), *sorted(begun - set(path.names))]:
+        made = [kept.standing[name] for kept in everybody if name in kept.standing]
+        right, wrong = (sum(attempt.right is held for attempt in made) for held in (True, False))
+        counts = Counter(attempt.prediction for attempt in made if attempt.prediction)
+        predictions = [
+            {"prediction": text, "count": count, "right": any(one.right for one in made if one.prediction == text)}
+            for text, count in counts.most_common()
+        ]
+        lessons.append({"lesson": name, "done": len(made), "right": right, "wrong": wrong, "predictions": predictions})
+    return {"persons": persons, "lessons": lessons}
 
 
 def summary_text(path: LearningPath, everybody: Sequence[Kept], style: Style) -> str:
     """A row for each person with a sign for each lesson, then a row for each lesson with what was predicted."""
     if not everybody:
         return "Nobody has taken a lesson yet."
-    taken = _taken(path, everybody)
-    begun = {
-        chapter: names for chapter, names in path.chapters.items() if any(name in taken for name in names)
-    }  # of the others there is nothing to see
-    others = tuple(name for name in taken if name not in path.names)
-    begun = {**begun, **({"others": others} if others else {})}
-    rows = [
-        [kept.person, str(len(kept.standing)), str(kept.count(True)), str(kept.count(False))]
-        + ["".join(_sign(kept, name) for name in names).ljust(len(chapter)) for chapter, names in begun.items()]
-        for kept in everybody
-    ]
+    data, numbers = summary_json(path, everybody), ("done", "right", "wrong")
+    names = [lesson["lesson"] for lesson in data["lessons"]]
+    chapters = {title: of for title, of in path.chapters.items() if not {*of}.isdisjoint(names)}
+    if others := tuple(name for name in names if name not in path.names):
+        chapters["others"] = others
+    people, lessons = [], []
+    for person in data["persons"]:
+        made = person["lessons"]
+        signs = (
+            "".join(SIGNS[made[name]["right"]][0] if name in made else UNDONE for name in of).ljust(len(title))
+            for title, of in chapters.items()
+        )
+        people.append([person["person"], *(str(person[number]) for number in numbers), *signs])
+    for lesson in data["lessons"]:  # `3 x [20.0] ✔, 1 x [10.0]`: the most frequent first
+        predicted = ", ".join(
+            f"{one['count']} x {clip(one['prediction'], _LONGEST_PREDICTION)}" + f" {SIGNS[True][0]}" * one["right"]
+            for one in lesson["predictions"]
+        )
+        lessons.append([lesson["lesson"], *(str(lesson[number]) for number in numbers), predicted])
     whole = Style(colour=style.colour)
-    parts = [table_text(("person", "done", "right", "wrong", *begun), rows, whole)]
-    lessons = [_lesson_json(name, everybody) for name in taken]
-    cells = [
-        [one["lesson"], str(one["done"]), str(one["right"]), str(one["wrong"]), _predictions(one["predictions"])]
-        for one in lessons
-    ]
-    parts.append(table_text(("lesson", "done", "right", "wrong", "predicted"), cells, whole))
+    parts = [table_text(("person", *numbers, *chapters), people, whole)]
+    parts.append(table_text(("lesson", *numbers, "predicted"), lessons, whole))
     parts += [style.paint(kept.problem, "yellow") for kept in everybody if kept.problem]
     return "\n\n".join(parts)
-
-
-def _sign(kept: Kept, name: str) -> str:
-    attempt = kept.standing.get(name)
-    return UNDONE if attempt is None else SIGNS[attempt.right][0]
-
-
-def _predictions(said: Sequence[dict[str, Any]]) -> str:
-    """`3 x [20.0] ✔, 1 x [10.0]`: the most frequent first."""
-    return ", ".join(
-        f"{one['count']} x {clip(one['prediction'], _LONGEST_PREDICTION)}{f' {SIGNS[True][0]}' if one['right'] else ''}"
-        for one in said
-    )

@@ -19,7 +19,7 @@ from lab.cluster import Cluster
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
 from lab.errors import LabError, UsageError
-from lab.features.calls.show_view import calls_text
+from lab.features.calls.notation import calls_text
 from lab.features.lessons.progress import Attempt, LearningPath, keep, kept_of, learning_path, name_of, person_of
 from lab.features.lessons.question import LETTERS, Prediction, Question, Size, question_of
 from lab.features.notebook.show import result_html
@@ -60,8 +60,14 @@ class Taken:
         return taken_text(self, Style(colour=False))
 
     def _repr_html_(self) -> str:
-
-        return taken_html(self)
+        style = Style(colour=False)
+        judged = "".join(
+            f"<div><b>{escape(line)}</b></div>" for line in judged_text(self.prediction, self.result, style)
+        )
+        following = f'<div>Next: lab.learn("{escape(self.next)}")</div>' if self.next else ""
+        problem = f"<div>{escape(self.problem)}</div>" if self.problem else ""
+        insight = f"<div>{escape(self.prediction.insight)}</div>"
+        return f"<div>{result_html(self.result)}{judged}{insight}{problem}{following}</div>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +162,13 @@ class Lesson:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-
-        return lesson_html(self)
+        numbered = "\n".join(f"{number:>4}  {line}" for number, line in code_of(self.scenario))
+        head = f"<div><b>{escape(self.scenario.name)}</b> {escape(self.path.place(self.name))}</div>"
+        code = f'<pre style="{_CODE}">{escape(numbered)}</pre>'
+        choices = zip(LETTERS, self.question.choices, strict=False)
+        listed = "".join(f"<div>{letter}) {escape(choice)}</div>" for letter, choice in choices)
+        asked = f"<div><b>Predict:</b> {escape(self.question.ask)}</div>{listed}" if self.question.ask else ""
+        return f'<div>{head}{code}{asked}<div style="opacity:.6;font-size:12px">lesson.answer("…") runs it</div></div>'
 
 
 def learn(name: str | Path, *, person: str | None = None, folder: Path | None = None) -> Lesson:
@@ -180,6 +191,7 @@ def learn(name: str | Path, *, person: str | None = None, folder: Path | None = 
     return Lesson(name=name_of(file), scenario=scenario, person=whose, path=learning_path(folder))
 
 
+_CODE = "font:12px/1.45 ui-monospace,monospace;white-space:pre-wrap;margin:4px 0"
 _WIDTH = 88
 _LONGEST_VALUE = 46
 _MOST_NOTES = 16
@@ -189,21 +201,20 @@ _TALLEST = 50
 
 
 def question_text(lesson: Lesson, style: Style) -> str:
-    """Where one is on the path, the script, and the question."""
-    scenario = lesson.scenario
-    place = " · ".join(part for part in (lesson.path.place(lesson.name), size_text(scenario)) if part)
+    """Where one is on the path, the script, and the question with what may be answered."""
+    scenario, question = lesson.scenario, lesson.question
+    size = ""
+    if scenario.nodes is not None:
+        ranks = scenario.nproc_per_node or 1
+        size = plural(scenario.nodes, "node") + (f", {plural(ranks, 'rank')} on each" if ranks > 1 else "")
+    place = " · ".join(part for part in (lesson.path.place(lesson.name), size) if part)
     head = f"{style.paint(scenario.name, 'bold')}  {style.paint(place, 'dim')}".rstrip()
     numbered = (f"{style.paint(f'{number:>4}', 'dim')}  {line}" for number, line in code_of(scenario))
-    script = f"{style.paint(scenario.script.name, 'bold')}\n" + "\n".join(numbered)
-    return "\n\n".join([head, script, *asked_text(lesson.question, style)])
-
-
-def size_text(scenario: Scenario) -> str:
-    """`3 nodes, 2 ranks on each`; empty where the cluster decides."""
-    if scenario.nodes is None:
-        return ""
-    ranks = scenario.nproc_per_node or 1
-    return plural(scenario.nodes, "node") + (f", {plural(ranks, 'rank')} on each" if ranks > 1 else "")
+    parts = [head, f"{style.paint(scenario.script.name, 'bold')}\n" + "\n".join(numbered)]
+    if question.ask:
+        choices = [f"  {letter}) {choice}" for letter, choice in zip(LETTERS, question.choices, strict=False)]
+        parts.append("\n".join([style.paint(wrapped(f"Predict: {question.ask}"), "yellow"), *choices]))
+    return "\n\n".join(parts)
 
 
 def code_of(scenario: Scenario) -> list[tuple[int, str]]:
@@ -228,24 +239,11 @@ def code_of(scenario: Scenario) -> list[tuple[int, str]]:
 
 def _docstring(part: ast.AST) -> ast.Expr | None:
     """The statement that documents a module, class or function, if it has lines of its own and is not all."""
-    if not isinstance(part, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-        return None
-    first = part.body[0] if len(part.body) > 1 else None
-    if not isinstance(first, ast.Expr) or not isinstance(first.value, ast.Constant):
-        return None
-    return first if isinstance(first.value.value, str) and first.lineno > getattr(part, "lineno", 0) else None
-
-
-def asked_text(question: Question, style: Style) -> list[str]:
-    """The question and what may be answered."""
-    if not question.ask:
-        return []
-    asked = style.paint(wrapped(f"Predict: {question.ask}"), "yellow")
-    width = max(map(len, question.choices), default=0)
-    rows = [
-        f"  {letter}) {choice:<{width}}".rstrip() for letter, choice in zip(LETTERS, question.choices, strict=False)
-    ]
-    return ["\n".join([asked, *rows])]
+    if isinstance(part, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and len(part.body) > 1:
+        first = part.body[0]
+        if ast.get_docstring(part) is not None and first.lineno > getattr(part, "lineno", 0):
+            return first if isinstance(first, ast.Expr) else None
+    return None
 
 
 def taken_text(taken: Taken, style: Style) -> str:
@@ -254,7 +252,9 @@ def taken_text(taken: Taken, style: Style) -> str:
     parts = [verdict_text(result, style), *_notes(result, style)]
     if result.path is not None and result.path.is_dir():
         parts += _shown(result, Record(path=result.path), style)
-    more = style.paint(f"the script with its comments: {_shortest(taken.script)}", "dim")
+    script, here = taken.script, Path.cwd()
+    script = script.relative_to(here) if script.is_relative_to(here) else script
+    more = style.paint(f"the script with its comments: {script}", "dim")
     parts.append("\n".join([*judged_text(taken.prediction, result, style), wrapped(taken.prediction.insight), more]))
     if taken.problem:
         parts.append(style.paint(taken.problem, "yellow"))
@@ -278,21 +278,20 @@ def judged_text(prediction: Prediction, result: Result, style: Style) -> list[st
 
 def _notes(result: Result, style: Style) -> list[str]:
     """What ranks noted, beside what was expected; ranks that noted the same, in one row."""
-    whole = style._replace(width=None)  # what matters stands at the end of a line
     noted = [one for one in result.expectations if one.what.startswith("note ") and one.rank is not None]
-    rows = [
+    checked = [
         (one.rank or 0, [one.what[5:], _value(one.got), _value(one.expected), "✔" if one.met else "✘"]) for one in noted
     ]
-    expected = {one.what for one in noted}
+    expected = {one.what[5:] for one in noted}
     others = [(rank.rank, *note) for rank in result.ranks for note in rank.notes.items()]
-    more = [(rank, [name, _value(value)]) for rank, name, value in others if f"note {name}" not in expected]
-    tables = [(("rank", "note", "holds", "expected", ""), rows), (("rank", "note", "holds"), more)]
-    return [_table(head, _together(found), whole) for head, found in tables if found]
-
-
-def _table(head: Sequence[str], rows: list[list[str]], style: Style) -> str:
-    text = table_text(head, rows[:_MOST_NOTES], style)
-    return text if len(rows) <= _MOST_NOTES else f"{text}\n… and {len(rows) - _MOST_NOTES} more: lab show"
+    more = [(rank, [name, _value(value)]) for rank, name, value in others if name not in expected]
+    texts = []
+    for head, noted_rows in (("rank", "note", "holds", "expected", ""), checked), (("rank", "note", "holds"), more):
+        rows = _together(noted_rows)
+        left = f"\n… and {len(rows) - _MOST_NOTES} more: lab show" if len(rows) > _MOST_NOTES else ""
+        # what matters stands at the end of a line, so none is cut
+        texts += [table_text(head, rows[:_MOST_NOTES], style._replace(width=None)) + left] if rows else []
+    return texts
 
 
 def _together(rows: Sequence[tuple[int, list[str]]]) -> list[list[str]]:
@@ -347,19 +346,14 @@ def telling_step(steps: Sequence[Step], lesson: str) -> Step | None:
     what DDP says to itself.
     """
     broken = [step for step in steps if step.state != "completed"]
-    if broken:
-        return broken[0]
-    words = re.split("[-_]", lesson)
+    words = {*re.split("[-_]", lesson)}
     moving = [step for step in steps if step.operation.moves_data]
-    own = [step for step in moving if not _phase(step).startswith("DDP(")]
-    named = [step for step in own if set(step.op.split("_")) <= set(words)]
-    training = [step for step in own if _phase(step) == "backward"]
+    phases = {step.number: next(iter(step.calls.values())).phase for step in moving}
+    own = [step for step in moving if not phases[step.number].startswith("DDP(")]
+    named = [step for step in own if {*step.op.split("_")} <= words]
+    training = [step for step in own if phases[step.number] == "backward"]
     collectives = [step for step in own if not step.message]
-    return next(iter([*named, *training, *collectives, *moving, *steps]), None)
-
-
-def _phase(step: Step) -> str:
-    return next(iter(step.calls.values())).phase
+    return next(iter([*broken, *named, *training, *collectives, *moving, *steps]), None)
 
 
 def wrapped(text: str) -> str:
@@ -367,38 +361,5 @@ def wrapped(text: str) -> str:
     return "\n".join(textwrap.fill(paragraph, _WIDTH) for paragraph in text.strip().splitlines())
 
 
-def _shortest(path: Path) -> str:
-    """The path as one would type it here."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
 def _value(value: Any) -> str:
     return format_value(value, _LONGEST_VALUE)
-
-
-_CODE = "font:12px/1.45 ui-monospace,monospace;white-space:pre-wrap;margin:4px 0"
-
-
-def lesson_html(lesson: Lesson) -> str:
-    """The script and the question."""
-    numbered = "\n".join(f"{number:>4}  {line}" for number, line in code_of(lesson.scenario))
-    place = lesson.path.place(lesson.name)
-    head = f"<div><b>{escape(lesson.scenario.name)}</b> {escape(place)}</div>"
-    code = f'<pre style="{_CODE}">{escape(numbered)}</pre>'
-    choices = "".join(
-        f"<div>{letter}) {escape(choice)}</div>"
-        for letter, choice in zip(LETTERS, lesson.question.choices, strict=False)
-    )
-    asked = f"<div><b>Predict:</b> {escape(lesson.question.ask)}</div>{choices}" if lesson.question.ask else ""
-    return f'<div>{head}{code}{asked}<div style="opacity:.6;font-size:12px">lesson.answer("…") runs it</div></div>'
-
-
-def taken_html(taken: Taken) -> str:
-    """What the run showed, whether the prediction held, and what there is to learn."""
-    judged = "".join(
-        f"<div><b>{escape(line)}</b></div>" for line in judged_text(taken.prediction, taken.result, Style(colour=False))
-    )
-    following = f'<div>Next: lab.learn("{escape(taken.next)}")</div>' if taken.next else ""
-    problem = f"<div>{escape(taken.problem)}</div>" if taken.problem else ""
-    told = f"<div>{escape(taken.prediction.insight)}</div>"
-    return f"<div>{result_html(taken.result)}{judged}{told}{problem}{following}</div>"

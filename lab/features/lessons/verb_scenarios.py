@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
@@ -121,8 +121,12 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder or library_folder()
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", "name one, or none for the lessons that come with the lab")
-    one_folder = arguments.folder or arguments.markdown
-    paths = find_scenarios([folder]) if one_folder else _in_order(chain(*lessons().values()))
+    if arguments.folder or arguments.markdown:
+        paths = find_scenarios([folder])
+    else:  # those of the current folder first; the lessons of the lab in the order in which to learn them
+        order = [folder / name for names in read_path(folder).values() for name in names]
+        known = chain(*lessons().values())
+        paths = sorted(known, key=lambda path: (order.index(path) + 1 if path in order else 0, path))
     found: dict[Path, Scenario] = {}
     broken: dict[Path, str] = {}
     for path in paths:
@@ -145,11 +149,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _table(found: dict[Path, Scenario], broken: dict[Path, str], backend: str | None, style: Style) -> str:
-    names = _names([*found, *broken])
+    library = library_folder()
+
+    def row(path: Path, size: str, about: str) -> list[str]:
+        """A lesson that comes with the lab goes by its name, anything else by its path."""
+        return [f"{SIGN}{path.stem}" if path.is_relative_to(library) else str(path), size, about]
+
     reasons = {path: _lacking(scenario, backend) for path, scenario in found.items()}
-    about = {path: reasons[path] if backend else s.learn.strip().split("\n")[0] for path, s in found.items()}
-    rows = [[names[path], _size(scenario), about[path]] for path, scenario in found.items()]
-    rows += [[names[path], "", problem] for path, problem in broken.items()]
+    rows = []
+    for path, one in found.items():
+        about = reasons[path] if backend else one.learn.strip().split("\n")[0]
+        rows.append(row(path, f"{one.nodes or 'any'} x {one.nproc_per_node or 1}", about))
+    rows += [row(path, "", problem) for path, problem in broken.items()]
     text = table_text(["scenario", "nodes x workers", f"not on {backend}" if backend else "learn"], rows, style)
     if not backend:
         return text
@@ -160,23 +171,6 @@ def _table(found: dict[Path, Scenario], broken: dict[Path, str], backend: str | 
 def _lacking(scenario: Scenario, backend: str | None) -> str:
     """Why it cannot run on that backend, if one is asked about."""
     return lacking(backend, scenario.script, scenario.needed) if backend else ""
-
-
-def _in_order(paths: Iterable[Path]) -> list[Path]:
-    """Those of the current folder first; the lessons that come with the lab in the order in which to learn them."""
-    library = library_folder()
-    order = [library / name for names in read_path(library).values() for name in names]
-    return sorted(paths, key=lambda path: (order.index(path) + 1 if path in order else 0, path))
-
-
-def _names(paths: Iterable[Path]) -> dict[Path, str]:
-    """Each as a person names it: a lesson that comes with the lab by its name, anything else by its path."""
-    library = library_folder()
-    return {path: f"{SIGN}{path.stem}" if path.is_relative_to(library) else str(path) for path in paths}
-
-
-def _size(scenario: Scenario) -> str:
-    return f"{scenario.nodes or 'any'} x {scenario.nproc_per_node or 1}"
 
 
 def _json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, object]:

@@ -29,7 +29,6 @@ from lab.features.pictures.model import (
 )
 from lab.features.values.expected import Part
 from lab.operations import reduction
-from lab.trace.model import Call, Group
 from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 
 _MOST_WRONG = 6
@@ -61,45 +60,30 @@ def heading(picture: Picture) -> list[str]:
     names = list(picture.first.parameters)
     if len(names) > 6:
         names = [*names[:4], f"… {len(names) - 5} more …", names[-1]]
+    step, call, (least, most) = picture.step, picture.first, picture.sizes
+    facts = [picture.reduce_op + (f", already divided by {_whole(picture)}" if picture.averages else "")]
+    facts += [f"tag {call.tag}" if step.message else "", f"round {step.round}" if step.round else ""]
+    group = step.group
+    plain = group.label.startswith("[") and group.turn == 1  # the label of one without a name: its ranks
+    named = "" if plain else f" {group.label}"
+    facts.append("group default" if group.label == "default" else f"group{named} of {name_ranks(group.ranks)}")
+    facts.append(group.backend)
+    if most:
+        a_rank = f"{'' if least == most else 'at most '}{format_bytes(most)} a rank"
+        facts.append(format_bytes(most) if step.message else a_rank)
+    facts.append(f"bucket {call.bucket} of DistributedDataParallel" if call.bucket is not None else "")
+    function = f" in {call.function}" if call.function not in ("", "<module>") else ""
+    via = f", via {call.via}" if call.via not in ("", step.op) else ""
     lines = [
-        " · ".join(_facts(picture)),
-        _place(picture.first, picture.step.op),
+        " · ".join(fact for fact in facts if fact),
+        f"{call.source}{function}{via}" if call.source else "",
         f"gradients of {', '.join(names)}" if names else "",
     ]
     return [line for line in lines if line]
 
 
-def _facts(picture: Picture) -> list[str]:
-    step, (least, most) = picture.step, picture.sizes
-    divided = f", already divided by {_whole(picture)}" if picture.averages else ""
-    found = [f"{picture.reduce_op}{divided}", f"tag {picture.first.tag}" if step.message else ""]
-    found += [f"round {step.round}" if step.round else "", _group(step.group)]
-    found.append(step.group.backend)
-    if most:
-        a_rank = f"{'' if least == most else 'at most '}{format_bytes(most)} a rank"
-        found.append(format_bytes(most) if step.message else a_rank)
-    if picture.first.bucket is not None:
-        found.append(f"bucket {picture.first.bucket} of DistributedDataParallel")
-    return [fact for fact in found if fact]
-
-
 def _whole(picture: Picture) -> str:
     return "world size" if picture.step.group.label == "default" else "group size"
-
-
-def _group(group: Group) -> str:
-    if group.label == "default":
-        return "group default"
-    plain = group.label.startswith("[") and group.turn == 1  # the label of one without a name: its ranks
-    named = "" if plain else f" {group.label}"
-    return f"group{named} of {name_ranks(group.ranks)}"
-
-
-def _place(call: Call, op: str) -> str:
-    """Where the script called it: `train.py:10 in main, via backward`."""
-    function = f" in {call.function}" if call.function not in ("", "<module>") else ""
-    via = f", via {call.via}" if call.via not in ("", op) else ""
-    return f"{call.source}{function}{via}" if call.source else ""
 
 
 def kind_text(picture: Picture, *, after: bool) -> str:
@@ -192,7 +176,12 @@ def remarks(picture: Picture) -> list[str]:
         found.append(f"What {name_ranks(unrecorded)} did is not on record.")
     if unfinished and not picture.live:
         found.append(f"{capital(name_ranks(unfinished))} never finished.")
-    found += _failures(picture)
+    errors = {
+        rank.rank: textwrap.shorten(rank.error.splitlines()[0], _LONGEST_ERROR, placeholder=" …")
+        for rank in picture.ranks
+        if rank.error
+    }
+    found += [capital(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors.items())]
     found += _wrong_elements(picture)
     pickles = [block for rank in picture.ranks for block in (*rank.before, *rank.after) if block.pickled]
     if pickles:
@@ -206,18 +195,17 @@ def remarks(picture: Picture) -> list[str]:
     return found
 
 
-def _failures(picture: Picture) -> list[str]:
-    errors = {
-        rank.rank: textwrap.shorten(rank.error.splitlines()[0], _LONGEST_ERROR, placeholder=" …")
-        for rank in picture.ranks
-        if rank.error
-    }
-    return [capital(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors.items())]
-
-
 def _wrong_elements(picture: Picture) -> list[str]:
     places = [(rank, i, block, k) for rank in picture.ranks for i, block in enumerate(rank.after) for k in block.wrong]
-    found = [_wrong_element(picture, *one) for one in places[:_MOST_WRONG]]
+    found = []
+    for rank, index, block, element in places[:_MOST_WRONG]:
+        if block.values is None or block.expected is None:
+            found.append("")
+            continue
+        got, expected = texts_that_differ(block.values[element], block.expected[element])
+        where = f"tensor {index}, element {element}" if len(rank.after) > 1 else f"element {element}"
+        because = _because(picture, block, element)
+        found.append(f"Rank {rank.rank}, {where}: {got}, but it should be {expected}{because}.")
     if len(places) > _MOST_WRONG:
         found.append(f"And {len(places) - _MOST_WRONG} more: see --json.")
     found += [
@@ -230,22 +218,14 @@ def _wrong_elements(picture: Picture) -> list[str]:
     return found
 
 
-def _wrong_element(picture: Picture, rank: RankPicture, index: int, block: Block, element: int) -> str:
-    if block.values is None or block.expected is None:
-        return ""
-    got, expected = texts_that_differ(block.values[element], block.expected[element])
-    where = f"tensor {index}, element {element}" if len(rank.after) > 1 else f"element {element}"
-    return f"Rank {rank.rank}, {where}: {got}, but it should be {expected}{_because(picture, block, element)}."
-
-
 def _because(picture: Picture, block: Block, element: int) -> str:
     """Where the expected value comes from: ` = 2.0 (rank 0) + 3.0 (rank 1)`."""
-    for part in block.parts:
-        if element < part.count:
-            break
-        element -= part.count
-    else:
+    ends = list(accumulate(part.count for part in block.parts))
+    at = bisect_right(ends, element)
+    if at == len(ends):
         return ""
+    part = block.parts[at]
+    element -= ends[at] - part.count
     inputs = []
     for source in part.sources:
         values = picture.rank(source.rank).before[source.tensor].values or ()
@@ -419,7 +399,16 @@ class Contents:
                     for part, start in zip(block.parts, starts, strict=False):
                         if part.count > 2 and block.values is not None and not block.pickled:
                             found[number, start, part.count].append((block, block.values[start : start + part.count]))
-        return {place: _parts_at(place, parts) for place, parts in found.items()}
+        merged = {}
+        for place, parts in found.items():
+            _, start, count = place
+            odd, most = (
+                dict.fromkeys(i for same in zip_longest(*(which(v) for _, v in parts)) for i in same if i is not None)
+                for which in (odd_elements, extremes)
+            )  # the first of each tensor, then the second of each; nothing twice
+            wrong = [i - start for block, _ in parts for i in block.wrong if 0 <= i - start < count]
+            merged[place] = _Parts(count, [*odd], [i for i in most if i not in odd], wrong)
+        return merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,18 +426,6 @@ class _Parts:
         return shown_of(self.count, most, self.wrong, [*self.odd, *self.extremes])
 
 
-def _parts_at(place: Place, parts: Sequence[tuple[Block, Sequence[Any]]]) -> _Parts:
-    _, start, count = place
-    wrong = [element - start for block, _ in parts for element in block.wrong if 0 <= element - start < count]
-    odd, most = (_in_turn([which(values) for _, values in parts]) for which in (odd_elements, extremes))
-    return _Parts(count, odd, [element for element in most if element not in odd], wrong)
-
-
-def _in_turn(lists: Sequence[Sequence[int]]) -> list[int]:
-    """The first of each, then the second of each; nothing twice."""
-    return list(dict.fromkeys(one for same in zip_longest(*lists) for one in same if one is not None))
-
-
 def _blocks(picture: Picture, rank: RankPicture, *, after: bool) -> tuple[Block, ...]:
     return () if absence(picture, rank, after=after) else rank.tensors(after=after)
 
@@ -457,16 +434,13 @@ def _cells(block: Block, part: Part, start: int, elements: Sequence[int | None])
     if not part.count:
         return (Cell("empty"),)
     if block.pickled:
-        return (_cell(f"pickle, {part.count} B", bool(block.wrong or block.wrong_hash)),)
-    if block.values is None:
-        return (_cell(plural(part.count, "element"), block.wrong_hash),)
-    wrong = {element - start for element in block.wrong}
-    texts = [ELLIPSIS if i is None else number_text(block.values[start + i]) for i in elements]
-    return tuple(_cell(text, i in wrong) for text, i in zip(texts, elements, strict=True))
-
-
-def _cell(text: str, wrong: bool) -> Cell:
-    return Cell(f"✘{text}" if wrong else text, wrong)
+        cells = [(f"pickle, {part.count} B", bool(block.wrong or block.wrong_hash))]
+    elif block.values is None:
+        cells = [(plural(part.count, "element"), block.wrong_hash)]
+    else:
+        wrong = {element - start for element in block.wrong}
+        cells = [(ELLIPSIS if i is None else number_text(block.values[start + i]), i in wrong) for i in elements]
+    return tuple(Cell(f"✘{text}" if wrong else text, wrong) for text, wrong in cells)
 
 
 def _notes(picture: Picture, block: Block, limits: Limits, *, after: bool) -> list[tuple[str, str]]:

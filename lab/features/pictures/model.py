@@ -11,7 +11,7 @@ from typing import Any
 from lab.features.values.expected import Part, compared, input_parts, is_copy, output_parts
 from lab.operations import Who, reduction
 from lab.record.result import Expectation
-from lab.trace.clashes import Clash, clash_in
+from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.steps import Step
 from lab.words import name_ranks, rank_spans
@@ -255,16 +255,11 @@ class Picture:
         of_step = {name: getattr(step, name) for name in ("number", "title", "op", "message", "seq", "round", "state")}
         of_call = {name: getattr(first, name) for name in ("source", "function", "via", "bucket", "parameters")}
         group = {"group": step.group.label, "group_ranks": step.group.ranks, "backend": step.group.backend}
-        more = {
-            name: getattr(self, name)
-            for name in ("reduce_op", "averages", "check", "world_size", "disagreement", "unmet")
-        }
-        tag = first.tag if step.message else None
-        ranks, sizes = (
-            [asdict(rank) for rank in self.ranks],
-            dict(zip(("least_bytes", "bytes"), self.sizes, strict=True)),
-        )
-        return {**of_step, **of_call, **group, **sizes, **more, "tag": tag, "ranks": ranks}
+        names = ("reduce_op", "averages", "check", "world_size", "disagreement", "unmet")
+        own = {name: getattr(self, name) for name in names}
+        sizes = dict(zip(("least_bytes", "bytes"), self.sizes, strict=True))
+        own |= {"tag": first.tag if step.message else None, "ranks": [asdict(rank) for rank in self.ranks]}
+        return {**of_step, **of_call, **group, **sizes, **own}
 
 
 def unrecorded_ranks(trace: Trace) -> frozenset[int]:
@@ -290,7 +285,10 @@ def picture_of(
         live: whether the run goes on.
     """
     clash = clash_in(step)
-    checked = clash is None or clash.comparable
+    checked, disagreement = clash is None or clash.comparable, ""
+    if clash is not None:
+        sides = "; ".join(f"{name_ranks(side)} {what}" for what, side in sorted(clash.sides, key=lambda side: side[1]))
+        disagreement = f"the ranks disagree about {_DISPUTED.get(clash.kind, clash.kind)}: {sides}"
     order = (step.source, step.destination) if step.message else step.group.ranks
     ranks = list(dict.fromkeys([*(rank for rank in order if rank is not None), *step.calls]))
     roles = {step.destination: "destination", step.source: "source"}
@@ -302,20 +300,13 @@ def picture_of(
             for rank in ranks
         ),
         world_size=max(world_size, max(ranks) + 1),
-        disagreement=_told(clash) if clash is not None else "",
+        disagreement=disagreement,
         unmet=tuple(e.sentence() for e in expectations if not e.met and e.what.startswith("note ") and e.rank in ranks),
         live=live,
     )
 
 
 _DISPUTED = {"mismatch": "operations", "reduce_op": "reductions", "root": "roots", "dtype": "dtypes", "shape": "sizes"}
-
-
-def _told(clash: Clash) -> str:
-    """In what the calls of a step do not fit each other, a sentence."""
-    sides = sorted(clash.sides, key=lambda side: side[1])
-    told = "; ".join(f"{name_ranks(ranks)} {what}" for what, ranks in sides)
-    return f"the ranks disagree about {_DISPUTED.get(clash.kind, clash.kind)}: {told}"
 
 
 def _rank_picture(
@@ -345,10 +336,13 @@ def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, 
         return replace(block, values=None, summary=None)
     if not checked:
         return block
-    same = None if block.values is not None else is_copy(step, buffer, parts)
     if block.values is not None:
-        block = _compared(step, block, block.values)
-    elif same is not None:
+        pairs = list(compared(step, block.parts, block.dtype, block.values))
+        expected = tuple(typed_value(plain_number(value), block.dtype) for value, _ in pairs)
+        known = sum(value is not None for value in expected)
+        wrong = tuple(i for i, (_, is_wrong) in enumerate(pairs) if is_wrong)
+        block = replace(block, expected=expected if known else None, wrong=wrong, compared=known)
+    elif (same := is_copy(step, buffer, parts)) is not None:
         block = replace(block, compared=buffer.count, wrong_hash=not same)
     if call.late and (block.wrong or block.wrong_hash):
         return replace(_block(call, buffer, parts), values=None, summary=None, late=True)
@@ -358,21 +352,7 @@ def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, 
 def _block(call: Call, buffer: Buffer, parts: tuple[Part, ...]) -> Block:
     # The functions for Python objects send their sizes first, as int64, and then the pickles, as bytes.
     pickled = buffer.dtype == "uint8" and "object" in call.via
-    return Block(buffer.dtype, buffer.shape, parts, _kept(buffer), buffer.summary, pickled=pickled)
-
-
-def _compared(step: Step, block: Block, values: tuple[Any, ...]) -> Block:
-    wrong, expected = [], []
-    for i, (value, is_wrong) in enumerate(compared(step, block.parts, block.dtype, values)):
-        expected.append(typed_value(plain_number(value), block.dtype))
-        if is_wrong:
-            wrong.append(i)
-    known = sum(value is not None for value in expected)
-    return replace(block, expected=tuple(expected) if known else None, wrong=tuple(wrong), compared=known)
-
-
-def _kept(buffer: Buffer) -> tuple[Any, ...] | None:
-    """The values, where all of them are on record."""
-    if buffer.values is None or len(buffer.values) != buffer.count:
-        return None
-    return tuple(typed_value(value, buffer.dtype) for value in buffer.values)
+    values = buffer.values
+    if values is not None:  # where all of them are on record
+        values = tuple(typed_value(v, buffer.dtype) for v in values) if len(values) == buffer.count else None
+    return Block(buffer.dtype, buffer.shape, parts, values, buffer.summary, pickled=pickled)

@@ -67,19 +67,16 @@ class Cells:
         """Whether every element that is on record has a cell."""
         for row in rows.values():
             for place, tensor in enumerate(row):
-                self._measure(place, tensor)
+                for number, box in enumerate(tensor.boxes if tensor else (None,)):
+                    self.complete = self.complete and box is not None and box.complete
+                    for column, cell in enumerate(box.cells if box else ()):
+                        where = place, number, column
+                        self._columns[where] = max(self._columns.get(where, 0.0), max(3, len(cell.text)) * _LETTER + 8)
         self._placed = {rank: self._place(row) for rank, row in rows.items()}
         self._absent = {rank.rank: story.absence(picture, rank, after=after) for rank in ranks}
         edges = [placed.right for row in self._placed.values() for placed in row]
         kind = len(story.kind_text(picture, after=after)) * 6.7
         self.width = max([40.0, kind, *(len(words) * 7.0 for words in self._absent.values()), *edges])
-
-    def _measure(self, place: int, tensor: Tensor | None) -> None:
-        for number, box in enumerate(tensor.boxes if tensor else (None,)):
-            self.complete = self.complete and box is not None and box.complete
-            for column, cell in enumerate(box.cells if box else ()):
-                where = place, number, column
-                self._columns[where] = max(self._columns.get(where, 0.0), max(3, len(cell.text)) * _LETTER + 8)
 
     def height(self, rank: int) -> float:
         """Height of a rank's side."""
@@ -323,31 +320,24 @@ class _Sheet:
 
     def _draw_rows(self, y: float, *sides: tuple[float, float, Cells]) -> float:
         """The ranks with one side or both, each with the place of its head and its own; returns where they end."""
-        for head, _, cells in sides:
-            self._head(y, head, after=cells.after)
+        for x, _, cells in sides:
+            text(self._shapes, x, y + 14, "after" if cells.after else "before", font_weight="bold")
+            kind = story.kind_text(self._picture, after=cells.after)
+            text(self._shapes, x, y + 29, kind, size=11, colour=SOFT, font_family=MONO)
         y += 38
         for rank in self._rows:
             if isinstance(rank, str):
                 text(self._shapes, 22, y + 10, rank, size=12, colour=SOFT)
                 y += 16 + _ROW_GAP
                 continue
-            self._name(rank, y)
+            rectangle(self._shapes, 12, y + 8, 5, HEIGHT - 16, rank_colour(rank.rank, self._picture.world_size))
+            below = story.below_name(self._picture, rank)
+            text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", font_weight="bold")
+            text(self._shapes, 22, y + 31, below, size=10.5, colour=SOFT)
             edges = [cells.draw(self._shapes, rank.rank, x, y) for _, x, cells in sides]
             self._places[rank.rank] = y, edges[0]
             y += max(cells.height(rank.rank) for _, _, cells in sides) + _ROW_GAP
         return y - _ROW_GAP
-
-    def _head(self, y: float, x: float, *, after: bool) -> None:
-        kind = story.kind_text(self._picture, after=after)
-        text(self._shapes, x, y + 14, "after" if after else "before", font_weight="bold")
-        text(self._shapes, x, y + 29, kind, size=11, colour=SOFT, font_family=MONO)
-
-    def _name(self, rank: RankPicture, y: float) -> None:
-        colour = rank_colour(rank.rank, self._picture.world_size)
-        rectangle(self._shapes, 12, y + 8, 5, HEIGHT - 16, colour)
-        below = story.below_name(self._picture, rank)
-        text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", font_weight="bold")
-        text(self._shapes, 22, y + 31, below, size=10.5, colour=SOFT)
 
     def _flows(self, before: Cells, after: Cells, right: float) -> None:
         """A line from each rank's input to each output that it is part of."""

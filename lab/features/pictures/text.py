@@ -215,7 +215,8 @@ class _Pen:
         """Its parts as boxes that touch, and what is to be said of it below."""
         last = tensor.boxes[-1]
         end = Drawing(1, tuple(self._paint(last.part, sign) for sign in "┐│┘")) if last else Drawing(0)
-        boxes = [self._gap() if box is None else self._box(box) for box in tensor.boxes]
+        gap = drawing_of(self._style, [("┌───", ("dim",)), (f"│ {ELLIPSIS} ", ("dim",)), ("└───", ("dim",))])
+        boxes = [gap if box is None else self._box(box) for box in tensor.boxes]
         drawing = self._lines(boxes, 0, end)
         colours = {"bad": ("red", "bold"), "good": ("green",)}
         below = [
@@ -229,9 +230,6 @@ class _Pen:
         if part.reduced:
             return self._style.paint(text, "bold")
         return self._style.rank(part.origins[0], text) if part.sources else self._style.paint(text, "dim")
-
-    def _gap(self) -> Drawing:
-        return drawing_of(self._style, [("┌───", ("dim",)), (f"│ {ELLIPSIS} ", ("dim",)), ("└───", ("dim",))])
 
     def _box(self, box: Box) -> Drawing:
         """A box without its right edge."""

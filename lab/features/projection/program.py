@@ -109,8 +109,6 @@ class Program:
     transfers: Mapping[Key, Transfer]
     steps_s: Sequence[float]
     """What each step took, median of the ranks."""
-    own_s: Sequence[float]
-    """Own work of each step, the mean over the ranks, on cores of their own."""
     took_s: Mapping[Key, Sequence[Mapping[int, float]]]
     """By call, in each step and for each rank: how long its data was on its way, on cores of its own."""
     settled: frozenset[int]
@@ -126,11 +124,6 @@ class _Turn(NamedTuple):
     actions: list[Action]
     steps: dict[Key, Step]
     seconds: float
-
-    @property
-    def own_s(self) -> float:
-        """What its own work takes on a core of its own."""
-        return sum(action.whole_s for action in self.actions if isinstance(action, Work))
 
 
 def program_of(
@@ -173,7 +166,6 @@ def program_of(
         turns={rank: [turn.actions for turn in of_rank] for rank, of_rank in chosen.items()},
         transfers={key: _transfer(step) for of_rank in chosen.values() for key, step in of_rank[0].steps.items()},
         steps_s=[median(turn.seconds for turn in together) for together in rounds],
-        own_s=[sum(turn.own_s for turn in together) / len(together) for together in rounds],
         took_s=took_s,
         settled=frozenset(
             step.number for of_rank in chosen.values() for turn in of_rank for step in turn.steps.values()

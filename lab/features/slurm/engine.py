@@ -11,15 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
-from lab.engine.held import open_channels, paused_file
-from lab.engine.interrupts import uninterrupted
-from lab.engine.packages import package_folders, package_store
+from lab.engine.held import ENDING_S, HeldEngine, await_end, listens, node_variables, paused_file
+from lab.engine.packages import package_folders
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm.command import ask, refuse_absence
-from lab.features.slurm.state import ENGINE, fate_of, find, home_folder, job_of, node_state, nodeless
+from lab.features.slurm.state import CONTROL, ENGINE, fate_of, find, home_folder, job_of, node_state, nodeless
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -32,7 +34,7 @@ _SUSPENDED = Trouble("was suspended by Slurm", silent=True)
 _PAUSED = Trouble("was paused", silent=True)
 
 
-class SlurmEngine:
+class SlurmEngine(HeldEngine):
     """Clusters that are allocations.
 
     Raises:
@@ -40,6 +42,8 @@ class SlurmEngine:
     """
 
     name = ENGINE
+    control = CONTROL
+    unlimited = MappingProxyType({"processes": "--max-processes"})
     traits = Traits(
         cannot={
             "limits": "the slurm engine cannot do: what a job may use is settled when it begins",
@@ -84,7 +88,7 @@ class SlurmEngine:
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold; None where it cannot be asked."""
-        from lab.features.slurm.power import beside
+        from lab.features.slurm.create import beside
 
         try:
             return int(beside(node, "memory"))
@@ -93,7 +97,7 @@ class SlurmEngine:
 
     def machine(self) -> Machine:
         """The least of the machines that Slurm gives where nobody says which."""
-        from lab.features.slurm.said import least_machine
+        from lab.features.slurm.command import least_machine
 
         return least_machine(ask("sinfo", "--noheader", "--format=%P|%c|%m"))
 
@@ -104,13 +108,9 @@ class SlurmEngine:
         from lab.engine import ownership
         from lab.features.slurm.create import requests_for
 
-        pythons, packages = self._pythons(shape), self._packages(shape)
+        pythons, packages = self._pythons(shape), self.packages(shape)
         known = (self.home, cluster, shape)
         return requests_for(*known, owner=ownership.owner(), run=run, pythons=pythons, packages=packages)
-
-    def _packages(self, shape: Shape) -> str:
-        """The virtual environment that the workers of a cluster use."""
-        return package_store(self).name_of(None, shape.requirements) if shape.requirements else ""
 
     def _pythons(self, shape: Shape) -> list[str]:
         """What nodes are run by: the first of these that has torch on their machine."""
@@ -123,60 +123,54 @@ class SlurmEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.ownership import Taken
-        from lab.features.slurm.create import create
-
-        requests = self.requests(cluster, shape, run=run)
         if shape.image is not None:
             _refuse_without_pyxis(shape.image)
-        if shape.processes:
-            announce("warning: the slurm engine does not limit --max-processes")
-        if shape.requirements:
-            package_store(self).prepare(None, shape.requirements, announce=announce)
-        try:
-            return create(self.home, cluster, shape, run, requests, announce)
-        except Taken:
-            raise
-        except BaseException:
-            with uninterrupted():
-                self.remove(cluster)
-            raise
+        return super().create(cluster, shape, run=run, announce=announce)
+
+    def make(
+        self, cluster: str, shape: Shape, run: str | None, requests: list[Request], announce: Announce
+    ) -> ClusterInfo:
+        """Ask for the allocation, and have the agents started on its machines."""
+        from lab.features.slurm.create import create
+
+        return create(self.home, cluster, shape, run, requests, announce)
 
     # -- using
 
-    def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
-        """Open a channel to the agent of each of these nodes."""
-        return open_channels(cluster.name, nodes)
+    def await_agents(self, folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
+        """Wait until the agents of nodes answer that were started again."""
+        from lab.features.slurm.create import await_agents
+
+        await_agents(folder, nodes, announce)
 
     def kill(self, node: Node) -> None:
-        """Kill a node's processes at once, as a power cut would."""
-        from lab.features.slurm.power import kill
+        """Kill everything below a node's first process at once, and wait until Slurm has seen that."""
+        self._act(node, "kill")
+        await_end(node, ENDING_S)
+        paused_file(node.handle).unlink(missing_ok=True)
 
-        kill(node)
+    def _act(self, node: Node, action: str) -> None:
+        from lab.features.slurm.create import beside
 
-    def stop(self, nodes: Sequence[Node]) -> None:
-        """Kill nodes, where they run, and have them found as stopped until they are started."""
-        from lab.features.slurm.power import stop
-
-        stop(nodes)
-
-    def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
-        """Have agents started on the machines of nodes that do not run, and wait until they can fork workers."""
-        from lab.features.slurm.power import start
-
-        start(self.home / cluster.name, nodes, announce)
+        beside(node, action)
 
     def pause(self, node: Node) -> None:
         """Have every process of a node stand still."""
-        from lab.features.slurm.power import pause
-
-        pause(node)
+        if not listens(node.handle):
+            raise ClusterError(f"{node.name} does not run")
+        paused_file(node.handle).touch()
+        try:
+            self._act(node, "pause")
+        except ClusterError:
+            self.resume(node)
+            raise
 
     def resume(self, node: Node) -> None:
         """Have them go on, where they stand still."""
-        from lab.features.slurm.power import resume
-
-        resume(node)
+        if self.paused(node):
+            with suppress(ClusterError):  # it does not run any more
+                self._act(node, "resume")
+            paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
         """Whether they stand still."""
@@ -184,33 +178,26 @@ class SlurmEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command on the node's machine with this process's standard streams; returns its exit code."""
-        from lab.features.slurm.power import execute
+        from lab.features.slurm.create import execute
 
-        variables = {
-            **cluster.shape.env,
-            "LAB_SHARED": cluster.shared,
-            **({"LAB_DATA": cluster.data} if cluster.shape.data else {}),
-            "LAB_NODE": node.name,
-            "LAB_NODE_ADDRESS": node.address,
-        }
-        return execute(node, argv, variables, tty=tty)
+        return execute(node, argv, node_variables(cluster, node), tty=tty)
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the Python of the first node runs."""
-        from lab.features.slurm.power import ask_python
+        from lab.features.slurm.create import ask_python
 
-        packages = self._packages(cluster.shape)
+        packages = self.packages(cluster.shape)
         return ask_python(cluster.nodes[0], program, *([package_folders(packages)] if packages else []))
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node's machine as a tar."""
-        from lab.features.slurm.power import read_files
+        from lab.features.slurm.create import read_files
 
         return read_files(node, path)
 
     def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
         """Unpack a tar into a folder of a node's machine."""
-        from lab.features.slurm.power import write_files
+        from lab.features.slurm.create import write_files
 
         write_files(node, folder, archive)
 
@@ -218,7 +205,7 @@ class SlurmEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them: the job, what holds its agents, the folders."""
-        from lab.features.slurm.remove import remove
+        from lab.features.slurm.state import remove
 
         return remove(self.home, cluster, settle=settle)
 

@@ -1,9 +1,13 @@
-"""What exists on the Slurm engine: clusters by their folders and by the labels of jobs, and what became of nodes."""
+"""What exists on the Slurm engine: clusters by their folders and by the labels of jobs, and how both end."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +15,23 @@ from typing import Any
 from lab.engine import ownership
 from lab.engine import ownership as label
 from lab.engine.held import KILLED, exit_code, holder_died, listens, paused_file, stopped_file
-from lab.engine.protocol import NodeState
+from lab.engine.ownership import forget_cluster
+from lab.engine.protocol import NodeState, Removed
 from lab.errors import EngineUnavailable
-from lab.features.slurm.command import ask
-from lab.features.slurm.said import HOME, JOBS, Fate, Job, is_well, read_accounted, read_fate, read_hosts, read_jobs
+from lab.features.slurm.command import (
+    HOME,
+    JOBS,
+    Fate,
+    Job,
+    ask,
+    give_back,
+    is_well,
+    read_accounted,
+    read_fate,
+    read_hosts,
+    read_jobs,
+)
+from lab.node.remove import remove_tree
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 
@@ -42,20 +59,26 @@ def read_cluster(folder: Path) -> ClusterInfo | None:
         )
         nodes.append(replace(node, state=_state(node)))
     shared = shared_folder(folder.parent, folder.name)
-    return ClusterInfo(
-        name=folder.name,
-        engine=ENGINE,
-        shape=shape,
-        nodes=tuple(nodes),
-        owner=label.owner(),
-        run=data.get("run"),
-        version=data.get("version", ""),
-        limits=shape.limits,
-        gpus="engine",
+    return replace(
+        _cluster(folder.name, shape, nodes, data.get("run"), data.get("version", "")),
         master_addr=nodes[0].address,
         master_port=int(data["port"]),
         shared=str(shared / "shared"),
         data=str(shared / "data"),
+    )
+
+
+def _cluster(name: str, shape: Shape, nodes: Sequence[Node], run: str | None, version: str) -> ClusterInfo:
+    return ClusterInfo(
+        name=name,
+        engine=ENGINE,
+        shape=shape,
+        nodes=tuple(nodes),
+        owner=label.owner(),
+        run=run,
+        version=version,
+        limits=shape.limits,
+        gpus="engine",
     )
 
 
@@ -92,29 +115,13 @@ def find(home: Path, cluster: str | None) -> list[ClusterInfo]:
 
 def _without_folder(home: Path, job: Job) -> ClusterInfo:
     """A cluster of which nobody holds the agents any more."""
-    shape = Shape.from_json(job.labels[label.SHAPE])
-    names = ask("scontrol", "show", "hostnames", job.hosts).split()
-    return ClusterInfo(
-        name=job.cluster,
-        engine=ENGINE,
-        shape=shape,
-        nodes=tuple(
-            Node(
-                name=f"node{rank}",
-                node_rank=rank,
-                handle=socket_path(home / job.cluster, f"node{rank}"),
-                address="",
-                state="dead",
-                host=host,
-            )
-            for rank, host in enumerate(names)
-        ),
-        owner=label.owner(),
-        run=job.labels.get(label.RUN),
-        version=job.labels.get(label.VERSION, ""),
-        limits=shape.limits,
-        gpus="engine",
-    )
+    labels, nodes = job.labels, list[Node]()
+    for rank, host in enumerate(ask("scontrol", "show", "hostnames", job.hosts).split()):
+        name = f"node{rank}"
+        handle = socket_path(home / job.cluster, name)
+        nodes.append(Node(name=name, node_rank=rank, handle=handle, address="", state="dead", host=host))
+    shape = Shape.from_json(labels[label.SHAPE])
+    return _cluster(job.cluster, shape, nodes, labels.get(label.RUN), labels.get(label.VERSION, ""))
 
 
 def nodeless(home: Path) -> list[str]:
@@ -260,3 +267,57 @@ def is_cluster(folder: Path) -> bool:
         return (folder / DESCRIPTION).exists() or not os.listdir(folder)
     except OSError:
         return False
+
+
+_LEAVING_S = 20.0
+"""Agents that were told leave long before; after that it is for Slurm alone to wait for the job."""
+_SETTLE_S = 0.5
+_POLL_S_remove = 0.03
+
+
+def remove(home: Path, cluster: str | None, *, settle: bool) -> Removed:
+    """Remove the owner's cluster of this name, or all of them.
+
+    Raises:
+        EngineUnavailable: Slurm does not answer.
+    """
+    folders = [f for f in ([home / cluster] if cluster else sorted(home.glob("*"))) if is_cluster(f)]
+    for handle in (handle for folder in folders for handle in folder.glob("node*.sock")):
+        handle.unlink(missing_ok=True)  # so that whoever uses a node learns that it was removed, not lost
+    known = {folder.name: read_description(folder) or {} for folder in folders}
+    found = jobs(home, cluster)
+    if settle and not found:  # whoever was asking for one has just been killed
+        time.sleep(_SETTLE_S)
+        found = jobs(home, cluster)
+    numbers = {str(about["job"]) for about in known.values() if about.get("job")} | {job.number for job in found}
+    give_back(*sorted(numbers))
+    if numbers:
+        _await_end(numbers)
+    for folder in folders:
+        _end_holder(folder)
+    stuck = []
+    names = sorted({*known, *(job.cluster for job in found)})
+    for name in names:
+        shared = shared_folder(home, name)
+        if not remove_tree(shared):
+            stuck.append(str(shared))
+        for path in set((home / name).glob("*")) - {home / name / DESCRIPTION}:  # tells what the rest is, till the end
+            remove_tree(path)
+        remove_tree(home / name)
+        forget_cluster(ENGINE, name)
+    nodes = sum(len(about.get("hosts", ())) for about in known.values())
+    return Removed(clusters=tuple(names), nodes=nodes or len(found), files=len(names), stuck=tuple(stuck))
+
+
+def _await_end(numbers: Collection[str]) -> None:
+    """Wait until Slurm has nothing of some jobs any more, but not for ever."""
+    question = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")
+    wait_until(lambda: not ask(*question).strip(), _LEAVING_S, _POLL_S_remove)
+
+
+def _end_holder(folder: Path) -> None:
+    """End the process that holds the agents of a cluster; it may end by itself meanwhile."""
+    if holder_died(folder / LIFE):
+        return
+    with suppress(OSError, ValueError):
+        os.kill(int((folder / LIFE).read_text()), signal.SIGKILL)

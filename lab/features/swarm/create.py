@@ -1,9 +1,9 @@
-"""Making a cluster of a swarm's tasks."""
+"""Make a cluster of a swarm's tasks: what its manager is asked for, and agents in containers of tasks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
@@ -16,10 +16,124 @@ from lab.engine.protocol import Announce, Request
 from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, NodeLost
 from lab.features.swarm.hosts import Hosts, TaskChannel, newest
-from lab.features.swarm.state import OFF, POWER, filters, host_of, on_its_host
-from lab.plan.cluster import ClusterInfo, Node
+from lab.features.swarm.state import OFF, OWNER, POWER, filters, host_of, on_its_host
+from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 from lab.words import format_duration, listing, plural
+
+_NO_RESTART = {"Condition": "none"}
+"""A lost node is lost."""
+_SHM = "/dev/shm"
+_UCX = "UCX_NET_DEVICES=eth0"
+"""Else MPI may take the other interface of a task, over which it leaves its host but does not reach other hosts."""
+
+
+def translated(
+    requests: Sequence[Request], shape: Shape, *, not_on: Iterable[str] = (), shared: str | None = None
+) -> list[Request]:
+    """The requests to a manager for a cluster that the docker engine would ask for in this way.
+
+    Args:
+        requests: those of the docker engine: a network, a volume, a container a node.
+        shape: of the cluster; what it asks for is held free for it.
+        not_on: ids of hosts that get no node.
+        shared: the folder on every host that the nodes share; None: a volume on each host.
+    """
+    network, volume, *containers = (request.body for request in requests)
+    reserved = {"NanoCPUs": int((shape.cpus or 0) * 1e9), "MemoryBytes": shape.memory_bytes or 0}
+    placed: dict[str, Mapping[str, Any]] = {
+        "Placement": {"Constraints": [f"node.id!={host}" for host in sorted(not_on)]},
+        "Resources": {"Reservations": {name: amount for name, amount in reserved.items() if amount}},
+    }
+    return [
+        Request(what=f"network {network['Name']}", body=_network(network)),
+        *(
+            Request(
+                what=f"service {network['Name']}-{body['Hostname']}",
+                body=_service(body, network["Name"], _mounts(body, volume, shared), placed),
+            )
+            for body in containers
+        ),
+    ]
+
+
+def _network(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "Name": asked["Name"],
+        "CheckDuplicate": True,
+        "Driver": "overlay",
+        "Scope": "swarm",
+        "Attachable": True,
+        "Internal": asked["Internal"],
+        "Labels": _labels(asked["Labels"]),
+    }
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str]:
+    return {OWNER if name == label.OWNER else name: text for name, text in labels.items()}
+
+
+def _service(
+    body: Mapping[str, Any], network: str, mounts: Iterable[dict[str, Any]], placed: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    labels, host = _labels(body["Labels"]), body["HostConfig"]
+    limits = {"MemoryBytes": host.get("Memory"), "Pids": host.get("PidsLimit"), "NanoCPUs": host.get("NanoCpus")}
+    return {
+        "Name": f"{network}-{body['Hostname']}",
+        "Labels": labels,
+        "TaskTemplate": {
+            "ContainerSpec": {
+                "Image": body["Image"],
+                "Command": body["Entrypoint"],
+                "Args": body["Cmd"],
+                "Hostname": body["Hostname"],
+                "User": body["User"],
+                "Dir": body["WorkingDir"],
+                "OpenStdin": body["OpenStdin"],
+                "Env": [_UCX, *body["Env"]],
+                "Labels": labels,
+                "Init": host["Init"],
+                "CapabilityDrop": host["CapDrop"],
+                "CapabilityAdd": [f"CAP_{name}" for name in host["CapAdd"]],
+                "Privileges": {"NoNewPrivileges": True},  # engines before 25 do not know it; agents do it for workers
+                "ReadOnly": host.get("ReadonlyRootfs", False),
+                "StopGracePeriod": 0,
+                "Mounts": [*mounts],
+            },
+            "Resources": {
+                "Limits": {name: amount for name, amount in limits.items() if amount},
+                **placed["Resources"],
+            },
+            "RestartPolicy": _NO_RESTART,
+            "Placement": placed["Placement"],
+            "Networks": [{"Target": network, "Aliases": [body["Hostname"]]}],
+            "LogDriver": {"Name": host["LogConfig"]["Type"]},
+        },
+        "Mode": {"Replicated": {"Replicas": 1}},
+        "EndpointSpec": {"Mode": "dnsrr"},
+    }
+
+
+def _mounts(body: Mapping[str, Any], volume: Mapping[str, Any], shared: str | None) -> Iterable[dict[str, Any]]:
+    host = body["HostConfig"]
+    for bound in host["Binds"]:
+        source, target, *mode = bound.split(":")
+        if source != volume["Name"]:
+            yield {"Type": "bind", "Source": source, "Target": target, "ReadOnly": "ro" in mode}
+        elif shared is not None and not volume["DriverOpts"]:
+            yield {"Type": "bind", "Source": shared, "Target": target}
+        else:
+            driver = {"Name": "local", "Options": dict(volume["DriverOpts"])}
+            options = {"Labels": _labels(volume["Labels"]), "DriverConfig": driver}
+            yield {"Type": "volume", "Source": source, "Target": target, "VolumeOptions": options}
+    yield from host["Mounts"]
+    yield {"Type": "tmpfs", "Target": _SHM, "TmpfsOptions": {"SizeBytes": host["ShmSize"], "Mode": 0o1777}}
+    for folder, options in host.get(
+        "Tmpfs", {}
+    ).items():  # a tmpfs of a service takes no `exec`, a volume in memory does
+        driver = {"Name": "local", "Options": {"type": "tmpfs", "device": "tmpfs", "o": options}}
+        yield {"Type": "volume", "Target": folder, "VolumeOptions": {"NoCopy": True, "DriverConfig": driver}}
+
 
 _READY_S = 180.0
 _STARTED_S = 90.0
@@ -36,7 +150,7 @@ def create(hosts: Hosts, cluster: str, requests: Sequence[Request], image: str, 
         LabError: a node did not start; what was made is still there.
     """
     network, *services = (request.body for request in requests)
-    hosts.manager.make_network(network)
+    hosts.manager.connection.ask("POST", "/networks/create", network)
     announce(f"starting {plural(len(services), 'node')} of image {image}")
     made = {hosts.manager.make_service(service): service["Labels"][label.NODE] for service in services}
     start_agents(hosts, cluster, made, image, announce)
@@ -189,7 +303,7 @@ def start(hosts: Hosts, cluster: ClusterInfo, nodes: Sequence[Node], announce: A
         if service is None:
             raise ClusterError(f"{node.name} is not there any more", "see `lab status`")
         image = service["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"]
-        hosts.manager.remove_service(service["ID"])
+        hosts.manager.remove(f"services/{service['ID']}")
         made[hosts.manager.make_service(_again(service["Spec"], hosts.known[node.host].id))] = node.name
     start_agents(hosts, cluster.name, made, image, announce)
 

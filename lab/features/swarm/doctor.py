@@ -22,6 +22,7 @@ _CLOCK_S = 0.1
 _VXLAN_BYTES = 50
 _OVERLAY_MTU = 1450
 _PROBE_DEADLINE_S = 30
+_OPEN = "open it in the firewalls"
 _PORTS = {
     2377: "TCP 2377 (joining, to managers)",
     7946: "TCP and UDP 7946 (which node is where)",
@@ -84,45 +85,33 @@ def examine(hosts: Hosts, settings: Settings, wanted: Wanted) -> list[Check]:
 def _shared(settings: Settings, hosts: int) -> Check:
     if settings.shared is not None:
         return Check("ok", "shared", f"/shared of all nodes is in {settings.shared} of every host")
-    level, fix = ("warning", "name a folder that all hosts have in common: docs/swarm.md") if hosts > 1 else ("ok", "")
-    return Check("warning" if level == "warning" else "ok", "shared", "/shared is one for each host", fix)
+    found, fix = "/shared is one for each host", "name a folder that all hosts have in common: docs/swarm.md"
+    return Check("warning", "shared", found, fix) if hosts > 1 else Check("ok", "shared", found)
 
 
 def _silent(hosts: Hosts, host: Host) -> Check:
+    why, fix = "its engine does not answer", "start it; `docker node ls` shows what Swarm hears of it"
     try:
         hosts.engine(host.name)
-        why, fix = (
-            f"host {host.name}: its engine does not answer",
-            "start it; `docker node ls` shows what Swarm hears of it",
-        )
     except EngineUnavailable as error:
-        why, fix = error.message, error.hint
-    return Check("failed", f"host {host.name}", why.removeprefix(f"host {host.name}: "), fix)
+        why, fix = error.message.removeprefix(f"host {host.name}: "), error.hint
+    return Check("failed", f"host {host.name}", why, fix)
 
 
 def _host_checks(hosts: Hosts, host: Host, image: str) -> list[Check]:
     hosts.await_sign(host.name)
-    connection = hosts.engine(host.name).connection
-    what = f"host {host.name}"
-    where = hosts.address(host.name) or "the manager"
+    connection, what = hosts.engine(host.name).connection, f"host {host.name}"
+    found = f"docker {host.engine}, {hosts.address(host.name) or 'the manager'}"
+    fix = f"docker node update --availability active {host.name}" if host.ready else "see its engine's log"
+    usable = host.ready and host.takes_tasks
     checks = [
-        Check("ok", what, f"docker {host.engine}, {where}")
-        if host.ready and host.takes_tasks
-        else Check(
-            "failed",
-            what,
-            f"docker {host.engine}, {where}: Swarm gives it no tasks",
-            f"docker node update --availability active {host.name}" if host.ready else "see its engine's log",
-        ),
+        Check("ok", what, found) if usable else Check("failed", what, f"{found}: Swarm gives it no tasks", fix),
         clock_check(what, clock_of(connection)),
     ]
     if inspect_image(connection.client, image) is None:
         return [*checks, Check("warning", what, f"{image} is not there yet", "`lab up` pulls it there, or sends it")]
-    return [
-        *checks,
-        Check("ok", what, image),
-        *_network_checks(what, hosts.known, _probe(connection, host, hosts, image)),
-    ]
+    seen = _probe(connection, host, hosts, image)
+    return [*checks, Check("ok", what, image), *_network_checks(what, hosts.known, seen)]
 
 
 def clock_of(connection: Connection) -> Clock:
@@ -172,7 +161,7 @@ def _probe(connection: Connection, host: Host, hosts: Hosts, image: str) -> Mapp
         "Labels": {OWNER: label.owner(), label.CLUSTER: "doctor"},
         "HostConfig": {"NetworkMode": "host", "CapDrop": ["ALL"], "LogConfig": {"Type": "json-file"}},
     }
-    probe = str(connection.ask("POST", "/containers/create", body)["Id"])
+    probe = connection.create_container(body)
     try:
         connection.act(probe, "start")
         connection.call(lambda: connection.api.wait(probe, timeout=_PROBE_DEADLINE_S))
@@ -182,38 +171,26 @@ def _probe(connection: Connection, host: Host, hosts: Hosts, image: str) -> Mapp
     except (LabError, ValueError):
         return {}
     finally:
-        connection.ask("DELETE", f"/containers/{probe}?force=1&v=1")
+        connection.remove_container(probe)
 
 
 def _network_checks(what: str, known: Mapping[str, Host], found: Mapping[str, Any]) -> list[Check]:
     if "shut" not in found:
-        return [
-            Check("warning", what, "its network cannot be looked at: the image has no Python", "use another --image")
-        ]
+        unknown = "its network cannot be looked at: the image has no Python"
+        return [Check("warning", what, unknown, "use another --image")]
     names = {one.address: one.name for one in known.values()}
     shut: dict[int, list[str]] = {}
     for port, address in found["shut"]:
         shut.setdefault(port, []).append(names.get(address, address))
     checks = [
-        Check(
-            "failed",
-            what,
-            f"{_PORTS[port]} of {listing(list(dict.fromkeys(there)))} is shut to it",
-            "open it in the firewalls",
-        )
+        Check("failed", what, f"{_PORTS[port]} of {listing(dict.fromkeys(there))} is shut to it", _OPEN)
         for port, there in sorted(shut.items())
-    ]
-    if not shut:
-        checks.append(Check("ok", what, "the others' ports 2377, 7946 and 4789 are not shut to it"))
-    mtu = found.get("mtu")
-    if mtu is None:
-        return checks
-    if mtu < _OVERLAY_MTU + _VXLAN_BYTES:
-        lost = (
-            f"packets of the cluster's network, of up to {_OVERLAY_MTU} bytes and {_VXLAN_BYTES} of VXLAN, do not fit"
-        )
-        return [
-            *checks,
-            Check("failed", what, f"MTU {mtu}: {lost}", f"set it to {_OVERLAY_MTU + _VXLAN_BYTES} or more"),
-        ]
-    return [*checks, Check("ok", what, f"MTU {mtu}")]
+    ] or [Check("ok", what, "the others' ports 2377, 7946 and 4789 are not shut to it")]
+    mtu, least = found.get("mtu"), _OVERLAY_MTU + _VXLAN_BYTES
+    if mtu is not None and mtu < least:
+        needed = f"of up to {_OVERLAY_MTU} bytes and {_VXLAN_BYTES} of VXLAN, do not fit"
+        lost = f"MTU {mtu}: packets of the cluster's network, {needed}"
+        checks.append(Check("failed", what, lost, f"set it to {least} or more"))
+    elif mtu is not None:
+        checks.append(Check("ok", what, f"MTU {mtu}"))
+    return checks

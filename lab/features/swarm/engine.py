@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Refused
@@ -20,7 +21,6 @@ from lab.engine.protocol import (
     NodeState,
     Removed,
     Request,
-    Throttle,
     Traits,
     Trouble,
     refuse_for_one_host,
@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
 
 _SETTLE_S = 1.0
+
+
+def _on_its_host(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of the docker engine about one node, called with the engine of the node's host."""
+
+    @wraps(method)
+    def call(swarm: SwarmEngine, node: Node, *arguments: Any) -> Any:
+        return method(swarm.hosts.engine(node.host), state.on_its_host(swarm.hosts, node), *arguments)
+
+    return call
 
 
 class SwarmEngine:
@@ -57,7 +67,7 @@ class SwarmEngine:
         return state.find(self.hosts, cluster)
 
     def _sweep(self) -> None:
-        from lab.features.swarm.remove import sweep
+        from lab.features.swarm.state import sweep
 
         sweep(self.hosts)
 
@@ -84,10 +94,6 @@ class SwarmEngine:
         connection = self._engine(channel.node).connection
         return task_trouble(connection, replace(channel.node, handle=channel.container))
 
-    def memory_bytes(self, node: Node) -> int | None:
-        """Memory that a node uses, without what the kernel can take back."""
-        return self._engine(node).memory_bytes(self._there(node))
-
     def _engine(self, node: Node) -> DockerEngine:
         """The engine of a node's host."""
         return self.hosts.engine(node.host)
@@ -109,8 +115,7 @@ class SwarmEngine:
     def _requests(self, cluster: str, shape: Shape, run: str | None, image: str | None) -> list[Request]:
         """The same with the id that the image has on every host: what has a name is looked for in a registry."""
         from lab.engine.docker.request import requests_for
-        from lab.features.swarm.create import usable_hosts
-        from lab.features.swarm.request import translated
+        from lab.features.swarm.create import translated, usable_hosts
 
         if shape.gpus:
             raise MachineLacks("the swarm engine gives nodes no GPUs", "use --engine docker on a machine that has some")
@@ -195,10 +200,6 @@ class SwarmEngine:
             raise NodeLost(f"cluster {cluster.name}: a node cannot be reached: {error.message}") from error
         return channels
 
-    def kill(self, node: Node) -> None:
-        """Kill a node at once, as a power cut would."""
-        self._engine(node).kill(self._there(node))
-
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
         from lab.features.swarm.create import stop
@@ -211,26 +212,6 @@ class SwarmEngine:
 
         start(self.hosts, cluster, nodes, announce)
 
-    def pause(self, node: Node) -> None:
-        """Have every process of a node stand still."""
-        self._engine(node).pause(self._there(node))
-
-    def resume(self, node: Node) -> None:
-        """Have them go on, where they stand still."""
-        self._engine(node).resume(self._there(node))
-
-    def paused(self, node: Node) -> bool:
-        """Whether they stand still."""
-        return self._engine(node).paused(self._there(node))
-
-    def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
-        """Let a node use no more than this from now on."""
-        self._engine(node).limit(self._there(node), cpus, memory_bytes)
-
-    def throttle(self, node: Node) -> Throttle:
-        """What a node may use now."""
-        return self._engine(node).throttle(self._there(node))
-
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams; returns its exit code."""
         return self._engine(node).execute(cluster, self._there(node), argv, tty=tty)
@@ -240,19 +221,21 @@ class SwarmEngine:
         first = self._there(cluster.nodes[0])
         return self._engine(first).ask_python(replace(cluster, nodes=(first,)), program)
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
-        """A file or folder of a node as a tar."""
-        return self._engine(node).read_files(self._there(node), path)
-
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar into a folder of a node."""
-        self._engine(node).write_files(self._there(node), folder, archive)
+    memory_bytes = _on_its_host(DockerEngine.memory_bytes)
+    kill = _on_its_host(DockerEngine.kill)
+    pause = _on_its_host(DockerEngine.pause)
+    resume = _on_its_host(DockerEngine.resume)
+    paused = _on_its_host(DockerEngine.paused)
+    limit = _on_its_host(DockerEngine.limit)
+    throttle = _on_its_host(DockerEngine.throttle)
+    read_files = _on_its_host(DockerEngine.read_files)
+    write_files = _on_its_host(DockerEngine.write_files)
 
     # -- removing
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them, by their labels, from every host that answers."""
-        from lab.features.swarm.remove import remove
+        from lab.features.swarm.state import remove
 
         self._sweep()
         return remove(self.hosts, self._settings, cluster, settle_s=_SETTLE_S if settle else 0.0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from lab.engine.docker.connection import CONTEXT, Connection, DockerChannel, Refused
 from lab.engine.docker.engine import DockerEngine
@@ -122,12 +122,8 @@ class Hosts:
                 return None
 
         names = list(names)
-        if len(names) < 2:
-            done = [one(name) for name in names]
-        else:
-            with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(names))) as pool:
-                done = list(pool.map(one, names))
-        return dict(each for each in done if each is not None)
+        with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(names) or 1)) as pool:
+            return dict(filter(None, pool.map(one, names)))
 
 
 def _nobody_is_there(error: BaseException | None) -> bool:
@@ -197,17 +193,11 @@ class Manager:
 
     def services(self, labels: list[str]) -> list[dict[str, Any]]:
         """The services with these labels, given as `name=value` or `name`."""
-        found: list[dict[str, Any]] = self.connection.ask("GET", f"/services?filters={_labelled(labels)}")
-        return found
+        return self.connection.listed("services", {"label": labels})
 
     def tasks(self, labels: list[str]) -> list[dict[str, Any]]:
         """The tasks of such services."""
-        found: list[dict[str, Any]] = self.connection.ask("GET", f"/tasks?filters={_labelled(labels)}")
-        return found
-
-    def make_network(self, body: Mapping[str, Any]) -> None:
-        """Make a network."""
-        self.connection.ask("POST", "/networks/create", body)
+        return self.connection.listed("tasks", {"label": labels})
 
     def make_service(self, body: Mapping[str, Any]) -> str:
         """Make a service; returns its id."""
@@ -218,23 +208,18 @@ class Manager:
         version = service["Version"]["Index"]
         self.connection.ask("POST", f"/services/{service['ID']}/update?version={version}", spec)
 
-    def remove_service(self, name: str) -> bool:
-        """Remove a service; whether it was there."""
-        return self._gone(f"/services/{name}")
-
-    def remove_network(self, identity: str) -> bool:
-        """Remove a network; whether it was there and no task is on it any more."""
-        return self._gone(f"/networks/{identity}")
-
     def networks(self, labels: list[str]) -> list[dict[str, Any]]:
         """The networks of the swarm with these labels."""
-        asked = quote(json.dumps({"label": labels, "scope": ["swarm"]}))
-        found: list[dict[str, Any]] = self.connection.ask("GET", f"/networks?filters={asked}")
-        return found
+        return self.connection.listed("networks", {"label": labels, "scope": ["swarm"]})
 
-    def _gone(self, path: str) -> bool:
+    def remove(self, path: str) -> bool:
+        """Remove a service, or a network that no task is on any more; whether it was there.
+
+        Args:
+            path: `services/NAME` or `networks/ID`.
+        """
         try:
-            self.connection.ask("DELETE", path)
+            self.connection.request("DELETE", f"/{path}")
         except Refused as refused:
             if refused.status in (400, 403, 404, 409):
                 return False
@@ -269,10 +254,6 @@ def _host(node: Mapping[str, Any]) -> Host:
         memory_bytes=resources.get("MemoryBytes", 0),
         engine=description.get("Engine", {}).get("EngineVersion", ""),
     )
-
-
-def _labelled(labels: list[str]) -> str:
-    return quote(json.dumps({"label": labels}))
 
 
 class TaskChannel(DockerChannel):

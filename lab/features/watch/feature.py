@@ -5,7 +5,7 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="watch",
     needs=("html", "pictures", "timeline"),
-    views={"whereabouts": "lab.features.watch.whereabouts:Whereabouts"},
+    views={"whereabouts": "lab.features.watch.tail:Whereabouts"},
     verbs={
         "watch": (
             "lab.features.watch.verb",

@@ -9,8 +9,8 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -161,6 +161,13 @@ _PATIENCE_S = 20.0
 """A browser that takes nothing for so long is left to itself; it comes back when it can."""
 _OWN_POLICY = "frame-ancestors 'none'"
 """Pages say the rest themselves."""
+_GUARDS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
 _BEAT_S = 5.0
 """So often something is sent, so that one that has gone is noticed."""
 
@@ -250,19 +257,18 @@ class Server:
 
     # -- one browser
 
-    def joins(self) -> bool:
-        """Whether there is room for one more browser; it has to leave again."""
+    @contextmanager
+    def place(self) -> Iterator[bool]:
+        """Room for one more browser, for as long as it listens; False where there is none."""
         with self._changed:
-            if self.browsers >= _MOST_BROWSERS:
-                return False
-            self.browsers += 1
-            return True
-
-    def leaves(self) -> None:
-        """A browser has gone."""
-        with self._changed:
-            self.browsers -= 1
-            self._changed.notify_all()
+            is_free = self.browsers < _MOST_BROWSERS
+            self.browsers += is_free
+        try:
+            yield is_free
+        finally:
+            with self._changed:
+                self.browsers -= is_free
+                self._changed.notify_all()
 
     def push_to(self, send: Callable[[bytes], object], line: int) -> None:
         """Send everything to a browser that has the lines up to this number, until the run is over."""
@@ -320,8 +326,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif place == "events":
             self._events()
         elif place == "report":
-            report = self.shown.report()
-            if report is None:
+            if (report := self.shown.report()) is None:
                 self._answer(404, b"The run is not over yet.")
             else:
                 self._answer(200, report, _OWN_POLICY)
@@ -365,19 +370,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _events(self) -> None:
         last = self.headers.get("Last-Event-ID", "")
-        if not self.shown.joins():
-            self._answer(503, b"Too many browsers are watching already.")
-            return
-        try:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream; charset=utf-8")
-            self._guard("default-src 'none'")
-            self.shown.push_to(self.wfile.write, int(last) if last.isdecimal() and len(last) < 16 else 0)
-        except OSError:
-            pass  # the browser has gone, or takes nothing
-        finally:
+        with self.shown.place() as is_free:
+            if not is_free:
+                self._answer(503, b"Too many browsers are watching already.")
+                return
             self.close_connection = True
-            self.shown.leaves()
+            with suppress(OSError):  # the browser has gone, or takes nothing
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+                self._guard("default-src 'none'")
+                self.shown.push_to(self.wfile.write, int(last) if last.isdecimal() and len(last) < 16 else 0)
 
     def _answer(self, code: int, body: bytes, policy: str = "default-src 'none'") -> None:
         try:
@@ -391,12 +393,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _guard(self, policy: str) -> None:
         """Headers that keep other pages out, and the token in."""
-        self.send_header("Content-Security-Policy", policy)
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("X-Frame-Options", "DENY")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Cache-Control", "no-store")
+        for name, value in {"Content-Security-Policy": policy, **_GUARDS}.items():
+            self.send_header(name, value)
         self.end_headers()
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002

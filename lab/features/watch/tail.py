@@ -1,4 +1,4 @@
-"""Follows the traces of a run that goes on: takes what is new at each look, and forgets what is over.
+"""Follows the traces of a run that goes on: what is new at each look, and where its ranks are.
 
 However much a run calls, a look takes a bounded time and what is kept is bounded; where a rank is faster than that,
 a part of its trace is passed over, and then nothing is said of its messages, which only counting could match.
@@ -7,18 +7,22 @@ a part of its trace is passed over, and then nothing is said of its messages, wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import open_file
+from lab.report.harmless import harmless
+from lab.report.live import fit
 from lab.trace.alignment import Worlds, align
-from lab.trace.model import Call, Trace, tell_apart
+from lab.trace.model import Call, RankTrace, Trace, tell_apart
 from lab.trace.read import RankReader, read_line, reopen, trace_files
 from lab.trace.steps import Step, match
+from lab.words import clip, format_duration, name_ranks
 
 _LOOK_BYTES = 512 << 10
 """Of all ranks together, at one look."""
@@ -71,7 +75,10 @@ class TraceTail:
 
     def look(self) -> bool:
         """Take what is new, as much as can be taken in a moment; returns whether there is more."""
-        self._find()
+        for rank in sorted({*trace_files(self.record)} - self._tails.keys()):
+            begun = self._tails[rank] = _RankTail(rank, self)
+            self.trace.ranks[rank] = begun.result
+            self.trace.world_size = len(self._tails)
         self.news, more = [], False
         share = _LOOK_BYTES // max(1, len(self._tails))
         for tail in self._tails.values():
@@ -107,14 +114,6 @@ class TraceTail:
         for step in steps:
             step.number += self._forgotten
         return _certain(steps) if self.passed_over else steps
-
-    def _find(self) -> None:
-        """Begin with the traces that are there now."""
-        for rank in sorted(trace_files(self.record)):
-            if rank not in self._tails:
-                tail = self._tails[rank] = _RankTail(rank, self)
-                self.trace.ranks[rank] = tail.result
-                self.trace.world_size = len(self._tails)
 
     def align(self, reader: RankReader) -> None:
         """Bring the clock of a rank whose first line has come to that of those before; the first one's is the run's."""
@@ -172,16 +171,13 @@ class _RankTail(RankReader):
         for raw in whole.splitlines():
             line = read_line(raw)
             if line is not None:
-                self._take_first(line)
+                if line.get("k") == "start" and not self.start:
+                    self.start = dict(line)
+                    self._whole.align(self)
+                self.take(line)
         for kept in (self.result.marks, self.result.waits, self.result.stores):
             del kept[:-_KEPT_MARKS]
         return bool(whole) and self._position < size
-
-    def _take_first(self, line: Mapping[str, Any]) -> None:
-        if line.get("k") == "start" and not self.start:
-            self.start = dict(line)
-            self._whole.align(self)
-        self.take(line)
 
     def _pass_over(self, position: int) -> None:
         """Go on from there; what was open is not known to be over, so it is forgotten."""
@@ -226,3 +222,122 @@ def _certain(steps: Sequence[Step]) -> list[Step]:
         for step in steps
         if step.seq is not None and not any(reached.get((step.group.name, rank), 0) > step.seq for rank in step.missing)
     ]
+
+
+_LONGEST = 200
+_MOST_LOOKS = 32
+"""What has not been read by then is for the next time."""
+_BEHIND_BYTES_whereabouts = 256 << 10
+"""A rank that writes more between two looks calls so much that only the end of it tells where it is."""
+_KEPT_CALLS_whereabouts = 50
+"""Of those of a rank that hold it up no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank is."""
+
+    rank: int
+    what: str
+    """The operation, or the phase of a training step, that it is in; `wait` for a handle; `ended`; empty: none."""
+    source: str
+    """`file:line` of the script; where it is in nothing, the line that it called from last. Empty: not known."""
+    since: float
+    """Unix time by the clock of whoever reads the record."""
+
+    @property
+    def words(self) -> str:
+        """`all_reduce train.py:41`, `in no call since train.py:39`."""
+        if self.what:
+            return f"{self.what} {self.source}".rstrip()
+        return f"in no call since {self.source}" if self.source else "no call yet"
+
+
+class Whereabouts:
+    """Follows the traces of a run that goes on."""
+
+    def __init__(self, record: Record) -> None:
+        self._tail = TraceTail(record, _BEHIND_BYTES_whereabouts)
+
+    def line(self, elapsed_s: float, columns: int, runs: Callable[[int], bool]) -> str:
+        """Where the ranks are that still run, in one line after the time of the run; empty where that is not known."""
+        places = {rank: place for rank, place in self.look().items() if runs(rank)}
+        return whereabouts_text(elapsed_s, places, time.time(), columns) if places else ""
+
+    def look(self) -> dict[int, Place]:
+        """By rank: where each is now; only those of whom a trace has arrived that still goes on, or came to its end."""
+        for _ in range(_MOST_LOOKS):
+            more = self._tail.look()
+            for rank in self._tail.trace.ranks.values():
+                open_ones = [
+                    call for call in rank.calls[:-_KEPT_CALLS_whereabouts] if call.end is None and not call.hands_out
+                ]
+                rank.calls[:-_KEPT_CALLS_whereabouts] = open_ones
+            if not more:
+                break
+        trace = self._tail.trace
+        return {
+            rank: _place(of_rank, trace.origin)
+            for rank, of_rank in sorted(trace.ranks.items())
+            if of_rank.recorded and not of_rank.cut
+        }
+
+
+class _Stay(NamedTuple):
+    """A time that a rank spent, or spends, in something; seconds of the trace."""
+
+    begin: float
+    end: float | None
+    what: str
+    source: str
+
+
+def _place(trace: RankTrace, origin: float) -> Place:
+    if trace.stopped:
+        return Place(trace.rank, "ended", "", trace.last + origin)
+    stays = sorted(_stays(trace), key=attrgetter("begin"))
+    inside = next((stay for stay in reversed(stays) if stay.end is None), None)
+    if inside is not None:
+        return Place(trace.rank, clip(inside.what, _LONGEST), clip(inside.source, _LONGEST), inside.begin + origin)
+    source = next((stay.source for stay in reversed(stays) if stay.source), "")
+    left = max((stay.end for stay in stays if stay.end is not None), default=trace.first)
+    return Place(trace.rank, "", clip(source, _LONGEST), left + origin)
+
+
+def _stays(trace: RankTrace) -> Iterator[_Stay]:
+    """What held a rank up, or still does; a call that handed out a handle held it up for no time."""
+    for call in trace.calls:
+        yield _Stay(call.begin, call.begin if call.hands_out else call.end, call.op, call.source)
+    for mark in (*trace.marks, *trace.waits):
+        yield _Stay(mark.begin, mark.end, mark.name, mark.source)
+    starting = any(mark.name == "init_process_group" and mark.end is None for mark in trace.marks)
+    for lookup in trace.stores if not starting else ():
+        yield _Stay(lookup.begin, lookup.end, "TCPStore", lookup.source)
+
+
+_WORTH_TELLING_S = 1.0
+
+
+def whereabouts_text(elapsed_s: float, places: Mapping[int, Place], now: float, columns: int) -> str:
+    """`… 12 s  rank 0: all_reduce train.py:41 (8 s) · rank 1: in no call since train.py:39 (3 s)`.
+
+    Args:
+        elapsed_s: how long the run takes already.
+        places: by rank.
+        now: Unix time.
+        columns: what does not fit into so many is left out.
+    """
+    together: dict[str, list[Place]] = {}
+    for _, place in sorted(places.items()):
+        together.setdefault(place.words, []).append(place)
+    text, left = f"… {format_duration(round(elapsed_s))} ", len(together)
+    for words, group in together.items():
+        took = now - min(place.since for place in group)
+        told = f" ({format_duration(round(took))})" if took >= _WORTH_TELLING_S else ""
+        item = f"{name_ranks(place.rank for place in group)}: {harmless(words)}{told}"
+        longer = f"{text} · {item}" if left < len(together) else f"{text} {item}"
+        room = columns - (len(f" · +{left}") if left > 1 else 0)
+        if len(longer) > room and left < len(together):
+            return fit(f"{text} · +{left}", columns)
+        text, left = longer, left - 1
+    return fit(text, columns)

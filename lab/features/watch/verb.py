@@ -18,8 +18,7 @@ from lab.cli.arguments import say
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
-from lab.features.watch.session import Keys, Lines, Screen, Session, Show, Stepper
-from lab.features.watch.watched import Watched
+from lab.features.watch.session import Keys, Lines, Screen, Session, Show, Stepper, Watched
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
 from lab.report.live import LiveOutput

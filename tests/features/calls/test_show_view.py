@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.features.calls.show_view import connections_json, connections_text
+from lab.features.calls.notation import connections_json, connections_text
 from lab.node.messages.agent import Connections, Started
 from lab.report.style import Style
 

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.features.compare.compare import compare
-from lab.features.export.trace_json import trace_json
 from lab.features.export.tracks import chrome_trace, make_tracks, perfetto_trace
-from lab.features.export.verb import traffic_text
+from lab.features.export.verb import trace_json, traffic_text
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
 from lab.record.read import Record
 from lab.report.style import Style

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine.protocol import Request
-from lab.features.calls.show_view import calls_text
+from lab.features.calls.notation import calls_text
 from lab.features.watch.now import Follower
 from lab.features.watch.server import state_of
 from lab.plan.cluster import Shape

@@ -11,8 +11,8 @@ import pytest
 from lab.engine import ownership as label
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
+from lab.features.slurm.command import HOME
 from lab.features.slurm.create import agent_argv, queue_s, requests_for
-from lab.features.slurm.said import HOME
 from lab.plan.cluster import Shape
 from lab.spec.keys import Volume
 

@@ -6,7 +6,7 @@ import pytest
 
 from lab.engine import ownership as label
 from lab.errors import EngineUnavailable
-from lab.features.slurm.said import (
+from lab.features.slurm.command import (
     Fate,
     is_idle,
     is_well,

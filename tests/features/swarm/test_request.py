@@ -8,7 +8,7 @@ from typing import Any
 from lab.engine import ownership as label
 from lab.engine.docker.request import requests_for
 from lab.engine.protocol import Request
-from lab.features.swarm.request import translated
+from lab.features.swarm.create import translated
 from lab.features.swarm.state import OWNER
 from lab.plan.cluster import Shape
 from lab.plan.limits import Machine

@@ -13,7 +13,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from lab.errors import ImageError
-from lab.features.swarm.send import SavedImage, layers_there, send
+from lab.features.swarm.images import SavedImage, layers_there, send
 
 LAYERS = ["sha256:a", "sha256:b", "sha256:c"]
 

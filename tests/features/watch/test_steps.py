@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from lab.features.watch import session as clock
 from lab.features.watch import session as steps
-from lab.features.watch import watched as clock
 from lab.features.watch.now import Follower, Now
-from lab.features.watch.session import Stepper
-from lab.features.watch.watched import Watched
+from lab.features.watch.session import Stepper, Watched
 from lab.node.messages.agent import EVERY_RANK, RUN_ON
 from tests.features.watch.growing import ORIGIN, Growing
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.watch.whereabouts import Place, Whereabouts
+from lab.features.watch.tail import Place, Whereabouts
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from tests.traces import TraceMaker

@@ -1,4 +1,4 @@
-"""`lab show --steps`, `--calls`, `--connections`: what ranks called, and how their nodes are connected."""
+"""`lab show --steps`, `--calls`, `--connections`: what ranks called; `--update`: whether snapshots are written anew."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from lab.cli.arguments import answer, open_record
-from lab.cli.call import Parser
-from lab.cli.cmd_show import read_steps
+from lab.cli.call import Command, Parser
 
 
 def add_arguments(parser: Parser) -> None:
@@ -25,19 +24,33 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     """Show it; needs no engine."""
     if not (arguments.connections or arguments.steps or arguments.calls):
         return verb(arguments)
-    from lab.features.calls import show_view
+    from lab.cli.cmd_show import read_steps
+    from lab.features.calls import notation
 
     record = open_record(arguments)
     if arguments.connections:
         facts = [*record.events()]
         return answer(
-            arguments, lambda: show_view.connections_json(facts), lambda style: show_view.connections_text(facts, style)
+            arguments, lambda: notation.connections_json(facts), lambda style: notation.connections_text(facts, style)
         )
     trace, steps = read_steps(record)
     if arguments.steps:
         return answer(
             arguments,
-            lambda: show_view.steps_json(trace, steps),
-            lambda style: show_view.steps_text(trace, steps, style),
+            lambda: notation.steps_json(trace, steps),
+            lambda style: notation.steps_text(trace, steps, style),
         )
-    return answer(arguments, lambda: show_view.calls_json(trace), lambda _: show_view.calls_text(trace))
+    return answer(arguments, lambda: notation.calls_json(trace), lambda _: notation.calls_text(trace))
+
+
+def _add_update(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--update",
+        action=argparse.BooleanOptionalAction,
+        help="write the snapshots of `expect: calls: snapshot` anew; --no-update: not even those that are missing "
+        "(default: those that are missing, and none where CI is set)",
+    )
+
+
+UPDATE = Command(_add_update, lambda arguments, verb: verb(arguments))
+"""The option of `lab run` and `lab test`."""
