@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from . import channels, processes, trace_file
 from .messages.agent import Exited, Raised
-from .rank import worker
+from .rank.joining import STACK_SIGNAL
 
 _STACK_LIMIT_BYTES = 256 * 1024
 _STACK_READS = 16
@@ -133,9 +133,8 @@ class Worker:
         """What there is to say of its end; `starved`: the kernel killed it because memory ran out."""
         status, raised = self.status or 0, self.raised
         killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        code = os.WEXITSTATUS(status)
-        if code == 0 and raised is not None:  # its script failed, and something else in the process ended it with 0
-            code = 1
+        # Where its script failed, something else in the process may have ended it with 0.
+        code = os.WEXITSTATUS(status) or int(raised is not None)
         return Exited(
             rank=self.rank,
             time=ended,
@@ -157,14 +156,16 @@ class Worker:
         """Have the worker write its stack, and forget what it wrote before."""
         self.read_stack()
         self.stack = b""
-        self.signal(worker.STACK_SIGNAL)
+        if self.status is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, STACK_SIGNAL)
 
     def ask_for_stack(self, pid: int | None = None) -> None:
         """Have the worker, or a process that it forked, write its stack now, and take over what it writes."""
-        if not processes.catching(worker.STACK_SIGNAL, [pid or self.pid]):
+        if not processes.catching(STACK_SIGNAL, [pid or self.pid]):
             return
         with suppress(OSError):
-            os.kill(pid or self.pid, worker.STACK_SIGNAL)
+            os.kill(pid or self.pid, STACK_SIGNAL)
         end, first, known = time.monotonic() + _STACK_DEADLINE_S, len(self.stack), -1
         while time.monotonic() < end:
             self.read_stack()
@@ -180,16 +181,10 @@ class Worker:
         """
         if b"/multiprocessing/" not in self.stack:
             return
-        forks = processes.catching(worker.STACK_SIGNAL, processes.descendants(self.pid))
+        forks = processes.catching(STACK_SIGNAL, processes.descendants(self.pid))
         for pid in [pid for pid in forks if pid not in but][:_MOST_FORKS]:
             self.stack += b"Process %d, started by this worker:\n" % pid
             self.ask_for_stack(pid)
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the worker, if it still runs."""
-        if self.status is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
 
     def signal_all(self, number: int) -> None:
         """Send a signal to the worker, if it still runs, and to the processes of its session."""

@@ -10,6 +10,7 @@ from statistics import median
 
 from lab.errors import LabError
 from lab.features.network_model.model import Line, line_through
+from lab.features.projection.cores import cores_of
 from lab.features.projection.costs import LIBRARIES, MEASURED, Cost, Layout, Pattern, Target, choices, pattern_of
 from lab.features.projection.program import (
     AT_ONCE,
@@ -191,7 +192,7 @@ def source_of(run: str, trace: Trace) -> Source:
     backends = [group.backend for group in trace.groups.values() if group.backend]
     library = next((name for name in LIBRARIES for backend in backends if name in backend), "gloo")
     flights = flights_of(steps, library)
-    cores = [rank.cores for rank in trace.ranks.values()]
+    cores = [cores_of(rank) for rank in trace.ranks.values()]
     first, last = min(one.own.begin for one in cores), max(one.own.end for one in cores)
 
     def sampled(spans: Sequence[Span]) -> list[Span]:
@@ -235,7 +236,7 @@ def source_of(run: str, trace: Trace) -> Source:
 
 
 def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
-    cores = [rank.cores for rank in trace.ranks.values()]
+    cores = [cores_of(rank) for rank in trace.ranks.values()]
     counts = [one.count for one in cores if one.count]
     if len({one.kernel for one in cores}) > 1 or not counts:
         return None

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import sys
+from typing import Any
 
 RESULTS_VARIABLE = "LAB_RESULTS"
 """Names a file of JSON: the results of all ranks."""
@@ -28,9 +29,7 @@ def main() -> None:
     file, _, function = sys.argv[1].partition(":")
     with open(os.environ[RESULTS_VARIABLE], encoding="utf-8") as results_file:
         results = json.load(results_file)
-    spec = importlib.util.spec_from_file_location("lab_check", os.path.join(os.getcwd(), file))
-    assert spec is not None
-    assert spec.loader is not None
+    spec: Any = importlib.util.spec_from_file_location("lab_check", os.path.join(os.getcwd(), file))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     check = getattr(module, function, None)

@@ -58,7 +58,7 @@ class _Process:
         fd = trace_file.make()
         self.trace = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
         os.close(fd)
-        recorder.start_in_started(self.trace, self.folder, self.values)
+        recorder.start(self.rank, self.trace, self.folder, self.values)
 
     def join(self, rank: int, world_size: int, meeting: str) -> None:
         """Tell the agent who this is; only the first time counts."""
@@ -160,10 +160,7 @@ def _look_for_store(hostname: str, port: int, rank: int, world_size: int, *rest:
 def _place_of(store: Any) -> str:
     """Where a store is: the port that it listens at, or its file; empty where that cannot be told."""
     for _ in range(8):
-        inner = getattr(store, "underlying_store", None)
-        if inner is None:
-            break
-        store = inner
+        store = getattr(store, "underlying_store", None) or store
     return str(getattr(store, "port", "") or getattr(store, "path", ""))
 
 

@@ -32,7 +32,6 @@ from ..recorder.patching import when_imported
 from . import groups, joining, note
 from .note import raised, without_frames
 
-STACK_SIGNAL = joining.STACK_SIGNAL
 _ORDER_DEADLINE_S = 1.0
 _COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send
 """As they are before any package runs."""
@@ -100,7 +99,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """Run the script; returns its exit code and its globals."""
     _open_streams()
     faulthandler.enable(file=spec["stack_fd"], all_threads=True)
-    faulthandler.register(STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
+    faulthandler.register(joining.STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
     sys.argv = list(spec["argv"])
     sys.path[0] = spec["folder"]
     groups.use_run_store()
@@ -110,7 +109,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     when_imported("mpi4py", lambda _: _watch_native_exit())
     for prepare in hooks("worker"):
         prepare(spec)
-    if spec.get("trace_fd") is not None:
+    if "trace_fd" in spec:
         recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
         joining.prepare(spec["folder"], spec["trace_values"], spec["note_socket"])
     _hide_from_packages()
@@ -131,8 +130,7 @@ def start_cold() -> None:
     """Entry point of a worker in an interpreter of its own."""
     spec = json.loads(os.environ.pop(SPEC_VARIABLE))
     for fd in (fd for name, fd in spec.items() if name.endswith("_fd")):
-        if fd is not None and fd >= 0:
-            fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+        fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     code, names = _run(spec)
     _leave(code, names, cold=True)
 
@@ -205,10 +203,8 @@ def _undisturbed(action: Callable[[], object], times: int = 1) -> None:
 
 
 def _exit_code(value: Any) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, int):
-        return value & 0xFF
+    if value is None or isinstance(value, int):
+        return (value or 0) & 0xFF
     print(value, file=sys.stderr)
     return 1
 

@@ -23,12 +23,11 @@ VALUES_VARIABLE = "LAB_TRACE_VALUES"
 CHOICES = ("auto", "compiled", "python", "off")
 PRELOADED = f"{__package__}.python_group"
 """What an agent imports so that its workers need not; it needs torch, as nothing else here does."""
-_UNKNOWN_RANK = -1
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Asking CUDA would start it, and a script may want to say something before."""
 _needs_python = False
 """Whether only the recorder in Python can do what is asked for."""
-_begin_again: Callable[[int], None] | None = None
+_begin_again: Callable[[int, int], None] | None = None
 """Records to another file, once this process, or the one that it is a fork of, has recorded to one."""
 
 
@@ -47,6 +46,9 @@ def start(rank: int, fd: int, folder: str, values: int | None) -> None:
         folder: the script's.
         values: at most so many elements of one side of a call are kept; None: as many as the environment says.
     """
+    if _begin_again is not None:  # this is a fork of a process that is recorded
+        _begin_again(fd, rank)
+        return
     choice = os.environ.get(CHOICE_VARIABLE) or "auto"
     if choice == "off":
         return
@@ -60,14 +62,6 @@ def start(rank: int, fd: int, folder: str, values: int | None) -> None:
 
     patch("torch.distributed.distributed_c10d", open_trace)
     _patch()
-
-
-def start_in_started(fd: int, folder: str, values: int | None) -> None:
-    """As `start`, for a process that a script started: a fork of one that is recorded, or another interpreter."""
-    if _begin_again is not None:
-        _begin_again(fd)
-    else:
-        start(_UNKNOWN_RANK, fd, folder, values)
 
 
 @cache
@@ -100,7 +94,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     torch = sys.modules["torch"]
     compiled = compiled_recorder.load() if choice in ("auto", "compiled") and not _has_gpus(torch) else None
 
-    def begin(to: int, who: int = _UNKNOWN_RANK) -> None:
+    def begin(to: int, who: int) -> None:
         kind = "python" if compiled is None else "compiled"
         journal.open(to, rank=who, recorder=kind, torch=str(torch.__version__), values=values)
         if compiled is not None:

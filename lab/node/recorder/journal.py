@@ -39,7 +39,7 @@ class Journal:
         self._fd, self.values, self.on = fd, values, True
         facts: dict[str, Any] = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
         now, wall, then = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-        facts |= {"wall": wall, "within": then - now, "boot": clock_id(), "cores": usable_cores()}
+        facts |= {"wall": wall, "within": then - now, "boot": clock_id(), "cores": len(os.sched_getaffinity(0))}
         self.add("start", t=now, **facts, recorder=recorder, torch=torch, values=values)
 
     def write_through(self, put: Callable[[bytes], object], stop: Callable[[], bool]) -> None:
@@ -97,13 +97,6 @@ def clock_id() -> str:
         return f"{boot} {os.stat('/proc/self/ns/time').st_ino}"
     except OSError:  # kernels before 5.6 have no such namespaces
         return boot
-
-
-def usable_cores() -> int:
-    """Cores of this machine on which the process may run; what limits its share of them is not seen here."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 journal = Journal()
