@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lab.cli.arguments import add_record, answer, open_record
 from lab.cli.call import Parser
 from lab.errors import RecordError
+from lab.feature import hook
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.record.record_files import list_names
@@ -33,10 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _further(record: Record, style: Style) -> str:
     """What else there is to see."""
-    from lab.diagnosis.ends import find_named_backends
     from lab.diagnosis.facts import read_facts
 
-    more = [finding.sentence for finding in find_named_backends(read_facts(record).named)]
+    named = read_facts(record).named
+    find_named_backends = hook("named_backends") if named else None
+    more = [finding.sentence for finding in find_named_backends(named)] if find_named_backends else []
     if is_traced(record):
         more.append(f"{plural(len(read_steps(record)[1]), 'step')} recorded: lab show {record.run} --steps")
     return "".join("\n" + style.paint(line, "dim") for line in more)

@@ -11,19 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from lab.diagnosis import finding as f
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import (
-    CallFacts,
-    Finding,
-    FindingKind,
-    Misfit,
-    Mismatch,
-    Side,
-    Slipped,
-    Unequal,
-    group_ranks,
-)
+from lab.diagnosis.finding import Finding, FindingKind, group_ranks
 from lab.diagnosis.groups import find_group_faults, find_split_worlds
 from lab.feature import hook
 from lab.trace.clashes import Clash, find_clashes
@@ -76,7 +67,7 @@ def _mismatch(clash: Clash, evidence: Evidence) -> Finding:
     odd = clash.odd or _by_rhythm(step, evidence)
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
     sides = tuple(side for _, ranks in clash.sides for side in _called(step, ranks))
-    facts = Mismatch(
+    facts = f.Mismatch(
         number=step.seq,
         group="" if step.group.label == "default" else step.group.title,
         odd_sides=_called(step, odd),
@@ -96,11 +87,11 @@ def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
     return () if who is None else (ranks[who],)
 
 
-def _called(step: Step, ranks: Sequence[int]) -> tuple[Side, ...]:
+def _called(step: Step, ranks: Sequence[int]) -> tuple[f.Side, ...]:
     """What ranks called, that may have called different things."""
     by_op = group_ranks({rank: step.calls[rank].op for rank in ranks})
     return tuple(
-        Side(ranks=tuple(ours), what=op, lines=lines_of(step.calls[rank] for rank in ours))
+        f.Side(ranks=tuple(ours), what=op, lines=lines_of(step.calls[rank] for rank in ours))
         for op, ours in by_op.items()
     )
 
@@ -111,9 +102,9 @@ def _unequal(clash: Clash) -> Finding:
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
     wrong_results = hook("wrong_results") if clash.comparable else None
     wrongs = wrong_results(step) if wrong_results else []
-    facts = Unequal(
-        sides=tuple(Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
-        misfits=tuple(Misfit(giver=one.giver, taker=one.taker, rows=one.rows, room=one.room) for one in clash.misfits),
+    facts = f.Unequal(
+        sides=tuple(f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
+        misfits=tuple(f.Misfit(giver=m.giver, taker=m.taker, rows=m.rows, room=m.room) for m in clash.misfits),
         at=lines_of(step.calls[rank] for rank in odd or sorted(step.calls)),
         wrong=wrongs[0].facts if wrongs else None,
         wrong_ranks=tuple(wrong.call.rank for wrong in wrongs),
@@ -293,9 +284,9 @@ def _slipped(
     lines = [each.source for each in calls]
     turn = -(-lines[: slip.at + 1].count(call.source) // max(1, [line for _, line in body].count(call.source)))
     title = step.title if step is not None else ""
-    facts = Slipped(
+    facts = f.Slipped(
         calls=slip.calls,
-        call=CallFacts(rank=call.rank, name=call.op, source=call.source),
+        call=f.CallFacts(rank=call.rank, name=call.op, source=call.source),
         turn=turn if lines.count(call.source) > 1 else 0,
         met_off="" if body else title,
         ranks=tuple(ranks),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +12,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.finding import Finding, FindingKind, majority, unique_lines
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
-from lab.node.messages.agent import Named, ThreadRaised
+from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.trace.steps import Step
@@ -158,7 +157,7 @@ def stood_of(evidence: Evidence, rank: RankFacts) -> f.Stood:
     place = evidence.stood(rank)
     if is_leaving(rank.stack):
         return f.Stood(state="leaving", place=place, thread=evidence.thread(rank))
-    return f.Stood(place=place, raised=_raised(rank.threads[0]) if rank.threads else None)
+    return f.Stood(place=place, raised=raised_by(rank.threads[0]) if rank.threads else None)
 
 
 def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> f.End:
@@ -330,35 +329,6 @@ class Standing(NamedTuple):
         return facts.as_finding(FindingKind.ELSEWHERE)
 
 
-# -- what else happened to ranks: threads that ended by an error, which Python prints, and other backends than the run's
-
-
-def find_ended_threads(ranks: Iterable[RankFacts]) -> list[Finding]:
-    """A finding for each error by which threads ended, with the ranks whose threads they were."""
-    alike: dict[f.ThreadError, list[ThreadRaised]] = defaultdict(list)
-    for rank in ranks:
-        for one in rank.threads:
-            alike[_raised(one)].append(one)
-    findings = []
-    for raised, ones in alike.items():
-        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
-        facts = f.ThreadEnded(raised=raised, count=len(ones), others=others, lines=lines)
-        findings.append(facts.as_finding(FindingKind.THREAD))
-    return findings
-
-
-def _raised(one: ThreadRaised) -> f.ThreadError:
+def raised_by(one: ThreadRaised) -> f.ThreadError:
+    """What a thread raised, as a finding tells it."""
     return f.ThreadError(error=one.error.partition("\n")[0], at=one.at)
-
-
-def find_named_backends(named: Sequence[Named]) -> list[Finding]:
-    """A finding for each backend that scripts named and that the run does not have, and for what became of it."""
-    alike: dict[tuple[str, str, bool], list[Named]] = defaultdict(list)
-    for one in named:
-        alike[one.named, one.backend, one.instead].append(one)
-    findings = []
-    for (name, backend, instead), ones in alike.items():
-        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
-        facts = f.BackendNamed(named=name, backend=backend, instead=instead, at=lines, others=others, lines=lines)
-        findings.append(facts.as_finding(FindingKind.BACKEND))
-    return findings

@@ -6,11 +6,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from lab.diagnosis.evidence import Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.finding import majority
+from lab.diagnosis.finding import OddCall, majority
 from lab.diagnosis.wording import way_to_get_module
 from lab.operations import OPERATIONS
 from lab.words import clip, clip_middle, listing
@@ -139,15 +138,7 @@ def failed_in_torch(rank: RankFacts) -> bool:
     return rank.signal == "SIGABRT" or (_BY_TORCH.search(rank.error) is not None and not rank.out_of_memory)
 
 
-class OddOne(NamedTuple):
-    """The rank whose collective differs from that of most others; what they called: `all_reduce of float64 [4]`."""
-
-    rank: int
-    call: str
-    others: str
-
-
-def find_odd_one(ranks: Iterable[RankFacts]) -> OddOne | None:
+def find_odd_call(ranks: Iterable[RankFacts]) -> OddCall | None:
     """The rank that differs, by what the ranks raised; None if no error says so, or if no majority agrees."""
     calls = {
         int(match["rank"]): _call(match["op"], match["shape"], match["dtype"])
@@ -155,7 +146,7 @@ def find_odd_one(ranks: Iterable[RankFacts]) -> OddOne | None:
         for match in _RUNNING.finditer(rank.error)
     }
     common, odd = majority(calls)
-    return OddOne(odd[0], calls[odd[0]], common) if odd and common else None
+    return OddCall(ranks=odd[:1], call=calls[odd[0]], common=common) if odd and common else None
 
 
 def _call(op: str, shape: str | None, dtype: str | None) -> str:

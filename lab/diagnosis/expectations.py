@@ -169,7 +169,12 @@ def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts, searches:
         who = None if named is None else named.node if isinstance(expect.culprit, str) else named.rank
         yield Expectation(what="culprit", expected=expect.culprit, got=who, met=_is_named(expect.culprit, named))
     if expect.reason is not None:
-        yield _check_reason(expect.reason, bare.reason, searches)
+        met, got = False, bare.reason
+        try:
+            met = searches.find(bare.reason, expect.reason) is not None
+        except TooLong as error:
+            got = f"({error})"
+        yield Expectation(what="reason", expected=f"/{expect.reason}/", got=got, met=met)
 
 
 def _end_of_check(check: RankFacts) -> str:
@@ -197,15 +202,6 @@ def _is_named(expected: int | str | None, culprit: Culprit | None) -> bool:
     if expected is None or culprit is None:
         return expected is None and culprit is None
     return expected == (culprit.node if isinstance(expected, str) else culprit.rank)
-
-
-def _check_reason(pattern: str, reason: str, searches: Searches) -> Expectation:
-    met, got = False, reason
-    try:
-        met = searches.find(reason, pattern) is not None
-    except TooLong as error:
-        got = f"({error})"
-    return Expectation(what="reason", expected=f"/{pattern}/", got=got, met=met)
 
 
 def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
@@ -310,16 +306,6 @@ class Searches:
         return found
 
 
-def found_in(text: str, pattern: str, flags: int = 0) -> str | None:
-    """The first match of a pattern in a text, as `Searches.find` finds it."""
-    return Searches().find(text, pattern, flags)
-
-
-def found_in_log(path: Path, pattern: str) -> str | None:
-    """The first match of a pattern in a log, as `Searches.find_in_log` finds it."""
-    return Searches().find_in_log(path, pattern)
-
-
 def _search(text: str, pattern: str, flags: int) -> str | None:
     match = _compiled(pattern, flags).search(text)
     return match.group() if match else None
@@ -390,7 +376,7 @@ def _answer(write: int, search: Callable[[], str | None], limit_s: int) -> NoRet
 
 
 def find_in_log(path: Path, pattern: str) -> str | None:
-    """As `found_in_log`, however long it takes.
+    """As `Searches.find_in_log`, however long it takes.
 
     The log is read in pieces of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so that one of any size fits in
     little memory; a match that extends further than the overlap may be missed or found shorter.

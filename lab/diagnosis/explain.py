@@ -7,7 +7,6 @@ from dataclasses import field
 from typing import Any
 
 from lab.diagnosis.causes import find_causes
-from lab.diagnosis.ends import find_ended_threads, find_named_backends
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.finding import Finding
@@ -49,12 +48,11 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     result = record.result()
     evidence = evidence if evidence is not None else read_evidence(record)
     missing = [*([] if record.complete else [result.reason]), *_problems(evidence)]
-    ended_well = _ended_well(evidence, result) or _ended_from_outside(evidence)
+    ended_well = _ended_well(evidence, result)
     culprit = result.culprit.rank if result.culprit is not None else None
     causes, ranks = find_causes(evidence, culprit, ended_well=ended_well), evidence.facts.ranks
     went_on = ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks)
     findings = [*causes, *apply_rules(Explained(evidence, causes, went_on), "explain")]
-    findings += [*find_ended_threads(ranks), *find_named_backends(evidence.facts.named)]
     return Explanation(
         run=record.run,
         scenario=result.scenario,
@@ -67,16 +65,12 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
 
 
 def _ended_well(evidence: Evidence, result: Result) -> bool:
-    """Whether a run ended as it should, and by itself."""
-    broke = any(rank.stopped or rank.node_lost or lost_a_peer(rank) for rank in evidence.facts.ranks)
-    return result.passed and result.culprit is None and not broke
-
-
-def _ended_from_outside(evidence: Evidence) -> bool:
-    """Whether it is an attempt that its launcher ended, or failed with, and no rank: nobody was late, or left early."""
+    """Whether a run ended as it should, and by itself; or its launcher ended it, and no rank was late or left early."""
     facts = evidence.facts
+    broke = any(rank.stopped or rank.node_lost or lost_a_peer(rank) for rank in facts.ranks)
     gave_up = any(starter.failed for starter in facts.starters) and not any(rank.failed for rank in facts.ranks)
-    return judge_replaced(facts) is not None or (gave_up and not (facts.lost_nodes or facts.timed_out))
+    from_outside = judge_replaced(facts) is not None or (gave_up and not (facts.lost_nodes or facts.timed_out))
+    return from_outside or (result.passed and result.culprit is None and not broke)
 
 
 def _problems(evidence: Evidence) -> list[str]:

@@ -185,6 +185,8 @@ class RunFacts:
             self.left_running.append(event)
         elif isinstance(event, agent.Named):
             self.named.append(event)
+        elif isinstance(event, agent.Limited):
+            self.limits.append(event)
         elif isinstance(event, agent.Halted) and not self.timed_out:
             self.rank(event.rank).halted = event.signal
         elif isinstance(event, events.NodeTroubled) and not self.timed_out:
@@ -203,8 +205,6 @@ class RunFacts:
             self.came.append(event.node)
         elif isinstance(event, (agent.Connections, events.Clock)):
             self.network.add(event, over=self.timed_out or any(rank.failed for rank in self.ranks))
-        elif isinstance(event, agent.Limited):
-            self.limits.append(event)
         elif isinstance(event, agent.Staged):
             self.staged = event
         elif isinstance(event, events.Refusal):

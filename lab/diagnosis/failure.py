@@ -6,21 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lab.diagnosis import wording
+from lab.diagnosis import errors, wording
 from lab.diagnosis.disagreement import differed_before, that_stop_a_run
 from lab.diagnosis.ends import blame, calls_at, common_progress, end_of, stood_of
-from lab.diagnosis.errors import (
-    error_cause,
-    failed_in_torch,
-    find_odd_one,
-    gave_up,
-    gave_way,
-    lost_a_peer,
-    way_to_module,
-)
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
-from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, OddCall, WentAlone, WorkerFailed
+from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, WentAlone, WorkerFailed
 from lab.diagnosis.groups import explain_rendezvous
 from lab.diagnosis.hang import explain_stand_off, left_by
 from lab.diagnosis.links import culprit_of, find_broken_link, find_causes_outside
@@ -44,12 +35,12 @@ def judge_failure(evidence: Evidence) -> Judgement:
     """
     facts = evidence.facts
     failed = sorted((rank for rank in facts.ranks if rank.failed), key=failed_at)
-    own = [rank for rank in failed if not lost_a_peer(rank)]
+    own = [rank for rank in failed if not errors.lost_a_peer(rank)]
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= failed_at(own[0])):
         return _blame_node(facts, lost)
     outside = find_causes_outside(facts)
-    if outside and all(map(gave_way, own)):
+    if outside and all(map(errors.gave_way, own)):
         reason = "; ".join(one.headline for one in outside)
         return Judgement(verdict="failed", reason=reason, culprit=culprit_of(outside[0]), findings=tuple(outside))
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
@@ -60,7 +51,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if different is not None:
         return different
     if own:
-        deeper = _misfit(evidence, own[0]) or _apart(evidence, own) or _given(evidence, own[0])
+        deeper = _deeper(evidence, own)
         if deeper is not None:
             return _judge_by(deeper, evidence, own[0], brief=True)
         return _blame_own(evidence, own)
@@ -77,7 +68,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
         return _blame(victim, finding, wording.render_went_alone(alone), then)
     if broken is not None:
         return _judge_by(broken, evidence, victim, brief=True)
-    victim = next((rank for rank in failed if gave_up(rank)), victim)
+    victim = next((rank for rank in failed if errors.gave_up(rank)), victim)
     missed, end = missed_by(evidence, victim), end_of(evidence, victim)
     if missed is None:
         return _blame(victim, _failed(victim, end), wording.render_end(end))
@@ -129,12 +120,13 @@ def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
 
 def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequence[RankFacts]) -> Judgement | None:
     """The rank that called something else than most others, as PyTorch or the trace tells; None where none did."""
-    odd = find_odd_one(failed)
+    odd = errors.find_odd_call(failed)
     if odd is not None:
-        rank, place = evidence.facts.rank(odd.rank), evidence.raised(evidence.facts.rank(odd.rank))
-        facts = OddCall(call=odd.call, common=odd.others, ranks=(odd.rank,), lines=(place.at,) if place else ())
-        return _blame(rank, facts.as_finding(FindingKind.MISMATCH), wording.render_odd_call(facts))
-    if not (all(map(failed_in_torch, own)) and evidence.at_hand):
+        rank = evidence.facts.rank(odd.ranks[0])
+        place = evidence.raised(rank)
+        odd = replace(odd, lines=(place.at,) if place else ())
+        return _blame(rank, odd.as_finding(FindingKind.MISMATCH), wording.render_odd_call(odd))
+    if not (all(map(errors.failed_in_torch, own)) and evidence.at_hand):
         return None
     unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
     if unlike:  # DDP refuses such replicas
@@ -155,7 +147,7 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     """The first rank that failed by itself, and those that did so for another reason."""
     first, end = own[0], end_of(evidence, own[0])
     hit = evidence.broken(first.rank) if evidence.at_hand else None
-    peer, then = hit[0].peer if hit is not None else None, way_to_module(evidence.facts, first)
+    peer, then = hit[0].peer if hit is not None else None, errors.way_to_module(evidence.facts, first)
     if not then and peer is not None and peer not in evidence.ranks:
         then = wording.no_such_rank(peer)
     before = None if then else differed_before(evidence, first.rank)
@@ -175,7 +167,7 @@ def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts
     known = {_raised_as(evidence, first)}
     for rank in own[1:]:
         raised = _raised_as(evidence, rank)
-        by_itself = not (failed_in_torch(rank) or failed_in_torch(first) or gave_way(rank) or rank.out_of_memory)
+        by_itself = not (any(map(errors.failed_in_torch, (rank, first))) or errors.gave_way(rank) or rank.out_of_memory)
         at_once = rank.raised is not None and first.ended is not None and rank.raised <= first.ended
         if raised is not None and raised not in known and by_itself and at_once:
             known.add(raised)
@@ -216,33 +208,28 @@ def failed_at(rank: RankFacts) -> float:
     return rank.raised or rank.ended or float("inf")
 
 
-def _misfit(evidence: Evidence, first: RankFacts) -> Finding | None:
-    """That what ranks brought does not fit, in the message or collective that torch.distributed failed in."""
-    hit = evidence.broken(first.rank) if failed_in_torch(first) and evidence.at_hand else None
-    found = that_stop_a_run(evidence)[0] if hit is not None else []
-    misfits = (one for one in found if hit and one.step == hit[1].title and "misfit" in one.kind.properties)
-    return next(misfits, None)
-
-
-def _apart(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
-    """Whose state is another than most ranks', where several raised alike at one line: they had compared it."""
-    first = _raised_as(evidence, own[0]) if evidence.at_hand else None
-    alike = [rank for rank in own if first is not None and _raised_as(evidence, rank) == first]
-    found = apply_rules(evidence, "state") if len(alike) >= _LEAST_ALIKE else []
-    return next((one for one in found if one.ranks), None)
+def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
+    """What is behind the first failure: arguments that do not fit, state or values that are others than most ranks'."""
+    if not evidence.at_hand:
+        return None
+    first, deeper = own[0], list[Finding]()
+    hit = evidence.broken(first.rank) if errors.failed_in_torch(first) else None
+    if hit is not None:
+        stopping = (one for one in that_stop_a_run(evidence)[0] if one.step == hit[1].title)
+        deeper += [one for one in stopping if "misfit" in one.kind.properties]
+    raised = _raised_as(evidence, first)
+    alike = [rank for rank in own if raised is not None and _raised_as(evidence, rank) == raised]
+    if not deeper and len(alike) >= _LEAST_ALIKE:  # several raised alike at one line: they had compared their state
+        deeper += [one for one in apply_rules(evidence, "state") if one.ranks]
+    if not deeper and errors.error_cause(first.error) == "not_a_number":
+        deeper += [one for one in apply_rules(evidence, "values") if one.ranks and one.others]
+    return deeper[0] if deeper else None
 
 
 def _raised_as(evidence: Evidence, rank: RankFacts) -> tuple[str, str] | None:
     """What a rank raised, and at which line; None where that is not known."""
     place = evidence.raised(rank)
     return None if place is None else (rank.error.partition(":")[0], place.at)
-
-
-def _given(evidence: Evidence, first: RankFacts) -> Finding | None:
-    """Who had brought NaN, or a value far from the others', where that is what the first rank to fail complains of."""
-    if error_cause(first.error) != "not_a_number" or not evidence.at_hand:
-        return None
-    return next((one for one in apply_rules(evidence, "values") if one.ranks and one.others), None)
 
 
 def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
@@ -253,7 +240,7 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
     other_end = left_by(evidence, victim.rank)
     needed = [one for one in gone if hit is not None and (one.rank in hit[1].missing or one.rank == other_end)]
-    late = _late(evidence, victim, *hit) if hit is not None and gave_up(victim) and not needed else None
+    late = _late(evidence, victim, *hit) if hit is not None and errors.gave_up(victim) and not needed else None
     if late is not None:
         return late
     if gone:
@@ -262,7 +249,9 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
         return _missed(first, victim, how="exited", code=first.code, seconds=lived)
     elsewhere = [rank for rank in ranks if rank.stack and not ((at := evidence.stood(rank)) and at.call)]
     for rank in elsewhere[:1]:
-        return _missed(rank, victim, how="was_late" if gave_up(victim) else "left", stood=stood_of(evidence, rank))
+        return _missed(
+            rank, victim, how="was_late" if errors.gave_up(victim) else "left", stood=stood_of(evidence, rank)
+        )
     return None
 
 
@@ -303,7 +292,7 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     first = evidence.ranks.get(culprit) if culprit is not None else None
     if first is None:
         return []
-    meeting = explain_rendezvous(evidence) if lost_a_peer(first) else None
+    meeting = explain_rendezvous(evidence) if errors.lost_a_peer(first) else None
     one = meeting or _went_alone(evidence, first) or _explain_first(evidence, first)
     return [one] if one is not None else []
 
@@ -344,8 +333,8 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
 
 def _missed_by_first(evidence: Evidence) -> Missed | None:
     """Whom the rank missed that failed first, if it failed for want of a peer."""
-    failed = sorted((rank for rank in evidence.facts.ranks if rank.failed and lost_a_peer(rank)), key=failed_at)
-    victim = next((rank for rank in failed if gave_up(rank)), failed[0] if failed else None)
+    failed = sorted((rank for rank in evidence.facts.ranks if rank.failed and errors.lost_a_peer(rank)), key=failed_at)
+    victim = next((rank for rank in failed if errors.gave_up(rank)), failed[0] if failed else None)
     return missed_by(evidence, victim) if victim is not None else None
 
 

@@ -93,14 +93,11 @@ class FindingKind(Kind):
     LATE = "late", 0, "ends"
     ELSEWHERE = "elsewhere", 0, "ends"
     FAILED = "failed", 0, "ends"
-    LAUNCHER = "launcher", 0, "ends"
     IN_FLIGHT = "in_flight", 0, "ends"
     NOT_KNOWN = "not_known", 0, "ends"
     OWN_CODE = "own_code", 0, "ends"
     WAITING = "waiting", 0, "ends"
     OUT_OF_TIME = "out_of_time", 0, "ends"
-    THREAD = "thread", 7
-    BACKEND = "backend", 8
 
 
 class Facts(Frozen):
@@ -542,19 +539,6 @@ class WorkerFailed(Facts):
     started: tuple[int, ...] = ()
 
 
-class LauncherEnded(Facts):
-    """A launcher that failed, or started nobody, though no rank failed."""
-
-    nodes: tuple[str, ...]
-    failed: bool = False
-    signal: str = ""
-    code: int | None = None
-    begun: bool = False
-    """Whether ranks had started."""
-    said: str = ""
-    """Its last line."""
-
-
 class OddCall(Facts):
     """A rank whose collective differs from that of most others, as PyTorch compared them."""
 
@@ -670,19 +654,3 @@ class Rendezvous(Facts):
     """How many peers were missing."""
     absent: tuple[Activity, ...] = ()
     stuck: tuple[int, ...] = ()
-
-
-class ThreadEnded(Facts):
-    """Threads that ended by an error."""
-
-    raised: ThreadError
-    count: int = 1
-
-
-class BackendNamed(Facts):
-    """Another backend than the run has, and what became of it."""
-
-    named: str
-    backend: str
-    instead: bool = False
-    at: tuple[str, ...] = ()

@@ -46,7 +46,10 @@ def _made_otherwise(made: Made, evidence: Evidence) -> Finding | None:
         here = {rank: marks[number] for rank, marks in made.items() if len(marks) > number}
         if len({mark.members for mark in here.values()}) > 1:
             stuck = any(_stuck(rank, marks[number:], evidence) for rank, marks in made.items())
-            return _difference(number, here, made) if stuck or _used(number, evidence) else None
+            # or a collective never ended in a group that was made by this new_group or a later one
+            unended = (step.group.name.partition("'")[0] for step in evidence.steps if step.state != "completed")
+            used = any(name.isdecimal() and int(name) > number for name in unended)
+            return _difference(number, here, made) if stuck or used else None
     return None
 
 
@@ -57,12 +60,6 @@ def _stuck(rank: int, marks: Sequence[Mark], evidence: Evidence) -> bool:
     calls, facts = evidence.calls(rank), evidence.ranks.get(rank)
     last = bool(marks) and (not calls or calls[-1].begin < marks[-1].begin)
     return last and facts is not None and facts.failed and evidence.trace.ranks[rank].marks[-1] is marks[-1]
-
-
-def _used(number: int, evidence: Evidence) -> bool:
-    """Whether a collective never ended in a group that was made by this new_group or a later one."""
-    names = (step.group.name.partition("'")[0] for step in evidence.steps if step.state != "completed")
-    return any(name.isdecimal() and int(name) > number for name in names)
 
 
 def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:

@@ -6,25 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lab.diagnosis import ends, wording
 from lab.diagnosis import finding as f
-from lab.diagnosis import wording
 from lab.diagnosis.disagreement import due, skipped, that_stop_a_run
-from lab.diagnosis.ends import (
-    Standing,
-    Wait,
-    activities_of,
-    blame,
-    call_facts,
-    calls_at,
-    find_cycle,
-    find_waits,
-    lines_of,
-    longest_wait_s,
-    majority_step,
-    missed_steps,
-    stood_of,
-    waited_s,
-)
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.finding import Finding, FindingKind, majority
@@ -37,18 +21,18 @@ _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait that is shorter than both, in seconds and in parts of the time limit, is no standstill."""
 _FEWEST = 3
 """Ranks of which most can do alike."""
-Waits = Mapping[int, Wait]
+Waits = Mapping[int, ends.Wait]
 
 
 def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
-    facts, standing = evidence.facts, Standing.of(evidence)
+    facts, standing = evidence.facts, ends.Standing.of(evidence)
     outside, going_on, causes = find_causes_outside(facts), None, list[Finding]()
     seen = standing.waited_for(evidence)
     culprit = seen.ranks[0] if seen is not None else None
     error = wording.render_stood_apart(seen.facts) if seen and isinstance(seen.facts, f.StoodApart) else ""
     if evidence.at_hand:
-        hang = _Hang(evidence, find_waits(evidence))
+        hang = _Hang(evidence, ends.find_waits(evidence))
         going_on = hang.still_going_on() if hang.longest_s() is not None else None
         causes = [] if outside else _causes(evidence)
     if going_on is not None:
@@ -73,14 +57,12 @@ def judge_hang(evidence: Evidence) -> Judgement:
         heads.insert(0, going_on.headline)
     held = {rank for one in outside for rank in one.ranks}
     never_came = culprit if cause_word == FindingKind.NEVER_ENTERED.value else None
-    reason = wording.hang_reason(
-        facts.time_given,
-        heads,
-        [(rank, stood_of(evidence, evidence.ranks[rank])) for rank in standing.absent if rank not in held],
-        [(rank, stood_of(evidence, evidence.ranks[rank])) for rank in standing.waiting if rank != never_came],
-        [(rank, error if rank == culprit and not cause_word else "had ended") for rank in standing.gone],
-    )
-    blamed = blame(facts.rank(culprit), error, cause=cause_word) if culprit is not None else None
+    stood = [(rank, "was") for rank in standing.absent if rank not in held]
+    stood += [(rank, "waited") for rank in standing.waiting if rank != never_came]
+    did = [(one, f"{verb} {wording.render_stood(ends.stood_of(evidence, evidence.ranks[one]))}") for one, verb in stood]
+    did += [(rank, error if rank == culprit and not cause_word else "had ended") for rank in standing.gone]
+    reason = wording.hang_reason(facts.time_given, heads, did)
+    blamed = ends.blame(facts.rank(culprit), error, cause=cause_word) if culprit is not None else None
     if outside and outside[0].link:
         blamed = culprit_of(outside[0])
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
@@ -105,7 +87,7 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     """What kept the run from going on; ranks that wait after others called different things wait because of that."""
     if any(finding.kind is FindingKind.RENDEZVOUS for finding in differing):
         return []  # they are not in the same world, so nobody waits for whom it means
-    hang = _Hang(evidence, find_waits(evidence))
+    hang = _Hang(evidence, ends.find_waits(evidence))
     waits = hang.waits
     findings = hang.stand_off(differing)
     if not findings and not differing and hang.longest_s() is not None:
@@ -118,7 +100,7 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     }
     by_groups = [finding for finding in differing if finding.kind is FindingKind.GROUPS]
     over_groups = {rank for finding in by_groups for rank in (*finding.ranks, *finding.others)}
-    for step, waiting, missing in missed_steps(waits):
+    for step, waiting, missing in ends.missed_steps(waits):
         if not (set(waiting) <= explained or set(missing) <= over_groups):
             findings.append(hang.missed(step, waiting, missing, explained=bool(findings or differing)))
     findings += hang.all_there(named={finding.step for finding in differing})
@@ -129,7 +111,7 @@ def explain_stand_off(evidence: Evidence) -> list[Finding]:
     """Why ranks failed of which none did so by itself: they had waited for each other until one gave up."""
     if not all(lost_a_peer(rank) for rank in evidence.facts.ranks if rank.failed):
         return []
-    return _Hang(evidence, find_waits(evidence, until_failed=True)).stand_off(())
+    return _Hang(evidence, ends.find_waits(evidence, until_failed=True)).stand_off(())
 
 
 @dataclass(frozen=True)
@@ -137,11 +119,11 @@ class _Hang:
     """Makes the findings on a run that did not go on."""
 
     evidence: Evidence
-    waits: dict[int, Wait]
+    waits: dict[int, ends.Wait]
 
     def longest_s(self) -> float | None:
         """The longest wait, where the time was up before anybody had waited long for ranks that could still come."""
-        facts, longest_s = self.evidence.facts, longest_wait_s(self.evidence, self.waits.values())
+        facts, longest_s = self.evidence.facts, ends.longest_wait_s(self.evidence, self.waits.values())
         if not self.waits or not facts.timed_out or longest_s >= min(_BRIEF_S, _BRIEF_PART * facts.timeout_s):
             return None
         return longest_s if all(rank.alive for rank in self.evidence.ranks.values()) else None
@@ -163,21 +145,21 @@ class _Hang:
             kind, ranks = (FindingKind.WENT_ALONE, waiting) if len(gone) > len(waiting) else (left, gone)
         elif not free:
             kind = FindingKind.ELSEWHERE
-            ranks = missing if majority_step(self.waits) == step.number and not explained else ()
+            ranks = missing if ends.majority_step(self.waits) == step.number and not explained else ()
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
             several = bool(groups - {step.group}) and not step.message and not explained
         untold: tuple[int, ...] = ()
         if free and dumped:  # what they did instead is not known
             untold = () if dumped.messages else free
             ranks = ranks if dumped.messages and len(free) <= len(waiting) else ()
-        refused = calls_at(step.calls[rank] for rank in missing if rank in step.calls)
+        refused = ends.calls_at(step.calls[rank] for rank in missing if rank in step.calls)
         facts = f.MissedStep(
             waits=calls,
             missing=missing,
             unknown=unknown,
             message=step.message,
             receives=self.waits[waiting[0]].call.operation.receives,
-            did=activities_of(self.evidence, missing, self.waits),
+            did=ends.activities_of(self.evidence, missing, self.waits),
             refused=refused if len(refused) == len(missing) and all(call.error for call in refused) else (),
             several_groups=several,
             untold_messages=untold,
@@ -187,13 +169,13 @@ class _Hang:
 
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
         """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
-        waits, cycle = self.waits, find_cycle(self.waits)
+        waits, cycle = self.waits, ends.find_cycle(self.waits)
         unmatched = [] if differing else find_unmatched(self.evidence, waits)
         strayed = None if differing or unmatched else find_strayed(self.evidence, waits, cycle)
         if strayed is not None:
             return [strayed]
         messages = all(waits[rank].step.message for rank in cycle)
-        if unmatched or not cycle or not (messages or (majority_step(waits) is None and not differing)):
+        if unmatched or not cycle or not (messages or (ends.majority_step(waits) is None and not differing)):
             return unmatched
         steps = {waits[rank].step.number for rank in cycle}
         return [self.ring(cycle, sorted(rank for rank, wait in waits.items() if wait.step.number in steps))]
@@ -229,7 +211,7 @@ class _Hang:
                 continue
             entered = tuple(step.calls) if self.evidence.dumped else None
             sources, common = (
-                lines_of(wait.call for wait in ours),
+                ends.lines_of(wait.call for wait in ours),
                 self._common([wait.rank for wait in ours], step=step),
             )
             findings.append(f.InFlight(entered=entered, sources=sources, **common).as_finding(FindingKind.IN_FLIGHT))
@@ -242,7 +224,7 @@ class _Hang:
 
     def no_waits(self) -> list[Finding]:
         """Nobody waited in a call on record: where everybody was."""
-        evidence, standing = self.evidence, Standing.of(self.evidence)
+        evidence, standing = self.evidence, ends.Standing.of(self.evidence)
         outside = [rank for rank in standing.absent if evidence.ranks[rank].stack]
         alive = sorted([*standing.waiting, *outside])
         if not alive:
@@ -266,7 +248,7 @@ class _Hang:
         ranks: Sequence[int] = (),
         **more: Any,
     ) -> Finding:
-        did = activities_of(self.evidence, alive, self.waits)
+        did = ends.activities_of(self.evidence, alive, self.waits)
         return f.Activities(did=did, **more, **self._common(waiting or alive, ranks)).as_finding(kind)
 
     def _common(
@@ -278,7 +260,7 @@ class _Hang:
             "others": tuple(others or waiting),
             "step": step.title if step is not None else "",
             "lines": tuple(self._line(rank) for rank in (*ranks, *waiting)),
-            "seconds": waited_s(self.evidence, [self.waits[rank] for rank in waiting if rank in self.waits]),
+            "seconds": ends.waited_s(self.evidence, [self.waits[rank] for rank in waiting if rank in self.waits]),
         }
 
     def _line(self, rank: int) -> str:
@@ -317,7 +299,10 @@ def find_unmatched(evidence: Evidence, waits: Waits) -> list[Finding]:
             findings.append(_unmatched("no_such_rank", (wait,), evidence, ranks=(rank,), last_rank=max(evidence.ranks)))
         elif other is not None and other.on == (rank,) and other.call.operation.sends != wait.call.operation.sends:
             ours = (wait, other) if wait.call.operation.sends else (other, wait)
-            findings.append(_passing_by(ours, evidence))
+            differ = len({one.call.group for one in ours}) > 1
+            calls = [ends.call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours]
+            more: dict[str, Any] = {"waits": tuple(calls), "waited_s": ends.waited_s(evidence, ours)}
+            findings.append(_unmatched("passing_by", ours, evidence, **more))
             explained.add(other.rank)
         elif not _in_mixed_ring(rank, waits):
             explained.discard(rank)
@@ -346,35 +331,28 @@ def _in_mixed_ring(rank: int, waits: Waits) -> bool:
     return False
 
 
-def _left_waiting(wait: Wait, pending: Waits) -> Wait | None:
+def _left_waiting(wait: ends.Wait, pending: Waits) -> ends.Wait | None:
     """Who waits to receive from a rank that sends to another, or to send to one that receives from another."""
     sends = wait.call.operation.sends
     others = (other for other in pending.values() if other.on == (wait.rank,))
     return next((other for other in others if other.call.operation.sends != sends), None)
 
 
-def _passing_by(ours: tuple[Wait, ...], evidence: Evidence) -> Finding:
-    """Two ranks that send to and receive from each other, and do not mean the same message."""
-    differ = len({one.call.group for one in ours}) > 1
-    calls = tuple(call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours)
-    return _unmatched("passing_by", ours, evidence, waits=calls, waited_s=waited_s(evidence, ours))
-
-
-def _other_peers(wait: Wait, other: Wait, evidence: Evidence, waits: Waits) -> Finding:
+def _other_peers(wait: ends.Wait, other: ends.Wait, evidence: Evidence, waits: Waits) -> Finding:
     """A rank that waits for another's message, or for it to take one, while that one waits for somebody else."""
-    did, ours = activities_of(evidence, (rank for rank in other.on if rank != wait.rank), waits), (wait, other)
-    return _unmatched("other_peers", ours, evidence, did=did, waited_s=waited_s(evidence, ours))
+    did, ours = ends.activities_of(evidence, (rank for rank in other.on if rank != wait.rank), waits), (wait, other)
+    return _unmatched("other_peers", ours, evidence, did=did, waited_s=ends.waited_s(evidence, ours))
 
 
-def _nobody_there(wait: Wait, evidence: Evidence, waits: Waits) -> Finding:
+def _nobody_there(wait: ends.Wait, evidence: Evidence, waits: Waits) -> Finding:
     """A message whose other end waits in something else."""
     before = sum(step.state == "completed" and _same_ends(step, wait.step) for step in evidence.steps)
-    most = majority_step(waits)
+    most = ends.majority_step(waits)
     alone = most is not None and most != wait.step.number
     as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
     ours = (wait, *(waits[rank] for rank in wait.on if rank in waits))
     left, is_next = _left_out(evidence, wait)
-    more: dict[str, Any] = {"did": activities_of(evidence, wait.on, waits), "before": before}
+    more: dict[str, Any] = {"did": ends.activities_of(evidence, wait.on, waits), "before": before}
     if left is None:
         return _unmatched("nobody_there", ours, evidence, ranks=(wait.rank,) if alone and not as_before else (), **more)
     lines = (left.source, *(one.call.source for one in ours))
@@ -390,18 +368,18 @@ def _same_ends(message: Step, waited: Step) -> bool:
 
 def _unmatched(
     how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"],
-    ours: tuple[Wait, ...],
+    ours: tuple[ends.Wait, ...],
     evidence: Evidence,
     ranks: tuple[int, ...] = (),
     **more: Any,
 ) -> Finding:
     common: dict[str, Any] = {
         "waits": tuple(wait.facts for wait in ours),
-        "waited_s": waited_s(evidence, ours[:1]),
+        "waited_s": ends.waited_s(evidence, ours[:1]),
         "others": tuple(wait.rank for wait in ours if wait.rank not in ranks),
         "step": ours[0].step.title,
         "lines": tuple(wait.call.source for wait in ours),
-        "seconds": waited_s(evidence, ours[:2]),
+        "seconds": ends.waited_s(evidence, ours[:2]),
     }
     return f.UnmatchedMessage(how=how, ranks=ranks, **{**common, **more}).as_finding(FindingKind.UNMATCHED)
 
@@ -428,7 +406,7 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     return ends[0] if began or (usual is not None and calls[ends[0]] < usual == calls[rank]) else None
 
 
-def _left_out(evidence: Evidence, wait: Wait) -> tuple[f.CallFacts | None, bool]:
+def _left_out(evidence: Evidence, wait: ends.Wait) -> tuple[f.CallFacts | None, bool]:
     """The call that the other end of a message left out, and whether its own loop would have come to it next.
 
     Or else it had been about to when it went on with what comes after it there. None where it left nothing out.
@@ -439,17 +417,17 @@ def _left_out(evidence: Evidence, wait: Wait) -> tuple[f.CallFacts | None, bool]
     beats = [(call.op, call.source) for call in calls]
     before = due(beats)
     if before is not None and _answers(calls[before], wait):
-        return call_facts(calls[before], wait.step), True
+        return ends.call_facts(calls[before], wait.step), True
     once = [call for call in map(calls.__getitem__, skipped(beats)) if _answers(call, wait)]
-    return (call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
+    return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
 
 
-def _answers(call: Call, wait: Wait) -> bool:
+def _answers(call: Call, wait: ends.Wait) -> bool:
     """Whether a call is of the other end of what a rank waits in."""
     return call.peer == wait.rank and call.operation.sends == wait.call.operation.receives
 
 
-def _neighbour(evidence: Evidence, wait: Wait) -> Finding | None:
+def _neighbour(evidence: Evidence, wait: ends.Wait) -> Finding | None:
     """A rank that has another neighbour than the others at the same line.
 
     With three or more ranks: most address the rank at the same distance from their own, and this one does not.
@@ -498,12 +476,12 @@ def find_strayed(evidence: Evidence, waits: Waits, ring: Sequence[int]) -> Findi
         others=others,
         step=wait.step.title,
         lines=(wait.call.source, *(waits[other].call.source for other in others)),
-        seconds=waited_s(evidence, [wait]),
+        seconds=ends.waited_s(evidence, [wait]),
     )
     return facts.as_finding(FindingKind.DEADLOCK)
 
 
-def _left_half_way(evidence: Evidence, wait: Wait) -> Call | None:
+def _left_half_way(evidence: Evidence, wait: ends.Wait) -> Call | None:
     """The call that the loop of a rank went on with a round before, where it now waits in something else."""
     calls = evidence.calls(wait.rank)
     place = next(n for n, call in enumerate(calls) if call is wait.call)
@@ -518,6 +496,6 @@ def _like(evidence: Evidence, again: Call) -> f.CallFacts:
     """A call of an earlier round, without its number: `all_reduce in [0, 1] at train.py:10`."""
     step = evidence.step(again)
     if step is not None and step.message:
-        return call_facts(again, step)
+        return ends.call_facts(again, step)
     group = "" if step is None or step.group.label == "default" else step.group.title
     return f.CallFacts(rank=again.rank, name=again.op, source=again.source if step is not None else "", group=group)

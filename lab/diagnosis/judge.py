@@ -8,16 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.diagnosis.evidence import Evidence, Judgement
-from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.reasons import describe_limits_and_orphans, passed_reason, replaced_reason
 from lab.feature import hook
-from lab.record.layout import LOGS, TRACE, launcher_log
-from lab.record.record_files import list_folder, open_file, read_file
-from lab.record.result import Culprit
-from lab.words import format_duration, name_ranks
-
-_TAIL_BYTES = 16384
-"""Of a launcher's log, so much is read for its last line."""
+from lab.record.layout import TRACE
+from lab.record.record_files import list_folder, read_file
+from lab.words import format_duration
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -47,15 +43,14 @@ def _judge(evidence: Evidence) -> Judgement:
         if facts.timed_out and facts.starters and not any(starter.failed for starter in facts.starters):
             late = f"; the launcher had not begun anew when the time was up, after {facts.time_given}"
         return replace(judgement, reason=judgement.reason + late)
-    of_starters = _judge_starters(evidence)
+    judge_starters = hook("judge_starters") if facts.starters else None
+    of_starters: Judgement | None = judge_starters(evidence) if judge_starters else None
     if of_starters is not None:
         return of_starters
     if facts.timed_out:
         from lab.diagnosis.hang import judge_hang
 
         return judge_hang(evidence)
-    if all(rank.alive for rank in facts.ranks) and evidence.dumped:  # nobody saw how it ended
-        return _judge_dumps(evidence)
     reason = passed_reason(facts)
     if any(rank.outlived and (rank.code or rank.signal) for rank in facts.ranks):
         describe_outlived = hook("outlived_reason")
@@ -68,58 +63,6 @@ def _judge(evidence: Evidence) -> Judgement:
             what = "; ".join(one.headline for one in wrong)
             return Judgement(verdict="passed", reason=f"{reason}, but {what}: see lab explain", findings=tuple(wrong))
     return Judgement(verdict="passed", reason=reason)
-
-
-def _judge_starters(evidence: Evidence) -> Judgement | None:
-    """What launchers' own processes did wrong in a run in which no rank failed; None where it was not them."""
-    facts = evidence.facts
-    failed = sorted((one for one in facts.starters if one.failed), key=lambda one: one.ended or 0.0)
-    begun = any(rank.started is not None for rank in facts.ranks)
-    if not facts.starters or (not failed and (not facts.timed_out or begun)):
-        return None
-    from lab.diagnosis.finding import FindingKind, LauncherEnded
-
-    first = failed[0] if failed else facts.starters[0]
-    nodes = (first.node,) if failed else tuple(starter.node for starter in facts.starters)
-    ended = LauncherEnded(nodes=nodes, begun=begun, said=_last_words(evidence, first))
-    if not failed:
-        finding = ended.as_finding(FindingKind.LAUNCHER)
-        reason = f"no end after {facts.time_given}: {finding.headline}"
-        return Judgement(verdict="hung", reason=reason, findings=(finding,))
-    ended = replace(ended, failed=True, signal=first.signal or "", code=first.code)
-    finding = ended.as_finding(FindingKind.LAUNCHER)
-    culprit, headline = Culprit(node=first.node, error=finding.headline), finding.headline
-    return Judgement(verdict="failed", reason=headline, culprit=culprit, findings=(finding,), summary=headline)
-
-
-def _last_words(evidence: Evidence, starter: RankFacts) -> str:
-    """The last line that a launcher printed; empty where there is none."""
-    try:
-        with open_file(evidence.record.path, f"{LOGS}/{launcher_log(starter.node)}") as log:
-            log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _judge_dumps(evidence: Evidence) -> Judgement:
-    """Say what ranks waited for when they were dumped, in a job that nobody saw; how it ended is in no dump."""
-    from lab.diagnosis.causes import find_causes
-    from lab.diagnosis.ends import blame, find_waits
-
-    causes = find_causes(evidence)
-    if not any(call.state == "unfinished" for rank in evidence.ranks for call in evidence.calls(rank)):
-        reason = "every call in the dumps is over: they do not tell what kept the job from going on, if anything did"
-        return Judgement(verdict="error", reason=reason)
-    first = next((cause for cause in causes if cause.step), None)
-    waiting = name_ranks(find_waits(evidence))
-    if first is None:
-        return Judgement(verdict="hung", reason=f"{waiting} had calls under way when dumped")
-    named = next((rank for rank in first.ranks if rank in evidence.ranks), None)
-    culprit = None if named is None else blame(evidence.ranks[named], first.headline, cause=first.kind.value)
-    reason = f"when dumped, {waiting} had calls under way: {first.headline}"
-    return Judgement(verdict="hung", reason=reason, culprit=culprit, findings=(first,), summary=first.headline)
 
 
 # -- an attempt whose launcher began the workers anew

@@ -28,13 +28,9 @@ from lab.words import (
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
-_LONGEST_BACKEND = 80
-_LONGEST_LAST_WORDS = 300
 MOST_LINKS = 4
 _MOST_MISFITS = 3
 _MOST_HITS = 3
-NOISE_S = 0.002
-"""Times shorter than this say nothing: schedulers and clocks are no better."""
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _GROUP_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
 _WAY_TO_INSTALL = (
@@ -85,14 +81,6 @@ def describe_wait(call: f.CallFacts) -> str:
     return describe_call(call) + at([call.source])
 
 
-def describe_part(part: Any) -> str:
-    """A part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
-    place = f"{part.op}{at([part.source])}"
-    if part.rank is None:
-        return f"communication in {place}"
-    return f"rank {part.rank}'s own work {f'before {place}' if part.op else 'after its last call'}"
-
-
 def render_place(place: f.CodePlace) -> str:
     """`in all_reduce at train.py:41`."""
     if place.call:
@@ -112,11 +100,12 @@ def render_stood(stood: f.Stood) -> str:
         held = f": it was {render_place(stood.place)}" if stood.place else ""
         held = held or (f": a thread of it was {render_place(stood.thread)}" if stood.thread else "")
         return f"done, but did not end{held}"
-    after = f", after a thread of it had {_raised(stood.raised)}" if stood.raised else ""
+    after = f", after a thread of it had {render_raised(stood.raised)}" if stood.raised else ""
     return (render_place(stood.place) if stood.place else "in code without a Python stack") + after
 
 
-def _raised(raised: f.ThreadError) -> str:
+def render_raised(raised: f.ThreadError) -> str:
+    """`raised OSError: no at load.py:7`."""
     return f"raised {clip(raised.error.partition(chr(10))[0], _LONGEST_THREAD_ERROR)}{at([raised.at])}"
 
 
@@ -437,15 +426,6 @@ def _worker_failed(facts: f.WorkerFailed) -> Words:
     return f"worker {facts.worker} ({facts.node}){whose} {render_end(facts.end)}"
 
 
-def _launcher_ended(facts: f.LauncherEnded) -> Words:
-    last_line = f": {clip(facts.said, _LONGEST_LAST_WORDS)}" if facts.said else ""
-    if not facts.failed:
-        return f"the launchers on {listing(facts.nodes)} had not started any rank{last_line}"
-    ended = f"was killed by {facts.signal}" if facts.signal else f"ended with code {facts.code}"
-    when = "though no rank had failed" if facts.begun else "before any rank had started"
-    return f"the launcher on {facts.nodes[0]} {ended}, {when}{last_line}"
-
-
 def render_odd_call(facts: f.OddCall) -> str:
     """What a rank called that no other one did, in words that follow its name."""
     return f"called {facts.call}{at(facts.lines)} where most others called {facts.common}"
@@ -614,24 +594,6 @@ def _rendezvous(facts: f.Rendezvous) -> Words:
     }[facts.how]
 
 
-# -- what is true of every run
-
-
-def _thread_ended(facts: f.ThreadEnded) -> Words:
-    ranks = len(facts.others)
-    many = "a thread" if facts.count == 1 else "threads" if facts.count == ranks else plural(facts.count, "thread")
-    them = "it" if facts.count == 1 else "them"
-    return f"{many} of {name_ranks(facts.others)} {_raised(facts.raised)}, and the script went on without {them}"
-
-
-def _backend_named(facts: f.BackendNamed) -> Words:
-    where = at(clip(line, _LONGEST_BACKEND) for line in facts.at)
-    who = f"{name_ranks(facts.others)} named {clip(facts.named, _LONGEST_BACKEND)}{where}"
-    if facts.instead:
-        return f"{who}, and got {facts.backend} instead, as was asked for"
-    return f"{who}, and kept it; the scenario says {facts.backend}"
-
-
 WORDS: WordTable = {
     FindingKind.OUT_OF_TIME: lambda facts: (
         "the time was up while the ranks were at work: nobody had waited longer than "
@@ -660,7 +622,6 @@ WORDS: WordTable = {
     f.FirstFailure: _first_failure,
     f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {render_went_alone(facts)}",
     f.WorkerFailed: _worker_failed,
-    f.LauncherEnded: _launcher_ended,
     f.OddCall: lambda facts: f"rank {facts.ranks[0]} {render_odd_call(facts)}",
     f.Mismatch: _mismatch,
     f.Unequal: _unequal,
@@ -669,8 +630,6 @@ WORDS: WordTable = {
     f.GroupNotMade: _group_not_made,
     f.GroupDestroyed: _group_destroyed,
     f.Rendezvous: _rendezvous,
-    f.ThreadEnded: _thread_ended,
-    f.BackendNamed: _backend_named,
 }
 """The words of the kernel's findings."""
 
@@ -678,21 +637,9 @@ WORDS: WordTable = {
 # -- the reason of a verdict
 
 
-def hang_reason(
-    time_given: str,
-    heads: Sequence[str],
-    absent: Iterable[tuple[int, f.Stood]],
-    waiting: Iterable[tuple[int, f.Stood]],
-    gone: Iterable[tuple[int, str]],
-) -> str:
-    """Why a run hung: what was found, where ranks were, and what those did that had ended."""
-    clauses = [
-        *heads,
-        *join_ranks((rank, f"was {render_stood(stood)}") for rank, stood in absent),
-        *join_ranks((rank, f"waited {render_stood(stood)}") for rank, stood in waiting),
-        *join_ranks(gone),
-    ]
-    return f"no end after {time_given}: {'; '.join(clauses)}"
+def hang_reason(time_given: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
+    """Why a run hung: what was found, and where ranks were, or what those did that had ended."""
+    return f"no end after {time_given}: {'; '.join([*heads, *join_ranks(did)])}"
 
 
 def node_reason(facts: f.FirstFailure, *, launcher: bool) -> str:

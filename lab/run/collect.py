@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RunFacts
 from lab.errors import ClusterBusy, NodeLost
-from lab.feature import view
+from lab.feature import hook, view
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     ANSWERS,
@@ -369,9 +369,9 @@ class Collector:
         if isinstance(event, Exited) and event.rank != STARTER:
             self.writer.settle(event.rank, attempt=attempt)
         if isinstance(event, Named) and len(self.facts.named) == 1:  # of all ranks, the first
-            from lab.diagnosis.ends import find_named_backends
-
-            self.observer.progress(find_named_backends(self.facts.named)[0].headline)
+            find_named_backends = hook("named_backends")
+            if find_named_backends:
+                self.observer.progress(find_named_backends(self.facts.named)[0].headline)
         if isinstance(event, (Halted, NodeTroubled, NodeCame, Fault, FaultHealed)):
             self.observer.progress(self._from_outside(event))
 

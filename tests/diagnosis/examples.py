@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind
-from lab.features.launchers.attempts import AttemptEnded, AttemptKind
+from lab.features.launchers.findings import AttemptEnded, LauncherEnded, LauncherKind
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
-from lab.features.started.started import StartedByScript, StartedKind
+from lab.features.mpi.findings import BackendKind, BackendNamed
+from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
 from lab.features.training import findings as training
@@ -570,7 +571,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
             others=(0, 1), worker=0, node="node0", end=f.End(how="raised", error="KeyError: 'x'"), started=(0, 1)
         ),
     ),
-    (FindingKind.LAUNCHER, f.LauncherEnded(nodes=("node0",), failed=True, signal="SIGKILL", begun=True)),
+    (LauncherKind.LAUNCHER, LauncherEnded(nodes=("node0",), failed=True, signal="SIGKILL", begun=True)),
     (
         FindingKind.IN_FLIGHT,
         f.InFlight(others=(0,), step="all_reduce #1", lines=("train.py:9",), seconds=2.999, sources=("train.py:9",)),
@@ -782,7 +783,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
         ),
     ),
     (
-        AttemptKind.ATTEMPT,
+        LauncherKind.ATTEMPT,
         AttemptEnded(ranks=(0,), number=0, world_size=2, reason="rank 0 (node0) raised ValueError: no at train.py:3"),
     ),
     (
@@ -955,8 +956,8 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
         ),
     ),
     (TimeKind.ACCOUNT, stragglers.Account()),
-    (FindingKind.THREAD, f.ThreadEnded(others=(1,), raised=f.ThreadError(error="OSError: a"), count=2)),
-    (FindingKind.BACKEND, f.BackendNamed(others=(1,), lines=("a.py:3",), named="gloo", backend="mpi", at=("a.py:3",))),
+    (StartedKind.THREAD, ThreadEnded(others=(1,), raised=f.ThreadError(error="OSError: a"), count=2)),
+    (BackendKind.BACKEND, BackendNamed(others=(1,), lines=("a.py:3",), named="gloo", backend="mpi", at=("a.py:3",))),
     (StartedKind.STARTED, StartedByScript(aside=2, aside_workers=(0,), any_ranks=False)),
     (StartedKind.STARTED, StartedByScript(others=(0, 1, 2), by_worker={0: (0, 1), 1: (2,)})),
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis import expectations as patterns
-from lab.diagnosis.expectations import Searches, TooLong, check_expectations, found_in, found_in_log
+from lab.diagnosis.expectations import Searches, TooLong, check_expectations
 from lab.record.result import RankResult
 from lab.spec.scenario import Expect
 
@@ -37,16 +37,16 @@ def quickly_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pattern_is_found_as_python_finds_it(tmp_path: Path, pattern: str, match: str | None) -> None:
     text = "plain\nreceived 30\néé!\n"
     (tmp_path / "log").write_text(text, encoding="utf-8")
-    assert found_in(text, pattern) == match
-    assert found_in_log(tmp_path / "log", pattern) == match
+    assert Searches().find(text, pattern) == match
+    assert Searches().find_in_log(tmp_path / "log", pattern) == match
 
 
 def test_a_pattern_that_goes_back_for_ever_is_given_up(tmp_path: Path, quickly_given_up: None) -> None:
     (tmp_path / "log").write_text(BAIT)
     with pytest.raises(TooLong, match="the search for the pattern was given up after 1 s"):
-        found_in_log(tmp_path / "log", ENDLESS)
+        Searches().find_in_log(tmp_path / "log", ENDLESS)
     with pytest.raises(TooLong):
-        found_in(BAIT, ENDLESS)
+        Searches().find(BAIT, ENDLESS)
 
 
 def test_an_expectation_says_that_its_pattern_was_given_up(tmp_path: Path, quickly_given_up: None) -> None:
@@ -81,7 +81,7 @@ def test_searches_that_are_quick_take_nothing_from_others() -> None:
 @pytest.mark.parametrize("pattern", ["(a|a)" * 40 + "b", "(a|aa)" * 40 + "b"])
 def test_a_pattern_that_only_has_alternatives_is_given_up_too(pattern: str, quickly_given_up: None) -> None:
     with pytest.raises(TooLong):
-        found_in("a" * 60, pattern)
+        Searches().find("a" * 60, pattern)
 
 
 def computed_by_children_s() -> float:
@@ -92,14 +92,14 @@ def computed_by_children_s() -> float:
 def test_a_log_that_is_not_there_is_said_as_before(tmp_path: Path) -> None:
     for pattern in ("plain", "wi.*ld"):
         with pytest.raises(FileNotFoundError):
-            found_in_log(tmp_path / "missing", pattern)
+            Searches().find_in_log(tmp_path / "missing", pattern)
 
 
 def test_no_process_and_no_descriptor_stays(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("x\n")
     before = descriptors_and_children()
     for _ in range(5):
-        found_in_log(tmp_path / "log", "x+")
+        Searches().find_in_log(tmp_path / "log", "x+")
     assert descriptors_and_children() == before
 
 

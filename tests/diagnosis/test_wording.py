@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator
 
-from lab.diagnosis.finding import FindingKind
 from lab.feature import feature_findings
+from lab.features.started.started import StartedKind
 from tests.diagnosis.examples import EXAMPLES
 
 pytestmark = pytest.mark.unit
@@ -41,9 +41,9 @@ def test_findings_are_as_the_published_schema_says() -> None:
 
 
 def test_a_headline_ends_where_the_finding_says_and_not_at_a_full_stop_that_it_quotes() -> None:
-    quoting = next(one for one in EXAMPLES if one.kind is FindingKind.THREAD)
+    quoting = next(one for one in EXAMPLES if one.kind is StartedKind.THREAD)
     facts = type(quoting.facts)(raised=_raised("ValueError: no. Not now. Never"), others=(1,))
-    told = type(quoting)(kind=FindingKind.THREAD, facts=facts)
+    told = type(quoting)(kind=StartedKind.THREAD, facts=facts)
     assert "no. Not now. Never" in told.headline
 
 

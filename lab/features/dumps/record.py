@@ -13,8 +13,9 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
-from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.judge import judge
+from lab.diagnosis.causes import find_causes
+from lab.diagnosis.ends import blame, find_waits
+from lab.diagnosis.evidence import Evidence, Judgement, read_evidence
 from lab.errors import RecordError
 from lab.features.dumps import dump as words
 from lab.features.dumps.dump import HINT, Dump, Dumps, Entry, Limits
@@ -312,7 +313,7 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
             # a trace is whole at once: no file stays open, as there may be more ranks than a process may have files
             write_file(writer.path, f"{TRACE}/{rank_trace(rank)}", lines.encode())
         record = Record(path=writer.path)
-        judgement = judge(read_evidence(record))
+        judgement = _judge(read_evidence(record))
         ranks = tuple(RankResult(rank=rank, log_path=writer.log_path(rank)) for rank in calls.by_rank)
         result = Result(
             verdict=judgement.verdict,
@@ -420,3 +421,19 @@ def _apart(tensors: _Told, ranks: int) -> _Told:
         return []
     dtype, sizes = tensors[0]
     return [[dtype, sizes[1:]]] * ranks if sizes and sizes[0] == ranks else []
+
+
+def _judge(evidence: Evidence) -> Judgement:
+    """Say what ranks waited for when they were dumped, in a job that nobody saw; how it ended is in no dump."""
+    causes = find_causes(evidence)
+    if not any(call.state == "unfinished" for rank in evidence.ranks for call in evidence.calls(rank)):
+        reason = "every call in the dumps is over: they do not tell what kept the job from going on, if anything did"
+        return Judgement(verdict="error", reason=reason)
+    first = next((cause for cause in causes if cause.step), None)
+    waiting = name_ranks(find_waits(evidence))
+    if first is None:
+        return Judgement(verdict="hung", reason=f"{waiting} had calls under way when dumped")
+    named = next((rank for rank in first.ranks if rank in evidence.ranks), None)
+    culprit = None if named is None else blame(evidence.ranks[named], first.headline, cause=first.kind.value)
+    reason = f"when dumped, {waiting} had calls under way: {first.headline}"
+    return Judgement(verdict="hung", reason=reason, culprit=culprit, findings=(first,), summary=first.headline)

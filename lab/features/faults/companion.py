@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.diagnosis.expectations import TooLong, equal, found_in
+from lab.diagnosis.expectations import Searches, TooLong, equal
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
@@ -81,7 +81,7 @@ def printed_why(event: When, rank: int, lines: str) -> str:
     """
     if event.log is None or event.rank not in (None, rank):
         return ""
-    found = found_in(lines, event.log, re.MULTILINE)
+    found = Searches().find(lines, event.log, re.MULTILINE)
     return "" if found is None else f"rank {rank} printed {format_value(found, _LONGEST_SHOWN)}"
 
 

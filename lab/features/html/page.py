@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
-from lab.diagnosis.wording import describe_part
 from lab.feature import view
 from lab.features.html.contents import cite, log_lines, shown_files, sources
 from lab.features.html.timelines import microseconds, origin_of, run_data
@@ -19,6 +18,7 @@ from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.features.stragglers.timing import critical_path_of, from_new_group, parts_of
+from lab.features.stragglers.wording import describe_part
 from lab.features.timeline.colours import operation_tones, rank_colour
 from lab.features.timeline.lanes import lanes_of, neighbours
 from lab.features.traffic.traffic import matrix, operations

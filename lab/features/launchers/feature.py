@@ -8,10 +8,13 @@ FEATURE = Feature(
         "torchrun": "lab.features.launchers.torchrun:TorchrunLauncher",
         "mpirun": "lab.features.launchers.mpirun:MpirunLauncher",
     },
-    hooks={"with_attempts": "lab.features.launchers.attempts:with_attempts"},
+    hooks={
+        "with_attempts": "lab.features.launchers.findings:with_attempts",
+        "judge_starters": "lab.features.launchers.findings:judge_starters",
+    },
     findings={
-        "kinds": "lab.features.launchers.attempts:AttemptKind",
-        "words": "lab.features.launchers.attempts:WORDS",
-        "explain": "lab.features.launchers.attempts:explain_attempts",
+        "kinds": "lab.features.launchers.findings:LauncherKind",
+        "words": "lab.features.launchers.findings:WORDS",
+        "explain": "lab.features.launchers.findings:explain_attempts",
     },
 )

@@ -1,1 +1,1 @@
-"""Started: processes that scripts start themselves, and that join a process group."""
+"""Started: processes and threads that scripts start themselves."""

@@ -1,4 +1,4 @@
-"""Started: which of the processes that scripts start themselves are the ranks of a run."""
+"""Started: which processes that scripts start themselves are the ranks of a run; threads that ended by an error."""
 
 from lab.feature import Feature
 

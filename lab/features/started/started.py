@@ -6,17 +6,18 @@ those that met are taken together, and only those of one meeting are told as ran
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 
-from lab.diagnosis.ends import end_of
+from lab.diagnosis.ends import end_of, raised_by
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable, group_ranks
+from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.diagnosis.finding import Facts, Finding, Kind, ThreadError, Words, WordTable, group_ranks
 from lab.diagnosis.rules import Explained
-from lab.diagnosis.wording import full_name, render_end
-from lab.node.messages.agent import Joined, worker_of
+from lab.diagnosis.wording import full_name, render_end, render_raised
+from lab.node.messages.agent import Joined, ThreadRaised, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record, Started, StartedRank
 from lab.record.record_files import open_file, parse_line, read_lines
@@ -103,6 +104,7 @@ def outlived_reason(evidence: Evidence) -> str:
 class StartedKind(Kind):
     """The kinds of findings of this feature."""
 
+    THREAD = "thread", 7
     STARTED = "started", 9
 
 
@@ -117,11 +119,19 @@ class StartedByScript(Facts):
     any_ranks: bool = True
 
 
+class ThreadEnded(Facts):
+    """Threads that ended by an error."""
+
+    raised: ThreadError
+    count: int = 1
+
+
 def explain_started(run: Explained) -> list[Finding]:
-    """That the ranks of a run are no workers, or that there were others beside them."""
+    """Threads that ended; that the ranks of a run are no workers, or that there were others beside them."""
     started, facts = run.evidence.record.started(), list[StartedByScript]()
+    threads = find_ended_threads(run.evidence.facts.ranks)
     if started is None or not run.evidence.facts.joined:
-        return []
+        return threads
     ranks = tuple(one.rank for one in started.ranks)
     by_worker = group_ranks({one.rank: one.worker for one in started.ranks if one.process is not None})
     if by_worker:
@@ -129,10 +139,24 @@ def explain_started(run: Explained) -> list[Finding]:
     if started.aside:
         workers = tuple(sorted({worker_of(number) for number in started.aside}))
         facts.append(StartedByScript(aside=len(started.aside), aside_workers=workers, any_ranks=bool(ranks)))
-    return [one.as_finding(StartedKind.STARTED) for one in facts]
+    return [*threads, *(one.as_finding(StartedKind.STARTED) for one in facts)]
 
 
-def _render(facts: StartedByScript) -> Words:
+def find_ended_threads(ranks: Iterable[RankFacts]) -> list[Finding]:
+    """A finding for each error by which threads ended, with the ranks whose threads they were."""
+    alike: dict[ThreadError, list[ThreadRaised]] = defaultdict(list)
+    for rank in ranks:
+        for one in rank.threads:
+            alike[raised_by(one)].append(one)
+    findings = []
+    for raised, ones in alike.items():
+        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
+        facts = ThreadEnded(raised=raised, count=len(ones), others=others, lines=lines)
+        findings.append(facts.as_finding(StartedKind.THREAD))
+    return findings
+
+
+def _render_started(facts: StartedByScript) -> Words:
     if facts.by_worker:
         who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in facts.by_worker.items())
         return (
@@ -146,4 +170,11 @@ def _render(facts: StartedByScript) -> Words:
     return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
 
 
-WORDS: WordTable = {StartedByScript: _render}
+def _thread_ended(facts: ThreadEnded) -> Words:
+    ranks = len(facts.others)
+    many = "a thread" if facts.count == 1 else "threads" if facts.count == ranks else plural(facts.count, "thread")
+    them = "it" if facts.count == 1 else "them"
+    return f"{many} of {name_ranks(facts.others)} {render_raised(facts.raised)}, and the script went on without {them}"
+
+
+WORDS: WordTable = {StartedByScript: _render_started, ThreadEnded: _thread_ended}

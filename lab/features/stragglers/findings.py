@@ -13,7 +13,6 @@ from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Facts, Finding, Kind, fields_of
 from lab.diagnosis.rules import Explained
-from lab.diagnosis.wording import NOISE_S
 from lab.features.stragglers.timing import (
     Span,
     blocked_spans,
@@ -27,6 +26,9 @@ from lab.features.stragglers.timing import (
 from lab.frozen import Frozen
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
+
+NOISE_S = 0.002
+"""Times shorter than this say nothing: schedulers and clocks are no better."""
 
 
 class TimeKind(Kind):

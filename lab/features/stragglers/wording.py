@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lab.diagnosis.finding import Words, WordTable
-from lab.diagnosis.wording import NOISE_S, at, describe_part
-from lab.features.stragglers.findings import Account, CriticalPath, Straggler, TimeShare, TimeShares
+from lab.diagnosis.wording import at
+from lab.features.stragglers.findings import NOISE_S, Account, CriticalPath, Straggler, TimeShare, TimeShares
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural
 
 _MOST_SHARES = 4
@@ -49,6 +51,14 @@ def _share(share: TimeShare) -> str:
         parts["not known"] = share.unknown
     shares = ", ".join(f"{value / share.total:.0%} {name}" for name, value in parts.items())
     return f"rank {share.rank} {shares} of {format_duration(share.total)}"
+
+
+def describe_part(part: Any) -> str:
+    """A part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
+    place = f"{part.op}{at([part.source])}"
+    if part.rank is None:
+        return f"communication in {place}"
+    return f"rank {part.rank}'s own work {f'before {place}' if part.op else 'after its last call'}"
 
 
 def _critical_path(facts: CriticalPath) -> Words:

@@ -1,4 +1,4 @@
-"""The attempts of a run whose launcher began the workers anew: what ended each, and what that makes of the verdict."""
+"""What launchers make of a verdict: attempts, where one began the workers anew, and the ends of its own processes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from lab.diagnosis.evidence import Judgement, read_evidence
-from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.evidence import Evidence, Judgement, read_evidence
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable
 from lab.diagnosis.judge import judge
 from lab.diagnosis.rules import Explained
+from lab.record.layout import LOGS, launcher_log
 from lab.record.read import Record
-from lab.record.result import Attempt
-from lab.words import clip_middle, format_duration, listing, name_attempts, plural
+from lab.record.record_files import open_file
+from lab.record.result import Attempt, Culprit
+from lab.words import clip, clip_middle, format_duration, listing, name_attempts, plural
 
 _MOST = 20
 """Earlier attempts of which an explanation tells."""
@@ -79,9 +81,10 @@ def _end_of(attempt: Attempt) -> str:
 # -- findings
 
 
-class AttemptKind(Kind):
+class LauncherKind(Kind):
     """The kinds of findings of this feature."""
 
+    LAUNCHER = "launcher", 0, "ends"
     ATTEMPT = "attempt", 2
 
 
@@ -110,7 +113,7 @@ def _attempt_ended(number: int, record: Record) -> Finding:
     ranks = () if culprit is None or culprit.rank is None else (culprit.rank,)
     size = len(record.workers())
     facts = AttemptEnded(number=number, world_size=size, reason=reason, ranks=ranks, seconds=duration_s)
-    return facts.as_finding(AttemptKind.ATTEMPT)
+    return facts.as_finding(LauncherKind.ATTEMPT)
 
 
 def _render(facts: AttemptEnded) -> Words:
@@ -119,4 +122,64 @@ def _render(facts: AttemptEnded) -> Words:
     return f"attempt {facts.number}{size}{took}: {facts.reason.removesuffix('.')}"
 
 
-WORDS: WordTable = {AttemptEnded: _render}
+# -- what launchers' own processes did wrong
+
+_TAIL_BYTES = 16384
+"""Of a launcher's log, so much is read for its last line."""
+_LONGEST_LAST_WORDS = 300
+
+
+class LauncherEnded(Facts):
+    """A launcher that failed, or started nobody, though no rank failed."""
+
+    nodes: tuple[str, ...]
+    failed: bool = False
+    signal: str = ""
+    code: int | None = None
+    begun: bool = False
+    """Whether ranks had started."""
+    said: str = ""
+    """Its last line."""
+
+
+def judge_starters(evidence: Evidence) -> Judgement | None:
+    """What launchers' own processes did wrong in a run in which no rank failed; None where it was not them."""
+    facts = evidence.facts
+    failed = sorted((one for one in facts.starters if one.failed), key=lambda one: one.ended or 0.0)
+    begun = any(rank.started is not None for rank in facts.ranks)
+    if not failed and (not facts.timed_out or begun):
+        return None
+    first = failed[0] if failed else facts.starters[0]
+    nodes = (first.node,) if failed else tuple(starter.node for starter in facts.starters)
+    ended = LauncherEnded(nodes=nodes, begun=begun, said=_last_words(evidence, first))
+    if not failed:
+        finding = ended.as_finding(LauncherKind.LAUNCHER)
+        reason = f"no end after {facts.time_given}: {finding.headline}"
+        return Judgement(verdict="hung", reason=reason, findings=(finding,))
+    ended = replace(ended, failed=True, signal=first.signal or "", code=first.code)
+    finding = ended.as_finding(LauncherKind.LAUNCHER)
+    culprit, headline = Culprit(node=first.node, error=finding.headline), finding.headline
+    return Judgement(verdict="failed", reason=headline, culprit=culprit, findings=(finding,), summary=headline)
+
+
+def _last_words(evidence: Evidence, starter: RankFacts) -> str:
+    """The last line that a launcher printed; empty where there is none."""
+    try:
+        with open_file(evidence.record.path, f"{LOGS}/{launcher_log(starter.node)}") as log:
+            log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _render_launcher(facts: LauncherEnded) -> Words:
+    last_line = f": {clip(facts.said, _LONGEST_LAST_WORDS)}" if facts.said else ""
+    if not facts.failed:
+        return f"the launchers on {listing(facts.nodes)} had not started any rank{last_line}"
+    ended = f"was killed by {facts.signal}" if facts.signal else f"ended with code {facts.code}"
+    when = "though no rank had failed" if facts.begun else "before any rank had started"
+    return f"the launcher on {facts.nodes[0]} {ended}, {when}{last_line}"
+
+
+WORDS: WordTable = {AttemptEnded: _render, LauncherEnded: _render_launcher}

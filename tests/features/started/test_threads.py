@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.ends import find_ended_threads
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.judge import judge
+from lab.features.started.started import find_ended_threads
 from lab.node.messages.agent import ThreadRaised
 from tests.diagnosis.facts import stack, stopped, told_facts, write_events
 from tests.traces import TraceMaker

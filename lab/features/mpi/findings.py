@@ -1,0 +1,58 @@
+"""Whose script named another backend than the run has, and which one its groups got."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable
+from lab.diagnosis.rules import Explained
+from lab.diagnosis.wording import at
+from lab.node.messages.agent import Named
+from lab.words import clip, name_ranks
+
+_LONGEST_BACKEND = 80
+
+
+class BackendKind(Kind):
+    """The kinds of findings of this feature."""
+
+    BACKEND = "backend", 8
+
+
+class BackendNamed(Facts):
+    """Another backend than the run has, and what became of it."""
+
+    named: str
+    backend: str
+    instead: bool = False
+    at: tuple[str, ...] = ()
+
+
+def explain_backends(run: Explained) -> list[Finding]:
+    """A finding for each backend that scripts named and that the run does not have."""
+    return find_named_backends(run.evidence.facts.named)
+
+
+def find_named_backends(named: Sequence[Named]) -> list[Finding]:
+    """A finding for each backend that scripts named and that the run does not have, and for what became of it."""
+    alike: dict[tuple[str, str, bool], list[Named]] = defaultdict(list)
+    for one in named:
+        alike[one.named, one.backend, one.instead].append(one)
+    findings = []
+    for (name, backend, instead), ones in alike.items():
+        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
+        facts = BackendNamed(named=name, backend=backend, instead=instead, at=lines, others=others, lines=lines)
+        findings.append(facts.as_finding(BackendKind.BACKEND))
+    return findings
+
+
+def _backend_named(facts: BackendNamed) -> Words:
+    where = at(clip(line, _LONGEST_BACKEND) for line in facts.at)
+    who = f"{name_ranks(facts.others)} named {clip(facts.named, _LONGEST_BACKEND)}{where}"
+    if facts.instead:
+        return f"{who}, and got {facts.backend} instead, as was asked for"
+    return f"{who}, and kept it; the scenario says {facts.backend}"
+
+
+WORDS: WordTable = {BackendNamed: _backend_named}
