@@ -16,19 +16,19 @@ PATIENCE_S = 60.0
 
 KILLED_DOWN = """
 import os, signal, sys, threading, time
-from lab.engine.docker import remove
-take, lock, calls = remove._take, threading.Lock(), 0
+from lab.engine.docker import state
+remove_one, lock, calls = state._remove_one, threading.Lock(), 0
 def kill():
     time.sleep({delay_s})  # the engine works on what it was asked for meanwhile
     os.kill(os.getpid(), signal.SIGKILL)
-def counted(connection, call):
+def counted(connection, path):
     global calls
     with lock:
         calls += 1
         if calls == {number}:
             threading.Thread(target=kill).start() if {delay_s} else kill()
-    return take(connection, call)
-remove._take = counted
+    return remove_one(connection, path)
+state._remove_one = counted
 from lab.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """

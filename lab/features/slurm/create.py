@@ -291,17 +291,8 @@ def queue_s(shape: Shape) -> float:
 
 def step(job: str, host: str, *options: str) -> list[str]:
     """A command that starts one process on a machine of a job, beside whatever runs there."""
-    return [
-        "srun",
-        f"--jobid={job}",
-        "--overlap",
-        f"--nodelist={host}",
-        "--nodes=1",
-        "--ntasks=1",
-        "--mem=0",
-        "--mpi=none",
-        *options,
-    ]
+    one = ("--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none")
+    return ["srun", f"--jobid={job}", "--overlap", f"--nodelist={host}", *one, *options]
 
 
 def agent_argv(body: Mapping[str, Any], job: str, host: str, address: str) -> list[str]:

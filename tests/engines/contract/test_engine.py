@@ -325,7 +325,4 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence(subject: Engine, there: 
 
 
 def test_the_python_of_the_nodes_says_what_it_has(subject: Engine, there: ClusterInfo) -> None:
-    target = package_store(subject).target(there)
-    assert target.meets("torch>=2")
-    assert not target.meets("labtestnone")
-    assert target.what == f"cluster {there.name}"
+    assert package_store(subject).lacking(there, ["torch>=2", "labtestnone"]) == ("labtestnone",)
