@@ -172,6 +172,11 @@ def hook(name: str) -> Any:
     return find_entry("hooks", name)
 
 
+def hooks(name: str) -> list[Any]:
+    """The functions of all features under a name."""
+    return [load(feature.hooks[name]) for feature in features() if name in feature.hooks]
+
+
 def view(name: str) -> Any:
     """What shows something that another feature knows of; None where no feature does."""
     return find_entry("views", name)
