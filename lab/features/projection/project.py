@@ -118,10 +118,10 @@ def _samples_of(flights: Sequence[Flight], clock: Clock, settled: Collection[int
         punctual = [one for one in measured if not one[0]] or measured
         kept = [seconds for _, _, seconds in punctual[1:] or punctual]
         each = tuple(seconds for _, within, seconds in punctual if within)
+        ran_s = ran * sum(kept) / len(kept)
         samples.append(
-            Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), ran_s=ran * sum(kept) / len(kept),
-                   count=len(kept), each=each)
-        )  # fmt: skip
+            Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), ran_s=ran_s, count=len(kept), each=each)
+        )
     return samples
 
 
@@ -142,8 +142,8 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
         costs = [(sample.cost(library), sample.seconds) for sample in alone or together]
         line = line_through([c.rounds for c, _ in costs], [c.bytes for c, _ in costs], [s for _, s in costs])
         algorithm, _ = recorded_cost(op, 2, 0, library)
-        fits[op] = Fit(op=op, library=library, algorithm=algorithm, line=line, samples=tuple(of_op),
-                       shared=alone is None and len(by_op) > 1)  # fmt: skip
+        shared = alone is None and len(by_op) > 1
+        fits[op] = Fit(op=op, library=library, algorithm=algorithm, line=line, samples=tuple(of_op), shared=shared)
     return fits
 
 
