@@ -241,8 +241,7 @@ class Record:
         except OSError:
             return [], position
         whole = [line for line in lines if line.endswith(b"\n")]
-        events = [event for line in whole if (event := _event(line)) is not None]
-        return events, position + sum(map(len, whole))
+        return [event for event in map(_event, whole) if event is not None], position + sum(map(len, whole))
 
     def open_log(self, rank: int) -> BinaryIO:
         """Open what a rank printed.

@@ -264,15 +264,9 @@ class RankReader:
 
     def _store(self, line: Mapping[str, Any]) -> None:
         if not line.get("e"):
-            lookup = StoreLookup(
-                host=str(line.get("host", "")),
-                port=number(line, "port"),
-                asked_rank=number(line, "rank"),
-                world_size=number(line, "world"),
-                source=str(line.get("at", "")),
-                begin=self.seconds(line),
-            )
-            self.result.stores.append(lookup)
+            host, source = str(line.get("host", "")), str(line.get("at", ""))
+            asked = number(line, "port"), number(line, "rank"), number(line, "world")
+            self.result.stores.append(StoreLookup(host, *asked, source, self.seconds(line)))
         elif (ended := end_last(self.result.stores, self.seconds(line))) is not None:
             ended.error = str(line.get("err", ""))
 

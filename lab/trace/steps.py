@@ -225,8 +225,9 @@ class Step:
     def state(self) -> str:
         """`completed`, `failed` (on some rank), `unfinished` (some rank never came or was never done)."""
         states = {call.state for call in self.calls.values()}
-        open_still = self.missing or "unfinished" in states
-        return "failed" if "failed" in states else "unfinished" if open_still else "completed"
+        if "failed" in states:
+            return "failed"
+        return "unfinished" if self.missing or "unfinished" in states else "completed"
 
     def needs(self, call: Call) -> tuple[int, ...]:
         """The other ranks that have to enter before a call can go on: the rule of who is waited for.

@@ -1,6 +1,6 @@
 """What is said of each kind of finding: the golden file holds the sentences; other tests assert kinds and facts.
 
-After a change of words, write the file anew with `python -m tests.diagnosis.test_wording`.
+After a change of words, write the file anew with `python -m tests.features.test_wording`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jsonschema import Draft7Validator
 
 from lab.feature import feature_findings
 from lab.features.started.started import StartedKind
-from tests.diagnosis.examples import EXAMPLES
+from tests.features.examples import EXAMPLES
 
 pytestmark = pytest.mark.unit
 
