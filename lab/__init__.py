@@ -40,9 +40,9 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_HOMES[name]), name)
     if name in __all__:
-        from lab.feature import find
+        from lab.feature import find_entry
 
-        found = find("exports", name)
+        found = find_entry("exports", name)
         if found is not None:
             return found
     raise AttributeError(f"module 'lab' has no attribute {name!r}")

@@ -122,9 +122,9 @@ class Cluster:
 
     def __getattr__(self, name: str) -> Any:
         """A method or property of a feature; see `Feature.cluster`."""
-        from lab.feature import find
+        from lab.feature import find_entry
 
-        member = None if name.startswith("_") else find("cluster", name)
+        member = None if name.startswith("_") else find_entry("cluster", name)
         if member is None:
             raise AttributeError(f"a Cluster has no {name!r}", name=name, obj=self)
         return member.__get__(self, type(self))

@@ -156,7 +156,7 @@ def load(entry: str) -> Any:
     return loaded
 
 
-def find(kind: str, name: str) -> Any:
+def find_entry(kind: str, name: str) -> Any:
     """What the first feature has under a name in its `kind`, such as `engines`; None where none that is there does.
 
     Of a name whose feature is known, no other feature is loaded.
@@ -169,15 +169,20 @@ def find(kind: str, name: str) -> Any:
 
 def hook(name: str) -> Any:
     """A function that some feature offers to others; None where none does."""
-    return find("hooks", name)
+    return find_entry("hooks", name)
+
+
+def hooks(name: str) -> list[Any]:
+    """The functions of all features under a name."""
+    return [load(feature.hooks[name]) for feature in features() if name in feature.hooks]
 
 
 def view(name: str) -> Any:
     """What shows something that another feature knows of; None where no feature does."""
-    return find("views", name)
+    return find_entry("views", name)
 
 
-def names(kind: str) -> list[str]:
+def entry_names(kind: str) -> list[str]:
     """The names that all features have in their `kind`."""
     return [name for feature in features() for name in getattr(feature, kind)]
 

@@ -64,7 +64,11 @@ def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     blocking = [call for call in unfinished if not call.hands_out]
     if blocking:
         return blocking[-1]
-    if not unfinished or (rank.stack and not _waits_at_line(evidence, rank)):
+    if not unfinished:
+        return None
+    place = evidence.stood(rank)
+    waits = place is not None and bool(place.call or _WAITS.search(place.source))  # for calls that it issued before
+    if rank.stack and not waits and not is_communicating(rank.stack):
         return None
     return next((call for call in unfinished if (step := evidence.step(call)) and step.missing), unfinished[0])
 
@@ -75,13 +79,6 @@ def _failed_in(evidence: Evidence, rank: RankFacts) -> Call | None:
         return None
     broken = evidence.broken(rank.rank)
     return next((call for call in evidence.calls(rank.rank) if call.error), broken[0] if broken is not None else None)
-
-
-def _waits_at_line(evidence: Evidence, rank: RankFacts) -> bool:
-    """Whether a rank stood where it waits for calls that it issued before."""
-    place = evidence.stood(rank)
-    at_line = place is not None and bool(place.call or _WAITS.search(place.source))
-    return at_line or is_communicating(rank.stack)
 
 
 def find_cycle(waits: Mapping[int, Wait]) -> tuple[int, ...]:

@@ -48,13 +48,10 @@ def telling_text(error: str, names: Callable[[], Sequence[str]], *, brief: bool 
     if not telling:
         return clip_middle(_SOURCE_OF_TORCH.sub("", last), _LONGEST) if brief else last
     longest = _LONGEST if brief else 2 * _LONGEST
-    return f"{_sentences(_SOURCE_OF_TORCH.sub('', first), longest)} … {clip_middle(last, longest)}"
-
-
-def _sentences(text: str, longest: int) -> str:
-    """As many whole sentences as there is room for."""
-    end = text.rfind(". ", 0, longest)
-    return text if len(text) <= longest else text[: end + 1] if end > 0 else clip(text, longest)
+    text = _SOURCE_OF_TORCH.sub("", first)
+    end = text.rfind(". ", 0, longest)  # as many whole sentences as there is room for
+    begun = text if len(text) <= longest else text[: end + 1] if end > 0 else clip(text, longest)
+    return f"{begun} … {clip_middle(last, longest)}"
 
 
 def _telling(rest: Sequence[str]) -> str:

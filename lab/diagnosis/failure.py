@@ -11,11 +11,12 @@ from lab.diagnosis.disagreement import differed_before, that_stop_a_run
 from lab.diagnosis.ends import blame, calls_at, common_progress, end_of, stood_of
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
-from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, WentAlone, WorkerFailed
+from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, WentAlone
 from lab.diagnosis.groups import explain_rendezvous
 from lab.diagnosis.hang import explain_stand_off, left_by
 from lab.diagnosis.links import culprit_of, find_broken_link, find_causes_outside
 from lab.diagnosis.rules import apply_rules
+from lab.feature import hook
 from lab.plan.plan import HOST
 from lab.record.events import NodeLost
 from lab.record.result import Culprit
@@ -44,8 +45,10 @@ def judge_failure(evidence: Evidence) -> Judgement:
         reason = "; ".join(one.headline for one in outside)
         return Judgement(verdict="failed", reason=reason, culprit=culprit_of(outside[0]), findings=tuple(outside))
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
-    if starter is not None and (not failed or failed_at(starter) < failed_at(failed[0])):
-        return _blame_starter(evidence, starter)
+    blame_starter = hook("blame_starter") if starter is not None else None
+    if blame_starter and starter and (not failed or failed_at(starter) < failed_at(failed[0])):
+        judged: Judgement = blame_starter(evidence, starter)
+        return judged
     victim = failed[0]
     different = _different_call(evidence, failed, own)
     if different is not None:
@@ -106,16 +109,6 @@ def _lost_together(facts: RunFacts, lost: NodeLost) -> FirstFailure:
     nodes = {lost.node, *(one.node for one in together)}
     ranks = tuple(rank.rank for rank in facts.ranks if rank.node in nodes)
     return FirstFailure(what="nodes_lost", node=lost.node, nodes=tuple(sorted(nodes)), how=lost.how, ranks=ranks)
-
-
-def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
-    """A worker that failed by itself after its script had started the ranks: it is none of them."""
-    ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.parent == starter.rank)
-    end = end_of(evidence, starter)
-    facts = WorkerFailed(worker=starter.rank, node=starter.node, end=end, started=ranks, others=ranks)
-    finding = facts.as_finding(FindingKind.FAILED)
-    culprit = replace(blame(starter, wording.render_end(end)), rank=None)
-    return Judgement(verdict="failed", reason=finding.headline, culprit=culprit, findings=(finding,))
 
 
 def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequence[RankFacts]) -> Judgement | None:
@@ -299,7 +292,10 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
 
 def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
     """How the first to fail did so, and the steps in which that found the others."""
-    place, missed = evidence.place(first), _missed_by_first(evidence)
+    place = evidence.place(first)
+    failed = sorted((rank for rank in evidence.facts.ranks if rank.failed and errors.lost_a_peer(rank)), key=failed_at)
+    victim = next((rank for rank in failed if errors.gave_up(rank)), failed[0] if failed else None)
+    missed = missed_by(evidence, victim) if victim is not None else None
     lost = next((one for one in evidence.facts.lost_nodes if one.node == first.node), None)
     facts, kind = FirstFailure(what="left", node=first.node, ranks=(first.rank,)), FindingKind.LEFT_EARLY
     if first.node_lost:
@@ -329,13 +325,6 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
         lines=(place.at if place else evidence.last_line(first.rank), *(call.source for call in calls)),
     )
     return facts.as_finding(kind)
-
-
-def _missed_by_first(evidence: Evidence) -> Missed | None:
-    """Whom the rank missed that failed first, if it failed for want of a peer."""
-    failed = sorted((rank for rank in evidence.facts.ranks if rank.failed and errors.lost_a_peer(rank)), key=failed_at)
-    victim = next((rank for rank in failed if errors.gave_up(rank)), failed[0] if failed else None)
-    return missed_by(evidence, victim) if victim is not None else None
 
 
 def _hits(evidence: Evidence, ended: Sequence[int]) -> list[tuple[Step, list[Call]]]:

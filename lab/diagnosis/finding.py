@@ -530,15 +530,6 @@ class WentAlone(Facts):
     """How far the others had come, if that is the same for all."""
 
 
-class WorkerFailed(Facts):
-    """A worker that failed after its script had started the ranks."""
-
-    worker: int
-    node: str
-    end: End
-    started: tuple[int, ...] = ()
-
-
 class OddCall(Facts):
     """A rank whose collective differs from that of most others, as PyTorch compared them."""
 

@@ -66,6 +66,11 @@ def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] 
     broken = [(one, other) for one, other in combinations(sorted(nodes), 2) if network.lost(one, other)]
     if not broken or not network.stuck:
         return None
+
+    def arriving(pair: Pair) -> Pair | None:
+        """From whom to whom data still arrived, of two directions, where that is known."""
+        return next((way for way in (pair, pair[::-1]) if network.arrives(*way)), None)
+
     parts = parts_of(nodes, broken)
     off = () if len(parts) == 1 else outside_of_most(nodes, broken)
     how: Literal["links", "halves", "nodes"] = "links" if len(parts) == 1 else "nodes" if off else "halves"
@@ -74,7 +79,7 @@ def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] 
         nodes=off,
         parts=tuple(parts),
         links=tuple(broken),
-        one_way=() if off else tuple(_one_way(network, *pair) for pair in broken),
+        one_way=() if off else tuple(map(arriving, broken)),
         direction=_direction(network, off, parts[0], broken) if off else "",
         link=name_link(*broken[0]) if len(broken) == 1 and not off else "",
         ranks=tuple(rank for rank, node in (ranks or {}).items() if node in off),
@@ -99,12 +104,6 @@ def outside_of_most(nodes: Collection[str], broken: Collection[Collection[str]])
     """Nodes that reach none of the most that still reach each other; none where these are no majority."""
     first, *rest = parts_of(nodes, broken)
     return tuple(node for part in rest for node in part) if 2 * len(first) > len(nodes) else ()
-
-
-def _one_way(network: Network, one: str, other: str) -> Pair | None:
-    """From whom to whom data still arrived, of two directions, where that is known."""
-    ways = ((one, other), (other, one))
-    return next((way for way in ways if network.arrives(*way)), None)
 
 
 def _direction(

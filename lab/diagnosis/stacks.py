@@ -148,7 +148,8 @@ def shorten_paths(text: str) -> str:
 def shorten_stack(dump: str) -> str:
     """The thread that matters, and forks in the script's code, as faulthandler wrote them; without the lab's frames."""
     parts = [(head, text) for head, text in _parts(dump) if not head or any(map(_is_own, _frames(_main_part(text))))]
-    return "\n".join(f"{head}{_shorten(text)}" for head, text in parts)
+    frames = [(head, _OWN_FRAME.sub("", _main_part(text)).partition("\nExtension modules:")[0]) for head, text in parts]
+    return "\n".join(head + shorten_paths(_OWN_START.sub("", text.strip("\n")).strip("\n")) for head, text in frames)
 
 
 def _parts(text: str) -> list[tuple[str, str]]:
@@ -156,11 +157,6 @@ def _parts(text: str) -> list[tuple[str, str]]:
     own, *others = _CHILD.split(text)
     forks = [_FORKED.split(other)[0] for other in others]
     return list(zip(["", *_CHILD.findall(text)], [own, *forks], strict=True))
-
-
-def _shorten(dump: str) -> str:
-    frames = _OWN_FRAME.sub("", _main_part(dump)).partition("\nExtension modules:")[0]
-    return shorten_paths(_OWN_START.sub("", frames.strip("\n")).strip("\n"))
 
 
 def clip_stack(text: str, most: int) -> list[str]:

@@ -421,11 +421,6 @@ def render_went_alone(facts: f.WentAlone) -> str:
     return f"went on alone: {called}, {never}; they had ended with code 0 {_render_progress(facts.progress)}".rstrip()
 
 
-def _worker_failed(facts: f.WorkerFailed) -> Words:
-    whose = f", whose script started {name_ranks(facts.started)}," if facts.started else ""
-    return f"worker {facts.worker} ({facts.node}){whose} {render_end(facts.end)}"
-
-
 def render_odd_call(facts: f.OddCall) -> str:
     """What a rank called that no other one did, in words that follow its name."""
     return f"called {facts.call}{at(facts.lines)} where most others called {facts.common}"
@@ -621,7 +616,6 @@ WORDS: WordTable = {
     f.ConnectionReset: _connection_reset,
     f.FirstFailure: _first_failure,
     f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {render_went_alone(facts)}",
-    f.WorkerFailed: _worker_failed,
     f.OddCall: lambda facts: f"rank {facts.ranks[0]} {render_odd_call(facts)}",
     f.Mismatch: _mismatch,
     f.Unequal: _unequal,

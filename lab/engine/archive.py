@@ -6,7 +6,6 @@ import io
 import os
 import stat
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -190,7 +189,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # -- from here
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
     """A file or folder that is packed."""
 
     path: Path
@@ -248,10 +247,15 @@ def _packed(
 ) -> Iterator[bytes]:
     """The pieces of a tar; whatever can go wrong does before the first."""
     sources = _sources(path, name, most_bytes, [] if left_out is None else left_out)
-    return _pieces(sources, owner)
+    return pack_pieces(sources, owner)
 
 
-def _pieces(sources: list[_Source], owner: tuple[int, int] | None) -> Iterator[bytes]:
+def pack_pieces(sources: Iterable[Source], owner: tuple[int, int] | None = None) -> Iterator[bytes]:
+    """The pieces of a tar of these, in this order; `owner`: see `pack`.
+
+    Raises:
+        UsageError: a file cannot be read, or is none any more.
+    """
     for source in sources:
         entry = tarfile.TarInfo(source.name)
         entry.mtime = int(source.facts.st_mtime)
@@ -271,7 +275,7 @@ def _pieces(sources: list[_Source], owner: tuple[int, int] | None) -> Iterator[b
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
-def _content(source: _Source) -> Iterator[bytes]:
+def _content(source: Source) -> Iterator[bytes]:
     """As many bytes as a file had; zeros where it is a hole, or shorter by now. Holes are not read."""
     at, end = 0, source.facts.st_size
     with _opened(source.path) as descriptor:
@@ -316,9 +320,9 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _sources(path: Path, name: str, most_bytes: int | None, left_out: list[str]) -> list[_Source]:
+def _sources(path: Path, name: str, most_bytes: int | None, left_out: list[str]) -> list[Source]:
     """What is packed, in the order of folders first."""
-    found, total, most = list[_Source](), 0, most_bytes
+    found, total, most = list[Source](), 0, most_bytes
     try:
         top = Path(os.path.realpath(path, strict=True))
     except OSError as error:
@@ -346,17 +350,17 @@ def _sources(path: Path, name: str, most_bytes: int | None, left_out: list[str])
     return found
 
 
-def _source(path: Path, name: str, top: Path) -> _Source | None:
+def _source(path: Path, name: str, top: Path) -> Source | None:
     """A file, a folder, or a link within the folder; None for anything else."""
     facts = os.lstat(path)
     if stat.S_ISLNK(facts.st_mode):
         target = Path(os.path.realpath(path))
         inside = target.is_relative_to(top) and target != top and path != top
-        return _Source(path, name, facts, os.path.relpath(target, path.parent)) if inside else None
+        return Source(path, name, facts, os.path.relpath(target, path.parent)) if inside else None
     if stat.S_ISREG(facts.st_mode):
         with _opened(path):
-            return _Source(path, name, facts)
-    return _Source(path, name, facts) if stat.S_ISDIR(facts.st_mode) else None
+            return Source(path, name, facts)
+    return Source(path, name, facts) if stat.S_ISDIR(facts.st_mode) else None
 
 
 # -- to here
@@ -417,14 +421,14 @@ def _unpack(archive: Readable, top: Path, limit: WriteLimit) -> list[str]:
     return left_out
 
 
-def _file_of(entry: Entry, top: Path) -> _Source | None:
+def _file_of(entry: Entry, top: Path) -> Source | None:
     """The file that a hard link is another name of, where it has arrived before; it arrives once more."""
     below = _below(entry.link) if entry.link else None
     if below is None:
         return None
     with suppress(OSError):
         facts = os.lstat(top / below)
-        return _Source(top / below, entry.name, facts) if stat.S_ISREG(facts.st_mode) else None
+        return Source(top / below, entry.name, facts) if stat.S_ISREG(facts.st_mode) else None
     return None
 
 
@@ -456,6 +460,8 @@ def name_of(archive: IO[bytes]) -> str:
 
 def empty() -> IO[bytes]:
     """A file for a tar; a small one is kept in memory."""
+    import tempfile  # it takes long to import, and every run imports this module
+
     return tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)
 
 

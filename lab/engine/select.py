@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lab.engine.ownership import local_home, registered_engines
 from lab.errors import EngineAbsent, EngineUnavailable, UsageError
-from lab.feature import find, load, names
+from lab.feature import entry_names, find_entry, load
 
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine, Traits
@@ -48,12 +48,12 @@ CHOICES = Choices()
 
 def engine_names() -> list[str]:
     """The names of all engines: the kernel's, then those of features."""
-    return [*OPENERS, *names("engines")]
+    return [*OPENERS, *entry_names("engines")]
 
 
 def engine_class(name: str) -> type[Engine] | None:
     """The class of an engine, which need not answer; None where there is none of this name."""
-    found: type[Engine] | None = load(_CLASSES[name]) if name in _CLASSES else find("engines", name)
+    found: type[Engine] | None = load(_CLASSES[name]) if name in _CLASSES else find_entry("engines", name)
     return found
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from . import clock, netlink, outputs, ports_left, processes, store, strays, warm, workplace
+from . import netlink, outputs, processes, store, strays, tcp, warm, workplace
 from .config import Config
 from .connection import Connection, listen, standard_streams
 from .heap import Heap
@@ -27,6 +27,7 @@ from .messages import agent as messages
 from .messages import typed, wire
 from .messages.agent import Fetch, Follow, Grant, Input, LetGo, Release, Window
 from .noderun import NodeRun
+from .recorder.journal import clock_id
 
 _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
@@ -90,7 +91,9 @@ class Agent:
             messages.Go: lambda _, go: self._run_of(go).go(),
             LetGo: lambda _, asked: self._run_of(asked).let_go(asked),
             messages.Ping: lambda _, ping: self._run_of(ping),
-            **clock.ACTIONS,
+            messages.AskTime: lambda to, asked: to.send(
+                messages.TimeTold(asked.run, asked.asked, time.time(), time.monotonic())
+            ),
             messages.Stop: lambda _, stop: self._run_of(stop).stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
             messages.Stacks: self._ask_for_stacks,
             messages.Check: lambda _, check: self._run_of(check).check(check),
@@ -137,7 +140,7 @@ class Agent:
             self._end_run(f"run {claim.run} of the same owner took {self.config.node}")
         left = self.unclean
         if not left and self.config.container:  # on the local engine, the network is this machine's
-            left = ports_left.describe_kept_ports(self.store_ports, strict=self.config.strict)
+            left = tcp.describe_kept_ports(self.store_ports, strict=self.config.strict)
         if left:
             connection.send(messages.Refused(claim.run, "node", f"an earlier run left {left}"))
             return
@@ -149,7 +152,7 @@ class Agent:
         self.run.spared = lambda: {pid for extension in self.extensions for pid in extension.pids}
         self.client = connection
         self.claimed_at = self.heard = time.monotonic()
-        connection.send(clock.claimed(claim.run))
+        connection.send(messages.Claimed(claim.run, time.time(), clock_id()))
 
     def _prepare(self, connection: Connection, prepare: messages.Prepare) -> None:
         run = self._run_of(prepare)

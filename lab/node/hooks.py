@@ -8,6 +8,7 @@
 - `noted(name, value)`: the script has noted something.
 - `environment(spec)`: the last thing before its script, when it has no privileges any more.
 - `recorder()`: the recorder is there for the first time in this process, or in one that it is a fork of.
+- `refuse_compiled(torch)`: why the compiled recorder cannot be used in this process; empty: it can.
 - `recording(compiled)`: recording has begun, by the compiled recorder or, where that is None, by Python.
 - `recorder_stop()`: recording is about to end, or the default group to be destroyed.
 - `group_class(kind)`: calls of the groups of this class are recorded in Python.

@@ -20,7 +20,7 @@ from . import agent, processes, warm
 from .config import Config, ended_file
 from .heap import Heap
 from .messages import typed
-from .open_files import allow_open_files
+from .processes import allow_open_files
 
 _ASKED_TIMEOUT_S = 1.0
 _LONGEST_LINE = 1024

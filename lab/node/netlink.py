@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
-ROUTE, NETFILTER = 0, 12
+ROUTE, SOCK_DIAG, NETFILTER = 0, 4, 12
 """The parts of the kernel that are asked."""
 REQUEST, ACK, DUMP, CREATE, REPLACE, APPEND = 0x1, 0x4, 0x300, 0x400, 0x100, 0x800
 _NETLINK = 16
@@ -55,20 +55,24 @@ def message(kind: int, flags: int, body: bytes) -> bytes:
 
 
 def send(part: int, messages: Sequence[bytes], answers: int = 1) -> list[bytes]:
-    """Send requests in one datagram and wait for the answers.
+    """Send requests in one datagram and wait for the answers, see `receive`."""
+    return list(receive(part, messages, answers))
+
+
+def receive(part: int, messages: Sequence[bytes], answers: int = 1) -> Iterator[bytes]:
+    """Send requests in one datagram and receive the answers.
 
     Args:
-        part: the part of the kernel, ROUTE or NETFILTER.
+        part: the part of the kernel, ROUTE, SOCK_DIAG or NETFILTER.
         messages: see `message`.
         answers: how many of the requests the kernel answers.
 
-    Returns:
+    Yields:
         The bodies of what it sent, without acknowledgements.
 
     Raises:
         OSError: the kernel refuses a request, or does not answer.
     """
-    found: list[bytes] = []
     with socket.socket(_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, part) as kernel:
         kernel.settimeout(_DEADLINE_S)
         kernel.send(b"".join(messages))
@@ -82,8 +86,7 @@ def send(part: int, messages: Sequence[bytes], answers: int = 1) -> list[bytes]:
                 if what in (_ERROR, _DONE):
                     answers -= 1
                 else:
-                    found.append(answer)
-    return found
+                    yield answer
 
 
 def device(address: str) -> int:

@@ -9,26 +9,13 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from . import (
-    channels,
-    hearing,
-    launch,
-    launched,
-    leftovers,
-    limits,
-    outputs,
-    processes,
-    staging,
-    store,
-    strays,
-    users,
-    workplace,
-)
+from . import channels, hearing, launch, launched, limits, outputs, processes, store, strays, users, workplace
 from .config import Config
 from .messages import agent as messages
 from .messages import wire
@@ -36,12 +23,19 @@ from .messages.agent import MOST_LEFT_OUT, STARTER, Staged, WorkerStart
 from .rank import check, joining, note
 from .rank_process import Worker
 from .statement import Letter
-from .watch import Watch
 
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 Emit = Callable[[wire.Message], None]
+_MOST_NAMED = 16
+_LONGEST_COMMAND = 200
+_FORK = "(a fork of the worker)"
+"""It has the words of the agent, from which the worker is forked."""
+_OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""They end by themselves, a moment after whom they serve."""
+_ORPHAN_PATIENCE_S = 0.1
+_PAUSE_S = 0.005
 
 
 class NodeRun:
@@ -75,8 +69,8 @@ class NodeRun:
         self._limits = limits.Limits(claim, config, self._tell)
         self.heard = hearing.Hearing(self.run, config, self.workers, self._limits, self._tell, self._adopt)
         writable = [self.place.home, *(left.folders if left is not None else ())]
-        self._watch = Watch(config, self._limits, self.users, writable)
-        self._tell_of_cleaning = leftovers.Cleaning(self.run, self._tell)
+        self._watch = limits.Watch(config, self._limits, self.users, writable)
+        self._tell_of_cleaning = Cleaning(self.run, self._tell)
         self.traces_every_s = _UNWATCHED_S
         """How often traces are sent."""
         self._step = False
@@ -144,14 +138,14 @@ class NodeRun:
         if self.users.many:
             owners = {self.users.worker(worker.local_rank).uid for worker in self.workers if worker.rank >= 0}
             owners.add(self.users.worker(0).uid)  # what was shipped
-        limits = staging.STRICT if self.config.strict else staging.USUAL
-        outputs = staging.Staging(self.place.folder, self.place.staged, owners, limits, self._tell_of_cleaning)
-        outputs.copy()
-        if outputs.left_out:
-            told = dict(islice(outputs.left_out.items(), MOST_LEFT_OUT))
-            more = len(outputs.left_out) - len(told) + outputs.more
+        most = outputs.STRICT if self.config.strict else outputs.USUAL
+        copies = outputs.Staging(self.place.folder, self.place.staged, owners, most, self._tell_of_cleaning)
+        copies.copy()
+        if copies.left_out:
+            told = dict(islice(copies.left_out.items(), MOST_LEFT_OUT))
+            more = len(copies.left_out) - len(told) + copies.more
             self.emit(Staged(time.time(), told, self.config.node, self.run, more))
-        return outputs.left_out
+        return copies.left_out
 
     def _settings(self, folder: str) -> messages.WorkerSettings:
         known = (folder, self.config.import_root, self.config.packages, self.claim.trace, self.claim.trace_values)
@@ -328,7 +322,7 @@ class NodeRun:
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)
         keep = {self.store_pid} if self.store_pid else set()
-        told = partial(leftovers.tell_of_left, self.workers, self.run, self.config.node, self._tell)
+        told = partial(tell_of_left, self.workers, self.run, self.config.node, self._tell)
         keep |= self.spared() | {worker.pid for worker in self.workers if worker.status is None}
         keep.update(worker.sidecar_pid for worker in self.workers)
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=told) and self.users.many:
@@ -366,3 +360,53 @@ class NodeRun:
         self.left += self.place.remove(self._tell_of_cleaning)
         if self._strays is not None:
             self.left += self._strays.remove(self._tell_of_cleaning)
+
+
+def tell_of_left(
+    workers: Collection[Worker], run: str, node: str, emit: Callable[[wire.Message], None], pids: Iterable[int]
+) -> None:
+    """Name those that do not end within a moment, where all workers have ended by themselves."""
+    if any(worker.stopped or worker.status is None for worker in workers):
+        return
+    sessions = {worker.pid: worker.rank for worker in workers if worker.rank >= 0}
+    there = {pid: command for pid in pids if (command := _command(pid)) and not any(map(command.count, _OF_PYTHON))}
+    end = time.monotonic() + _ORPHAN_PATIENCE_S
+    while there and time.monotonic() < end:
+        time.sleep(_PAUSE_S)
+        there = {pid: command for pid, command in there.items() if _command(pid)}
+    own = _command(os.getpid())
+    for pid, words in [*there.items()][:_MOST_NAMED]:
+        rank, command = None, _FORK if words == own else words
+        with suppress(OSError):
+            rank = sessions.get(os.getsid(pid))
+        emit(messages.LeftRunning(time.time(), node, run, pid, rank, command[:_LONGEST_COMMAND]))
+
+
+def _command(pid: int) -> str:
+    """The words that a process was started with; empty of one that has ended."""
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = file.read(1 << 14).rstrip(b"\0").split(b"\0")
+        if words != [b""] and not processes.is_zombie(pid):
+            return b" ".join(words).decode("utf-8", "replace")
+    return ""
+
+
+class Cleaning:
+    """Says once a second that the agent is at it: whoever waits for the end of the run would give up.
+
+    Args:
+        run: name of the run.
+        emit: sends a message to the lab.
+    """
+
+    def __init__(self, run: str, emit: Callable[[wire.Message], None]) -> None:
+        self._run = run
+        self._emit = emit
+        self._told = 0.0
+
+    def __call__(self) -> None:
+        """Say it, unless it was just said."""
+        now = time.monotonic()
+        if now - self._told > 1.0:
+            self._told = now
+            self._emit(messages.Cleaning(self._run))

@@ -1,4 +1,4 @@
-"""What an agent does with processes: find them, end them, take their privileges away, see how they were killed."""
+"""What an agent does with processes: find them, end them, take their privileges away, measure them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import array
 import ctypes
 import fcntl
 import os
+import resource
 import signal
 import termios
 import time
@@ -285,3 +286,35 @@ def signal_name(number: int) -> str | None:
         return signal.Signals(number).name
     except ValueError:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def held_bytes(pids: list[int]) -> dict[int, int]:
+    """Memory that each process holds, shared pages divided among those who share them (PSS)."""
+    sizes = {}
+    for pid in pids:
+        with suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
+            sizes[pid] = next((int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:")), 0)
+    return sizes
+
+
+def sizes_over(limit_bytes: int, pids: list[int]) -> dict[int, int]:
+    """Memory that each process holds, where together they hold as much as the limit; otherwise empty."""
+    resident = 0  # cheaper to ask for, and never less
+    for pid in pids:
+        with suppress(OSError), open(f"/proc/{pid}/statm") as file:
+            resident += int(file.read().split()[1]) * _PAGE_BYTES
+    sizes = held_bytes(pids) if resident >= limit_bytes else {}
+    return sizes if sum(sizes.values()) >= limit_bytes else {}
+
+
+def allow_open_files(count: int) -> int:
+    """Let this process, and those that it starts, have at least so many files open; returns how many they may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # the kernel allows no process so many
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

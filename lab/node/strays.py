@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from .config import Config
-from .remove import remove_tree
+from .files import remove_tree
 from .users import GROUP, MADE_UP, User, open_the_way_to
 
 _PSEUDO = frozenset(

@@ -1,8 +1,4 @@
-"""What the kernel knows of a node's TCP connections: data that nobody acknowledged, round trip times, rates.
-
-Asked over a netlink socket (`inet_diag`, which needs no privilege), it answers with `struct tcp_info` of every
-connection (`linux/inet_diag.h`, `linux/tcp.h`). A look at a few connections takes 0.1 ms.
-"""
+"""What the kernel knows of a node's TCP connections: data that nobody acknowledged, round trip times, kept ports."""
 
 from __future__ import annotations
 
@@ -10,30 +6,40 @@ import errno
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address, ip_address
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
+from . import netlink
 from .config import Config
 from .messages import wire
 from .messages.agent import BLINK_S, LONG_WAYS, Connections
 
-_NETLINK, _SOCK_DIAG = 16, 4
-_BY_FAMILY, _DUMP = 20, 0x301  # SOCK_DIAG_BY_FAMILY; NLM_F_REQUEST | NLM_F_DUMP
-_ERROR, _DONE = 2, 3
+_BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY
 _INFO = 2  # INET_DIAG_INFO
 _OPEN = ~((1 << 6) | (1 << 7) | (1 << 10)) & 0xFFF  # neither TIME_WAIT nor CLOSE nor LISTEN
-_HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBBI48s")
-_PORTS, _QUEUES, _ATTRIBUTE = struct.Struct("!HH"), struct.Struct("=IIII"), struct.Struct("=HH")
+_PORTS, _QUEUES = struct.Struct("!HH"), struct.Struct("=IIII")
 _ID, _QUEUES_AT, _ATTRIBUTES_AT = 4, 56, 72
-_COUNTS, _LONGS, _SEGMENTS = struct.Struct("=B"), struct.Struct("=Q"), struct.Struct("=III")
-_RETRANSMITS, _RTO, _UNACKED, _RTT, _AGAIN, _ACKED, _SEGS, _RATE, _BUSY = 2, 8, 24, 68, 100, 120, 136, 160, 168
-"""Where in `struct tcp_info` the numbers stand."""
-_WORD = struct.Struct("=I")
-_RECEIVE_BYTES = 1 << 16
-_WAIT_S = 0.5
+_RETRANSMITS, _RTO, _UNACKED, _UNSENT = 2, 8, 24, 144
+_MICROSECONDS = 1e6
+_NUMBERS: dict[str, tuple[str, int, float]] = {
+    "sent_again": ("=I", 100, 1),
+    "segments_out": ("=I", 136, 1),
+    "segments_in": ("=I", 140, 1),
+    "acknowledged_bytes": ("=Q", 120, 1),
+    "round_trip_s": ("=I", 68, _MICROSECONDS),
+    "rate_bytes_per_s": ("=Q", 160, 1.0),
+    "busy_s": ("=Q", 168, _MICROSECONDS),
+    "reader_late_s": ("=Q", 176, _MICROSECONDS),
+}
+"""By number of a connection: its format, where it stands in `struct tcp_info`, and what it is divided by."""
+_ADDED = ("unacknowledged_bytes", "unread_bytes", "sent_again", "segments_out", "segments_in", "acknowledged_bytes")
+_LARGEST = ("silent_s", "rate_bytes_per_s")
+_OF_MOST = ("round_trip_s", "busy_s", "reader_late_s")
+"""Numbers of several connections that are added, of which the largest counts, and that of who carried most."""
 _MOST_SOCKETS = 4096
 _MOST_PEERS = 64
 
@@ -74,58 +80,33 @@ def connections() -> list[Connection]:
     """Every connection of this network namespace; none where the kernel does not say."""
     found: list[Connection] = []
     for family in (socket.AF_INET, socket.AF_INET6):
+        asked = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _OPEN, b"")
         with suppress(OSError, struct.error, ValueError):
-            for message in _dump(family):
-                told = _read(message)
-                if told is not None:
-                    found.append(told)
-                if len(found) >= _MOST_SOCKETS:
-                    return found
+            answers = netlink.receive(netlink.SOCK_DIAG, [netlink.message(_BY_FAMILY, netlink.DUMP, asked)])
+            found += filter(None, map(_read, islice(answers, _MOST_SOCKETS - len(found))))
     return found
-
-
-def _dump(family: int) -> Iterator[bytes]:
-    with socket.socket(_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
-        kernel.settimeout(_WAIT_S)
-        request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _OPEN, b"")
-        kernel.send(_HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _DUMP, 1, 0) + request)
-        while True:
-            data = kernel.recv(_RECEIVE_BYTES)
-            while len(data) >= _HEADER.size:
-                length, kind, _, _, _ = _HEADER.unpack_from(data)
-                if kind in (_ERROR, _DONE) or length < _HEADER.size:
-                    return
-                yield data[_HEADER.size : length]
-                data = data[(length + 3) & ~3 :]
 
 
 def _read(message: bytes) -> Connection | None:
     size = 4 if message[0] == socket.AF_INET else 16
-    places = (_ID + 4, _ID + 20)
-    local, peer = (_plain(message[place : place + size]) for place in places)
+    local, peer = (_plain(message[place : place + size]) for place in (_ID + 4, _ID + 20))
     unread, written, _, inode = _QUEUES.unpack_from(message, _QUEUES_AT)
-    info = _attribute(message, _INFO)
-    if len(info) < _SEGS + 12 or not inode:  # no process has it any more: it is what an earlier run left
+    info = dict(netlink.read_attributes(message[_ATTRIBUTES_AT:])).get(_INFO, b"")
+    if len(info) < _UNSENT + 4 or not inode:  # no process has it any more: it is what an earlier run left
         return None
-    (unacked,), (rtt,) = _WORD.unpack_from(info, _UNACKED), _WORD.unpack_from(info, _RTT)
-    segments_out, segments_in, unsent = _SEGMENTS.unpack_from(info, _SEGS)
-    rate = _LONGS.unpack_from(info, _RATE)[0] if len(info) >= _RATE + 8 else 0
-    busy, late = (_LONGS.unpack_from(info, place)[0] if len(info) >= place + 8 else 0 for place in (_BUSY, _BUSY + 8))
+    timer_us, unacked, unsent = (struct.unpack_from("=I", info, place)[0] for place in (_RTO, _UNACKED, _UNSENT))
+    numbers: dict[str, Any] = {}
+    for name, (form, place, divisor) in _NUMBERS.items():
+        value = struct.unpack_from(form, info, place)[0] if len(info) >= place + struct.calcsize(form) else 0
+        numbers[name] = value / divisor if divisor != 1 else value
     return Connection(
         local=local,
         peer=peer,
         ports=_PORTS.unpack_from(message, _ID),
         unread_bytes=unread,
         unacknowledged_bytes=max(0, written - unsent) if unacked else 0,
-        silent_s=_silence(info[_RETRANSMITS], _WORD.unpack_from(info, _RTO)[0] / 1e6) if unacked else 0.0,
-        sent_again=_WORD.unpack_from(info, _AGAIN)[0],
-        segments_out=segments_out,
-        segments_in=segments_in,
-        acknowledged_bytes=_LONGS.unpack_from(info, _ACKED)[0],
-        round_trip_s=rtt / 1e6,
-        rate_bytes_per_s=float(rate),
-        busy_s=busy / 1e6,
-        reader_late_s=late / 1e6,
+        silent_s=_silence(info[_RETRANSMITS], timer_us / _MICROSECONDS) if unacked else 0.0,
+        **numbers,
     )
 
 
@@ -135,16 +116,6 @@ def _silence(retransmits: int, timer_s: float) -> float:
     It does not run out where the node's own kernel drops what is sent.
     """
     return timer_s * (1 - 0.5**retransmits) if retransmits else 0.0
-
-
-def _attribute(message: bytes, wanted: int) -> bytes:
-    at = _ATTRIBUTES_AT
-    while at + _ATTRIBUTE.size <= len(message):
-        length, kind = _ATTRIBUTE.unpack_from(message, at)
-        if kind == wanted:
-            return message[at + _ATTRIBUTE.size : at + length]
-        at += max(4, (length + 3) & ~3)
-    return b""
 
 
 def _plain(packed: bytes) -> str:
@@ -160,29 +131,16 @@ def by_peer(found: Iterable[Connection], now: float, node: str, run: str) -> dic
     for one in found:
         if one.peer != one.local and not ip_address(one.peer).is_loopback:
             peers.setdefault(one.peer, []).append(one)
-    most = {peer: max(ours, key=lambda one: one.acknowledged_bytes) for peer, ours in peers.items()}
-    return {
-        peer: Connections(
-            time=now,
-            node=node,
-            run=run,
-            peer=peer,
-            number=len(ours),
-            unacknowledged_bytes=sum(one.unacknowledged_bytes for one in ours),
-            silent_s=round(max(one.silent_s for one in ours), 3),
-            unread_bytes=sum(one.unread_bytes for one in ours),
-            sent_again=sum(one.sent_again for one in ours),
-            segments_out=sum(one.segments_out for one in ours),
-            segments_in=sum(one.segments_in for one in ours),
-            acknowledged_bytes=sum(one.acknowledged_bytes for one in ours),
-            round_trip_s=most[peer].round_trip_s,
-            rate_bytes_per_s=max(one.rate_bytes_per_s for one in ours),
-            most_bytes=most[peer].acknowledged_bytes,
-            busy_s=most[peer].busy_s,
-            reader_late_s=most[peer].reader_late_s,
-        )
-        for peer, ours in sorted(peers.items(), key=lambda item: -max(one.silent_s for one in item[1]))[:_MOST_PEERS]
-    }
+    silent_first = sorted(peers.items(), key=lambda item: -max(one.silent_s for one in item[1]))
+    return {peer: _together(peer, ours, now, node, run) for peer, ours in silent_first[:_MOST_PEERS]}
+
+
+def _together(peer: str, ours: list[Connection], now: float, node: str, run: str) -> Connections:
+    most = max(ours, key=lambda one: one.acknowledged_bytes)
+    numbers = {name: sum(getattr(one, name) for one in ours) for name in _ADDED}
+    numbers |= {name: round(max(getattr(one, name) for one in ours), 3) for name in _LARGEST}
+    numbers |= {name: getattr(most, name) for name in _OF_MOST}
+    return Connections(now, node, run, peer, len(ours), most_bytes=most.acknowledged_bytes, **numbers)
 
 
 class Reports:
@@ -247,7 +205,7 @@ class Reports:
         """See who has answered, and ask all others again: a kernel that can be reached refuses a connection at once."""
         now = time.monotonic()
         for peer, (asked, since) in list(self._asked.items()):
-            answered = asked.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED or _connected(asked)
+            answered = _answered(asked)
             patience_s = max(_PATIENCE_S, LONG_WAYS * self._round_trips.get(peer, 0.0))
             if answered or now - since >= patience_s:
                 self._news |= self._answers.get(peer) != answered
@@ -292,9 +250,73 @@ class Reports:
                 self._emit(one._replace(answers=self._answers.get(peer)))
 
 
-def _connected(asked: socket.socket) -> bool:
-    try:
+def _answered(asked: socket.socket) -> bool:
+    """Whether a kernel took a connection, or refused it."""
+    with suppress(OSError):
         asked.getpeername()
-    except OSError:
-        return False
-    return True
+        return True
+    return asked.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+
+
+_PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+_COUNTS = ("/proc/net/sockstat", "/proc/net/sockstat6")
+"""How many sockets there are of each protocol: the kernel keeps these counts, so reading them is cheap."""
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_COUNTED = ("inuse", "tw")
+_KEPT_BY_KERNEL = frozenset(("04", "05", "06", "09", "0B"))
+"""FIN_WAIT1, FIN_WAIT2, TIME_WAIT, LAST_ACK, CLOSING: states of connections that may have no process any more."""
+_STRICT_SHARE, _SHARE = 0.1, 0.25
+"""Parts of the kernel's own range of ports that may be kept: runs of gloo with dozens of ranks a node keep hundreds."""
+_USUAL_RANGE = range(32768, 61000)
+
+
+def describe_kept_ports(reusable: Collection[int], *, strict: bool) -> str:
+    """Describe the ports that keep this node from another run; empty where it has enough of them.
+
+    Args:
+        reusable: ports that the next run can have all the same.
+        strict: whether a stranger's script may have chosen the ports. Then none may be kept outside of the kernel's
+            range: the next script may want that very port.
+    """
+    ports = _read_port_range()
+    kept = _count_sockets()
+    if kept > (_STRICT_SHARE if strict else _SHARE) * len(ports):
+        return f"{kept:,} connections, which keep their ports for a minute (TIME_WAIT); there are {len(ports):,} ports"
+    chosen = (
+        sorted({port for port in _read_kept_ports() if port not in ports and port not in reusable})
+        if strict and kept
+        else []
+    )
+    return f"connections that keep port {', '.join(map(str, chosen[:3]))} for a minute (TIME_WAIT)" if chosen else ""
+
+
+def _read_port_range() -> range:
+    """The ports that the kernel gives to whoever asks for any."""
+    with suppress(OSError, ValueError), open(_PORT_RANGE) as file:
+        first, last = map(int, file.read().split())
+        return range(first, last + 1)
+    return _USUAL_RANGE
+
+
+def _count_sockets() -> int:
+    """All sockets of this network namespace that have a port, those in TIME_WAIT included."""
+    count = 0
+    for path in _COUNTS:
+        with suppress(OSError, ValueError), open(path) as file:
+            for line in file:
+                protocol, _, words = line.partition(":")
+                if protocol.startswith(("TCP", "UDP")):
+                    names = words.split()
+                    count += sum(int(names[names.index(name) + 1]) for name in _COUNTED if name in names)
+    return count
+
+
+def _read_kept_ports() -> Iterator[int]:
+    """The local port of every connection that no process needs to have."""
+    for path in _TABLES:
+        with suppress(OSError, ValueError, IndexError), open(path) as file:
+            next(file, "")
+            for line in file:
+                words = line.split()
+                if words[3] in _KEPT_BY_KERNEL:
+                    yield int(words[1].rpartition(":")[2], 16)

@@ -11,8 +11,8 @@ import tarfile
 import zlib
 from collections.abc import Callable
 
+from .files import remove_tree
 from .messages.agent import Files
-from .remove import remove_tree
 from .users import Users
 
 

@@ -4,26 +4,11 @@ What an agent says of a worker stands there as it was said.
 """
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from lab.node.messages.agent import (
-    STARTER,
-    Connections,
-    Exited,
-    Halted,
-    Joined,
-    LeftRunning,
-    Limited,
-    Named,
-    Note,
-    Stack,
-    Staged,
-    Started,
-    ThreadRaised,
-    is_joined,
-    worker_of,
-)
+from lab.node.messages import agent
 from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
 from lab.record.layout import MOST_RANKS
@@ -192,53 +177,36 @@ class FaultHealed(NamedTuple):
     """What had healed it: `rank 0 noted step = 5`, `after 3 s`, `the run ended`."""
 
 
+_ByAgents = (
+    agent.Started | agent.Note | agent.Named | agent.Stack | agent.Halted | agent.Exited | agent.Limited | agent.Joined
+    | agent.LeftRunning | agent.Connections | agent.Staged
+)  # fmt: skip
+"""What agents say, by the clocks of their nodes."""
 Event = (
-    Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeCame | NodeTroubled
-    | EngineLost | Refusal | TimedOut | Cancelled | Over | Restarted | Misunderstood | Dumped | NotShipped
-    | Fault | FaultFailed | FaultHealed | Joined | LeftRunning | Connections | ThreadRaised | Staged
+    _ByAgents | agent.ThreadRaised | Clock | NodeLost | NodeCame | NodeTroubled | EngineLost | Refusal | TimedOut
+    | Cancelled | Over | Restarted | Misunderstood | Dumped | NotShipped | Fault | FaultFailed | FaultHealed
 )  # fmt: skip
 
-_KINDS: dict[str, type[Any]] = {
-    "started": Started,
-    "note": Note,
-    "backend named": Named,
-    "stack": Stack,
-    "thread raised": ThreadRaised,
-    "halted": Halted,
-    "exited": Exited,
-    "joined": Joined,
-    "left running": LeftRunning,
-    "limit reached": Limited,
-    "staged": Staged,
-    "connections": Connections,
-    "clock": Clock,
-    "node lost": NodeLost,
-    "node came": NodeCame,
-    "node troubled": NodeTroubled,
-    "engine lost": EngineLost,
-    "refused": Refusal,
-    "timed out": TimedOut,
-    "interrupted": Cancelled,
-    "over": Over,
-    "restarted": Restarted,
-    "misunderstood": Misunderstood,
-    "dumped": Dumped,
-    "not shipped": NotShipped,
-    "fault": Fault,
-    "fault failed": FaultFailed,
-    "fault healed": FaultHealed,
+_OTHER_NAMES = {
+    agent.Named: "backend named",
+    agent.Limited: "limit reached",
+    Refusal: "refused",
+    Cancelled: "interrupted",
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
-_BY_AGENTS = (Started, Note, Named, Stack, Halted, Exited, Limited, Joined, LeftRunning, Connections, Staged)
-"""What agents say, by the clocks of their nodes."""
+"""What events are called in a record, where that is not the name of their class, as in `timed out`: a class that gets
+another name keeps its old one here."""
+_NAMES: dict[type[Any], str] = {
+    kind: _OTHER_NAMES.get(kind) or re.sub(r"\B(?=[A-Z])", " ", kind.__name__).lower() for kind in get_args(Event)
+}
+_KINDS = {name: kind for kind, name in _NAMES.items()}
 
 
 def by_lab_clock(event: Event, ahead: Mapping[str, float]) -> Event:
     """The same with its times by the clock of the lab's machine; of each node it is said how far its own is ahead."""
-    if not ahead or not isinstance(event, _BY_AGENTS) or not ahead.get(event.node):
+    if not ahead or not isinstance(event, _ByAgents) or not ahead.get(event.node):
         return event
     moved: dict[str, Any] = {"time": event.time - ahead[event.node]}
-    if isinstance(event, Exited) and event.raised is not None:
+    if isinstance(event, agent.Exited) and event.raised is not None:
         moved["raised"] = event.raised - ahead[event.node]
     return event._replace(**moved)
 
@@ -261,8 +229,8 @@ def read_event(data: Any) -> Event | None:
     moments = (
         (event.time, event.offset_s, event.error_s, event.monotonic_s) if isinstance(event, Clock) else (event.time,)
     )
-    deep = isinstance(event, Note) and problem_with(event.value)
+    deep = isinstance(event, agent.Note) and problem_with(event.value)
     if deep or any(abs(moment) >= _LATEST for moment in moments):
         return None
     rank = getattr(event, "rank", None) or 0
-    return event if STARTER <= (worker_of(rank) if is_joined(rank) else rank) < MOST_RANKS else None
+    return event if agent.STARTER <= (agent.worker_of(rank) if agent.is_joined(rank) else rank) < MOST_RANKS else None

@@ -71,10 +71,8 @@ FILES = {
 
 def readme() -> str:
     """The list of files that lies in every record."""
-    lines = [f"{name}\n    {what}\n" for name, what in FILES.items()]
-    return "A run on record: `lab show`, `lab explain` and `lab report` read it. What its files are:\n\n" + "".join(
-        lines
-    )
+    files = "".join(f"{name}\n    {what}\n" for name, what in FILES.items())
+    return f"A run on record: `lab show`, `lab explain` and `lab report` read it. What its files are:\n\n{files}"
 
 
 def rank_log(rank: int) -> str:

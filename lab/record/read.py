@@ -148,12 +148,11 @@ class Record:
     def in_progress(self) -> bool:
         """Whether somebody is still writing it; of an attempt, whether its run goes on."""
         run = self.run_of_attempt or self
-        with suppress(RecordError):  # nobody writes into a record with a link or a pipe for an index
+        with suppress(RecordError, FileNotFoundError):  # nobody writes into a record with a link for an index
             try:
                 return files.is_held(run.path)
             except FileNotFoundError:  # one attempt has gone to its own folder, and the next one is about to come
                 earlier = run.earlier_attempts()
-            with suppress(FileNotFoundError):
                 return bool(earlier) and files.is_held(earlier[max(earlier)].path)
         return False
 
@@ -242,8 +241,7 @@ class Record:
         except OSError:
             return [], position
         whole = [line for line in lines if line.endswith(b"\n")]
-        events = [event for line in whole if (event := _event(line)) is not None]
-        return events, position + sum(map(len, whole))
+        return [event for event in map(_event, whole) if event is not None], position + sum(map(len, whole))
 
     def open_log(self, rank: int) -> BinaryIO:
         """Open what a rank printed.

@@ -245,7 +245,7 @@ class RecordWriter:
 
     def discard(self) -> None:
         """Remove the record."""
-        from lab.node.remove import remove_tree
+        from lab.node.files import remove_tree
 
         self.close()
         remove_tree(self.path)

@@ -48,16 +48,14 @@ class Bottom:
         """Show these lines in the place of those that are there; none may be longer than there is room for."""
         lines = tuple(lines)
         if self._stream is not None and lines != self._shown:
-            self._stream.write(self._wiped() + "\n".join(lines))
+            wiped = _WIPE_LINE + (_UP + _WIPE_LINE) * (len(self._shown) - 1) if self._shown else ""
+            self._stream.write(wiped + "\n".join(lines))
             self._stream.flush()
             self._shown = lines
 
     def wipe(self) -> None:
         """Make room for what is printed."""
         self.show(())
-
-    def _wiped(self) -> str:
-        return _WIPE_LINE + (_UP + _WIPE_LINE) * (len(self._shown) - 1) if self._shown else ""
 
 
 def fit(text: str, columns: int) -> str:
@@ -288,10 +286,8 @@ class LiveOutput(Observer):
             for rank, streams in sorted(self._rows.items())
             for row in (row for rows in streams.values() for row in rows.open)
         ]
-        groups = [([rank], text) for rank, text in rows]
-        if len(rows) > MANY:  # of what differs in its numbers only, that of the first rank
-            places = alike((place, form_of(text)) for place, (_, text) in enumerate(rows))
-            groups = [([rows[place][0] for place in same], rows[same[0]][1]) for same, _ in places]
-        for ranks, text in groups:
+        many = len(rows) > MANY  # of what differs in its numbers only, that of the first rank
+        for same, _ in alike((at, form_of(text) if many else at) for at, (_, text) in enumerate(rows)):
+            ranks, text = [rows[at][0] for at in same], rows[same[0]][1]
             name = self._name(*ranks)
             yield f"{self._style.rank(max(ranks[0], 0), name)} {fit(text, columns - len(name) - 1)}"

@@ -50,10 +50,12 @@ def _body_lines(body: Mapping[str, Any], indent: str) -> list[str]:
 
 def plan_text(plan: Plan, style: Style) -> str:
     """Every worker with its node, rank, environment and arguments, and what starts the workers."""
+    substituted = " whatever the script names" if plan.substituted else ""
+    backend = f"{plan.backend}{substituted}, " if plan.backend else ""
     head = (
         f"{plan.scenario.name}: {plural(plan.nnodes, 'node')} x {plural(plan.nproc_per_node, 'worker')} "
         f"= {plural(plan.world_size, 'rank')}, "
-        f"{'cold' if plan.cold else 'warm'}, {_backend(plan)}hung after {format_duration(plan.timeout_s)}"
+        f"{'cold' if plan.cold else 'warm'}, {backend}hung after {format_duration(plan.timeout_s)}"
     )
     whole = style._replace(width=None)  # a command line that is cut says nothing
     tail = [f"packages: {', '.join(plan.scenario.requirements)}"] if plan.scenario.requirements else []
@@ -94,9 +96,3 @@ def _starter_rows(starters: Sequence[Starter]) -> list[list[str]]:
         [name_nodes(starters[at].node for at in places), f"… {more} more like these" if more else words]
         for places, words, more in shown
     ]
-
-
-def _backend(plan: Plan) -> str:
-    """The backend, if the plan has one."""
-    whatever = " whatever the script names" if plan.substituted else ""
-    return f"{plan.backend}{whatever}, " if plan.backend else ""

@@ -89,9 +89,8 @@ def _stacks(result: Result, style: Style) -> list[str]:
     from lab.diagnosis.stacks import clip_stack  # most runs have none
 
     lines = []
-    others = [
-        rank for rank in result.ranks if rank.stack and (result.culprit is None or rank.rank != result.culprit.rank)
-    ]
+    culprit = result.culprit.rank if result.culprit is not None else None
+    others = [rank for rank in result.ranks if rank.stack and rank.rank != culprit]
     nodes = {rank.rank: rank.node for rank in others}
     shown = ((rank.rank, tuple(clip_stack(rank.stack, _STACK_LINES))) for rank in others)
     groups = alike(shown) if len(others) > MANY else [([rank], stack) for rank, stack in shown]
@@ -193,8 +192,7 @@ def _stack(stack: str, width: int) -> list[str]:
     from lab.diagnosis.stacks import clip_stack
 
     lines = [line for line in stack.strip("\n").splitlines() if line.strip(" ^~")]
-    shown = clip_stack("\n".join(lines), _STACK_LINES)
-    return [clip(f"  │ {line}", width) for line in shown]
+    return [clip(f"  │ {line}", width) for line in clip_stack("\n".join(lines), _STACK_LINES)]
 
 
 _LONGEST_REASON = 140

@@ -139,29 +139,25 @@ class ClusterLock:
 
     def holder(self) -> dict[str, Any] | None:
         """Who holds the lock now: `pid`, `purpose`, `since`; None if nobody does."""
-        try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:  # nobody could have locked it
-            return None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None
-        except BlockingIOError:
-            return {"pid": None, "purpose": "something", "since": None, **_read(os.pread(fd, _MOST_BYTES, 0))}
-        finally:
-            os.close(fd)
+        is_held, text = self._inspect()
+        return {"pid": None, "purpose": "something", "since": None, **_read(text)} if is_held else None
 
     def abandoned(self) -> bool:
         """Whether the last holder died without letting go, and nobody has held it since."""
+        is_held, text = self._inspect()
+        return bool(text) and not is_held
+
+    def _inspect(self) -> tuple[bool, bytes]:
+        """Whether somebody holds the lock, and what the last holder has written there."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
+        except OSError:  # nobody could have locked it
+            return False, b""
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return bool(os.pread(fd, 1, 0))
+            return False, os.pread(fd, _MOST_BYTES, 0)
         except BlockingIOError:
-            return False
+            return True, os.pread(fd, _MOST_BYTES, 0)
         finally:
             os.close(fd)
 

@@ -72,14 +72,10 @@ def outcome(
     judgement, expectations = settle(bare, expect, evidence, everybody, variables, of_features, attempts, others)
     result = Result(
         **_place(plan, cluster, writer),
-        verdict=judgement.verdict,
-        reason=judgement.reason,
-        culprit=judgement.culprit,
-        findings=tuple(finding.to_json() for finding in judgement.findings),
+        **_judged(judgement, facts),
         ranks=ranks,
         parents=parents,
         expectations=expectations,
-        duration_s=round(facts.duration_s, 6),
         faults=tuple(told),
         outputs=tuple(outputs.brought),
         outputs_left_out=tuple(outputs.left_out),
@@ -100,16 +96,21 @@ def _earlier(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWr
     judgement = judge(Evidence(facts=mine, record=record))
     result = Result(
         **{**_place(plan, cluster, writer), "run": record.run, "path": record.path},
-        verdict=judgement.verdict,
-        reason=judgement.reason,
-        culprit=judgement.culprit,
-        findings=tuple(finding.to_json() for finding in judgement.findings),
+        **_judged(judgement, mine),
         ranks=tuple(_rank_result(rank, writer, number) for rank in mine.ranks),
-        duration_s=round(mine.duration_s, 6),
         exit_code=_EXIT_CODES[judgement.verdict],
     )
     writer.write_result(result, number)
     return _attempt(judgement, mine, number, writer)
+
+
+def _judged(judgement: Judgement, facts: RunFacts) -> dict[str, Any]:
+    """What of a result is the judgement of its facts."""
+    return {
+        **{name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")},
+        "findings": tuple(finding.to_json() for finding in judgement.findings),
+        "duration_s": round(facts.duration_s, 6),
+    }
 
 
 def _attempt(judgement: Judgement, facts: RunFacts, number: int, writer: RecordWriter) -> Attempt:

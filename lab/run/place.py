@@ -109,7 +109,11 @@ class Place:
             self._heal(info, keep_faults=keep_faults)
             info = self.find()
         fits = info is not None and info.stays and not lock.removal_cut
-        if info is not None and fits and (not lock.crashed or self._whole(info)):
+        if lock.crashed and info is not None and fits:
+            from lab.engine.ready import whole
+
+            fits = whole(self.engine, info)
+        if info is not None and fits:
             self._refuse_other_shape(info)
             return info
         why = "whoever removed it was killed" if lock.removal_cut else why_unusable(info)
@@ -117,11 +121,6 @@ class Place:
         if remake and info is not None and info.run is None and info.state == "partial":
             return self.make(replace(info.shape, **self.asked), run=None)
         return None
-
-    def _whole(self, info: ClusterInfo) -> bool:
-        from lab.engine.ready import whole
-
-        return whole(self.engine, info)
 
     def _refuse_other_shape(self, existing: ClusterInfo) -> None:
         asked, has = dict(self.asked), existing.shape
@@ -242,7 +241,8 @@ class Place:
         if plan.world_size > FEW_RANKS:
             make_room(plan, self.engine)
         removed_after = cluster.run == writer.run
-        companions = self._companions(plan, cluster, options, removed_after=removed_after)
+        of_parts = (load(one.companion)(one, plan, self.engine, cluster, removed=removed_after) for one in plan.parts)
+        companions: list[Companion] = [*options.companions, *of_parts]
         try:
             for companion in companions:
                 companion.begin()
@@ -267,13 +267,6 @@ class Place:
                 companion.close()
             if not removed_after:
                 self._heal(cluster, keep_faults=options.keep_faults)
-
-    def _companions(
-        self, plan: Plan, cluster: ClusterInfo, options: RunOptions, *, removed_after: bool
-    ) -> list[Companion]:
-        """What goes along with the run; most have nothing."""
-        of_parts = (load(one.companion)(one, plan, self.engine, cluster, removed=removed_after) for one in plan.parts)
-        return [*options.companions, *of_parts]
 
 
 _STANDSTILLS = ("paused", "halted", "disconnected")
@@ -401,7 +394,7 @@ def make_room(plan: Plan, engine: Engine) -> None:
     Raises:
         ClusterUnfit: there is not; the message says of what, and how many nodes would fit.
     """
-    from lab.node.open_files import allow_open_files  # few runs have so many ranks
+    from lab.node.processes import allow_open_files  # few runs have so many ranks
 
     allowed = allow_open_files(files_of_run(plan.nnodes, plan.nproc_per_node))
     refuse_crowd(plan.nnodes, plan.nproc_per_node, engine.machine().room._replace(open_files=allowed), _THERE)

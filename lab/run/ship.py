@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import stat
@@ -13,7 +12,7 @@ from fnmatch import translate
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.engine.archive import file_mode
+from lab.engine.archive import Source, pack_pieces
 from lab.errors import UsageError
 from lab.node.messages.agent import Files
 from lab.words import format_bytes, format_limit
@@ -64,28 +63,27 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
             message names it, or the largest.
     """
     top, left_out = Path(os.path.realpath(folder)), list[str]()
-    buffer, count, total, largest = io.BytesIO(), 0, 0, (0, "")
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for below, mode, size in _entries(top, _ignored(top, data)):
-            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-                left_out.append(f"{below} is {_kind(mode)}")
-                continue
-            count, total, largest = count + 1, total + size, max(largest, (size, str(below)))
-            if total > _LIMIT_BYTES or count > _MOST_FILES:
-                raise _too_much(folder, *largest)
-            if stat.S_ISREG(mode):
-                _add_file(archive, top, below)
-                continue
-            target = Path(os.path.realpath(top / below))
-            if target.is_relative_to(top):
-                _add_link(archive, below, os.path.relpath(target, (top / below).parent))
-            else:
+    sources, total, largest = list[Source](), 0, (0, "")
+    for below, facts in _entries(top, _ignored(top, data)):
+        path, link, mode = top / below, "", facts.st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            left_out.append(f"{below} is {_kind(mode)}")
+            continue
+        total, largest = total + facts.st_size, max(largest, (facts.st_size, str(below)))
+        if stat.S_ISLNK(mode):
+            target = Path(os.path.realpath(path))
+            if not target.is_relative_to(top):
                 left_out.append(f"{below} is a link that leads out of the folder, to {target}")
-    return Parcel(zlib.compress(buffer.getvalue(), 1), tuple(left_out))
+                continue
+            link = os.path.relpath(target, path.parent)
+        sources.append(Source(path, below.as_posix(), facts, link))
+        if total > _LIMIT_BYTES or len(sources) > _MOST_FILES:
+            raise _too_much(folder, *largest)
+    return Parcel(zlib.compress(b"".join(pack_pieces(sources)), 1), tuple(left_out))
 
 
-def _entries(top: Path, ignored: Ignored) -> Iterator[tuple[Path, int, int]]:
-    """Everything that is no folder: its path below the top one, mode and size; of a link, its own."""
+def _entries(top: Path, ignored: Ignored) -> Iterator[tuple[Path, os.stat_result]]:
+    """Everything that is no folder: its path below the top one, and what it is; of a link, its own."""
     waiting, seen = [Path()], 0
     while waiting:
         where = waiting.pop()
@@ -107,31 +105,10 @@ def _entries(top: Path, ignored: Ignored) -> Iterator[tuple[Path, int, int]]:
                 if is_folder:
                     folders.append(below)
                 elif not entry.name.endswith((".pyc", ".pyo")):
-                    facts = entry.stat(follow_symlinks=False)
-                    yield below, facts.st_mode, facts.st_size
+                    yield below, entry.stat(follow_symlinks=False)
         except OSError as error:
             raise _unreadable(top / where, error) from error
         waiting += reversed(folders)
-
-
-def _add_file(archive: tarfile.TarFile, top: Path, below: Path) -> None:
-    entry = tarfile.TarInfo(below.as_posix())
-    try:
-        with open(os.open(top / below, _FILE), "rb") as file:
-            facts = os.fstat(file.fileno())
-            if not stat.S_ISREG(facts.st_mode):
-                raise UsageError(f"{top / below} was changed while it was read")
-            entry.size, entry.mtime = facts.st_size, facts.st_mtime
-            entry.mode = file_mode(bool(facts.st_mode & 0o100))
-            archive.addfile(entry, file)
-    except OSError as error:
-        raise _unreadable(top / below, error) from error
-
-
-def _add_link(archive: tarfile.TarFile, below: Path, target: str) -> None:
-    entry = tarfile.TarInfo(below.as_posix())
-    entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
-    archive.addfile(entry)
 
 
 def _kind(mode: int) -> str:

@@ -14,7 +14,7 @@ from dataclasses import MISSING, field, fields
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
-from lab.feature import KEYS, find, scenario_keys
+from lab.feature import KEYS, find_entry, scenario_keys
 from lab.spec.kinds import Kind, boolean
 from lab.spec.reading import Value, did_you_mean, shown
 
@@ -98,7 +98,7 @@ def _of_feature(name_value: Value, name: str, declared: type) -> Key:
     place = _place(declared)
     if place is not None:
         path = f"{place}{name}"
-        of_feature = find("keys", path)
+        of_feature = find_entry("keys", path)
         if of_feature is not None:
             return keys_of(of_feature)[name]
         if path in KEYS:
@@ -176,7 +176,7 @@ def dump_keys(data: Any) -> dict[str, Any]:
     if place is not None:
         known = [*KEYS, *data.extra]  # in the order of the reference, whatever that of the file
         names = sorted(data.extra, key=known.index)
-        values += [(keys_of(find("keys", f"{place}{name}"))[name], data.extra[name]) for name in names]
+        values += [(keys_of(find_entry("keys", f"{place}{name}"))[name], data.extra[name]) for name in names]
     return {key.name: key.kind.dump(value) for key, value in values if key.always or value != key.default}
 
 

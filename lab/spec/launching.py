@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from lab.errors import UsageError
-from lab.feature import LAUNCHERS, find, load, names
+from lab.feature import LAUNCHERS, entry_names, find_entry, load
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key, mapping_schema, read_keys
 from lab.spec.reading import Value, did_you_mean
@@ -97,7 +97,7 @@ class Lab:
 
 def launcher_names() -> list[str]:
     """The names of all launchers, the lab's own first; of those that come with the lab, also where they are missing."""
-    return list(dict.fromkeys([LAB, *LAUNCHERS, *names("launchers")]))
+    return list(dict.fromkeys([LAB, *LAUNCHERS, *entry_names("launchers")]))
 
 
 def find_launcher(name: str) -> Launcher:
@@ -106,7 +106,7 @@ def find_launcher(name: str) -> Launcher:
     Raises:
         UsageError: there is none of that name; the message names near matches.
     """
-    launcher = Launcher if name == LAB else find("launchers", name)
+    launcher = Launcher if name == LAB else find_entry("launchers", name)
     if launcher is not None:
         return cast("Launcher", launcher())
     if name in LAUNCHERS:
@@ -118,7 +118,7 @@ def find_launcher(name: str) -> Launcher:
 def launcher() -> kinds.Kind:
     """The key `launcher` of a scenario: the name of a launcher, or a mapping from it to its settings."""
     known = launcher_names()
-    there = [name for name in known if name == LAB or find("launchers", name)]
+    there = [name for name in known if name == LAB or find_entry("launchers", name)]
     declared = {name: load(entry) for name in there if (entry := find_launcher(name).declares)}
     allowed = f"{', '.join(known)}, or a mapping from {' or '.join(declared)} to what it is told"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.feature import find
+from lab.feature import find_entry
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(find("exports", "testing.cases"), name)
+    return getattr(find_entry("exports", "testing.cases"), name)

@@ -74,7 +74,7 @@ def _offset(clock: Clock) -> int:
     return round((clock.time - clock.monotonic_s) * 1e9)
 
 
-@dataclass
+@dataclass(eq=False)
 class _World:
     """A default group whose members tell which rank they have in it."""
 
@@ -82,8 +82,6 @@ class _World:
     members: dict[int, int] = field(default_factory=dict)
     """PyTorch's rank -> rank of the run, of those who have been heard."""
     settled: bool = False
-    groups: list[str] = field(default_factory=list)
-    """Names of those in it, itself among them."""
     marks: list[Mark] = field(default_factory=list)
     """Those with members, until it is settled."""
 
@@ -96,25 +94,17 @@ class _World:
         return tuple(self.members.get(rank, rank) for rank in told)
 
 
-@dataclass
-class _Told:
-    """What the first member of a group to be heard told of it."""
-
-    ranks: tuple[int, ...]
-    """PyTorch's."""
-    world: _World | None
-    """The one that it is in, where that is known."""
-
-
 class Worlds:
     """The groups of a trace, as all readers of it have heard of them."""
 
     def __init__(self, trace: Trace) -> None:
         self.changed = False
         """Whether calls that were read before have been brought to other ranks; who looks sets it back."""
+        self.ranks: dict[str, tuple[int, ...]] = {}
+        """By name of a group: PyTorch's ranks of its members, as the first of them to be heard has it."""
         self._trace = trace
-        self._told: dict[str, _Told] = {}
-        self._worlds: list[_World] = []
+        self._world_of: dict[str, _World] = {}
+        """By name of a group: the one that it is in, where that is known."""
         self._calls: list[Callable[[], Iterable[Call]]] = []
 
     def of(self, rank: int, calls: Callable[[], Iterable[Call]]) -> OwnGroups:
@@ -127,46 +117,36 @@ class Worlds:
 
         `own` is the rank that it has in it, where it is a default group that tells.
         """
-        told = self._told.get(name)
-        if told is None:
-            return True
-        if told.ranks != ranks:
-            return False
-        if own is not None:
-            return told.world is None or own not in told.world.members
-        return told.world is None or world is None or told.world is world
+        known = self._world_of.get(name)
+        if known is None or self.ranks[name] != ranks:
+            return self.ranks.get(name, ranks) == ranks
+        return own not in known.members if own is not None else world is None or world is known
 
     def add(self, group: Group, world: _World | None) -> None:
         """Take in a group that nobody has told of before; its ranks are PyTorch's."""
-        self._told[group.name] = _Told(group.ranks, world)
+        self.ranks[group.name] = group.ranks
         if world is not None:
-            world.groups.append(group.name)
+            self._world_of[group.name] = world
             group = replace(group, ranks=world.ranks(group.ranks)) if world.settled else group
         self._trace.groups[group.name] = group
 
-    def known(self, name: str) -> bool:
-        """Whether somebody has told of a group of that name."""
-        return name in self._told
-
     def enter(self, name: str, rank: int, own: int) -> _World:
         """The world of a default group, in which a rank of the run has one of PyTorch's."""
-        told = self._told[name]
-        if told.world is None:
-            told.world = _World(len(told.ranks), groups=[name])
-            self._worlds.append(told.world)
-        told.world.members[own] = rank
-        if len(told.world.members) == told.world.size:
-            self._settle(told.world)
-        return told.world
+        world = self._world_of.setdefault(name, _World(len(self.ranks[name])))
+        world.members[own] = rank
+        if len(world.members) == world.size:
+            self._settle(world)
+        return world
 
     def finish(self, ranks: Iterable[int]) -> None:
         """All that there is was read: settle worlds of which not all members have been heard.
 
         Who is missing there is taken to be one of the run's ranks that were heard in no world, the lowest first.
         """
-        heard = {rank for world in self._worlds for rank in world.members.values()}
+        worlds = dict.fromkeys(self._world_of.values())
+        heard = {rank for world in worlds for rank in world.members.values()}
         others = sorted(ranks, key=lambda rank: (rank in heard, rank))
-        for world in self._worlds:
+        for world in worlds:
             if not world.settled and world.differs():
                 taken = set(world.members.values())
                 left = (rank for rank in chain(others, count(len(others))) if rank not in taken)
@@ -179,20 +159,16 @@ class Worlds:
         marks, world.marks = world.marks, []
         if not world.differs():
             return
-        for name in world.groups:
-            self._trace.groups[name] = replace(self._trace.groups[name], ranks=world.ranks(self._told[name].ranks))
+        names = {name for name, of in self._world_of.items() if of is world}
+        for name in names:
+            self._trace.groups[name] = replace(self._trace.groups[name], ranks=world.ranks(self.ranks[name]))
         for mark in marks:
             mark.members = world.ranks(mark.members)
-        _bring(world.members, {*world.groups}, chain.from_iterable(calls() for calls in self._calls))
+        for call in chain.from_iterable(calls() for calls in self._calls):
+            if call.group in names:
+                call.root = call.root if call.root is None else world.members.get(call.root, call.root)
+                call.peer = call.peer if call.peer is None else world.members.get(call.peer, call.peer)
         self.changed = True
-
-
-def _bring(members: Mapping[int, int], groups: set[str], calls: Iterable[Call]) -> None:
-    """Bring calls in these groups to the ranks of the run."""
-    for call in calls:
-        if call.group in groups:
-            call.root = call.root if call.root is None else members.get(call.root, call.root)
-            call.peer = call.peer if call.peer is None else members.get(call.peer, call.peer)
 
 
 class OwnGroups:
@@ -214,7 +190,7 @@ class OwnGroups:
             raise ValueError(ranks)
         own = whole(line["rank"], len(ranks)) if "rank" in line else None
         name = self._new_name(str(line["g"]), ranks, own)
-        if not self._worlds.known(name):
+        if name not in self._worlds.ranks:
             group = Group(name, ranks, str(line.get("backend", "")), str(line.get("desc", "")), source)
             self._worlds.add(group, None if own is not None else self._world)
         if own is not None:

@@ -61,61 +61,6 @@ class Clocks(NamedTuple):
         return len(set(self.names.values())) > 1
 
 
-NUMBERS = ("ran", "queued", "beside", "beside_queued")
-"""Of a `cpu` line."""
-
-
-@dataclass(slots=True)
-class Ran:
-    """What threads had of the cores between the first and the last time that their rank looked."""
-
-    ran_s: float = 0.0
-    """How long they ran, added up."""
-    queued_s: float = 0.0
-    """How long they waited for a core, though they had something to do."""
-    begin: float = 0.0
-    """When their rank first looked, seconds."""
-    end: float = 0.0
-    """When it last did; the same where it looked only once."""
-    _first: tuple[int, int] | None = None
-
-    @property
-    def wanted_s(self) -> float:
-        """How long they ran or waited for a core."""
-        return self.ran_s + self.queued_s
-
-    def look(self, time: float, ran: int, queued: int) -> None:
-        """Take how long they had run and waited for a core until now, nanoseconds."""
-        if self._first is None:
-            self._first, self.begin, self.end = (ran, queued), time, time
-        elif ran >= self._first[0] and queued >= self._first[1]:
-            self.ran_s, self.queued_s = (ran - self._first[0]) / 1e9, (queued - self._first[1]) / 1e9
-            self.end = time
-
-
-@dataclass(slots=True)
-class Cores:
-    """Cores of a machine, and what one rank had of them."""
-
-    kernel: str = ""
-    """Identity of the kernel that the rank ran under: ranks of one kernel share a machine."""
-    count: int = 0
-    """On which it might run; 0 where its trace does not tell."""
-    own: Ran = field(default_factory=Ran)
-    """Of the thread that trains."""
-    beside: Ran = field(default_factory=Ran)
-    """Of the other threads of its process, which carry its calls."""
-
-    def start(self, clock: str, count: int) -> None:
-        """Take what the first line of a trace says: whose clock it has, and how many cores there are."""
-        self.kernel, self.count = clock.partition(" ")[0], count
-
-    def look(self, time: float, ran: int, queued: int, beside: int, beside_queued: int) -> None:
-        """Take the `NUMBERS` of a line; older recorders tell only of the thread that trains, 0 for the rest."""
-        self.own.look(time, ran, queued)
-        self.beside.look(time, beside, beside_queued)
-
-
 @dataclass(slots=True)
 class StoreLookup:
     """One rank's look for a rendezvous store."""
@@ -399,8 +344,6 @@ class RankTrace:
     recorder: str = ""
     """`compiled` or `python`, or DUMPED; empty where the rank has no trace."""
     torch: str = ""
-    cores: Cores = field(default_factory=Cores)
-    """What it had of its machine."""
     first: float = 0.0
     """Seconds at its first line."""
     last: float = 0.0
@@ -425,6 +368,8 @@ class RankTrace:
     """Where it looked for a store in init_process_group."""
     collections: list[tuple[float, float]] = field(default_factory=list)
     """When a garbage collector held up all threads of it for a millisecond or more: from when to when."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """What features read of it, by what they call that."""
 
     @property
     def dumped(self) -> bool:

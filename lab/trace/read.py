@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from lab.errors import RecordError
-from lab.feature import hook
+from lab.feature import hooks
 from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE, rank_trace
@@ -18,18 +18,7 @@ from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_many_ranks
 from lab.trace.alignment import Worlds, align
 from lab.trace.fields import DAMAGE, buffers, number, whole
-from lab.trace.model import (
-    NUMBERS,
-    Buffer,
-    Call,
-    Mark,
-    RankTrace,
-    Reading,
-    StoreLookup,
-    Trace,
-    end_last,
-    tell_apart,
-)
+from lab.trace.model import Buffer, Call, Mark, RankTrace, Reading, StoreLookup, Trace, end_last, tell_apart
 from lab.words import plural
 
 
@@ -121,11 +110,12 @@ class RankReader:
             "mark": self._mark, "cut": self._cut, "stop": self._stop, "wait": self._wait,
             "store": self._store, "threads": self._threads,
             "gc": lambda line: self.result.collections.append(self._ending(line)),
-            "cpu": lambda line: self.result.cores.look(self.seconds(line), *(number(line, name) for name in NUMBERS)),
         }  # fmt: skip
         """Kind of a line -> what takes it; lines of other kinds are passed over."""
-        extend = hook("trace_lines")
-        self._extension = extend(self) if extend else None
+        self.at_end: list[Callable[[], None]] = []
+        """What features do once all lines were read."""
+        for extend in hooks("trace_lines"):
+            extend(self)
         first = next(self._lines(), {}) if record is not None else {}
         self.start = first if first.get("k") == "start" else {}
 
@@ -138,8 +128,8 @@ class RankReader:
         self.damaged = 0
         for line in self._lines():
             self.take(line)
-        if self._extension:
-            self._extension.finish()
+        for finish in self.at_end:
+            finish()
         if not self.start:
             problems.append(
                 f"rank {self.rank}: its trace has no beginning, so its times cannot be compared with other ranks'"
@@ -190,7 +180,6 @@ class RankReader:
 
     def _start(self, line: Mapping[str, Any]) -> None:
         self.result.recorder, self.result.torch = str(line["recorder"]), str(line.get("torch", ""))
-        self.result.cores.start(str(line.get("boot", "")), number(line, "cores"))
 
     def calls_so_far(self) -> Iterable[Call]:
         """Every call that was taken."""
@@ -275,15 +264,9 @@ class RankReader:
 
     def _store(self, line: Mapping[str, Any]) -> None:
         if not line.get("e"):
-            lookup = StoreLookup(
-                host=str(line.get("host", "")),
-                port=number(line, "port"),
-                asked_rank=number(line, "rank"),
-                world_size=number(line, "world"),
-                source=str(line.get("at", "")),
-                begin=self.seconds(line),
-            )
-            self.result.stores.append(lookup)
+            host, source = str(line.get("host", "")), str(line.get("at", ""))
+            asked = number(line, "port"), number(line, "rank"), number(line, "world")
+            self.result.stores.append(StoreLookup(host, *asked, source, self.seconds(line)))
         elif (ended := end_last(self.result.stores, self.seconds(line))) is not None:
             ended.error = str(line.get("err", ""))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import groupby
@@ -111,7 +111,9 @@ class _Graph:
         for node in nodes:
             if self._begun[node] and not self._over[node]:
                 reach(node)
-        called = _as_called(paths)
+        # All steps, in the order of when in its own calls a rank came to them first.
+        turns = sorted((turn, rank, step) for rank, path in enumerate(paths) for turn, (_, step) in enumerate(path))
+        called = (step for _, _, step in turns)
         while left:
             while ready:
                 node = ready.pop()
@@ -131,12 +133,6 @@ class _Graph:
             elif left:
                 ready.append(next(step for step in called if not done[step]))
         return depth[: self._steps]
-
-
-def _as_called(paths: Sequence[Path]) -> Iterator[int]:
-    """All steps, in the order of when in its own calls a rank came to them first."""
-    turns = sorted((turn, rank, step) for rank, path in enumerate(paths) for turn, (_, step) in enumerate(path))
-    yield from (step for _, _, step in turns)
 
 
 T = TypeVar("T")
@@ -229,8 +225,9 @@ class Step:
     def state(self) -> str:
         """`completed`, `failed` (on some rank), `unfinished` (some rank never came or was never done)."""
         states = {call.state for call in self.calls.values()}
-        open_still = self.missing or "unfinished" in states
-        return "failed" if "failed" in states else "unfinished" if open_still else "completed"
+        if "failed" in states:
+            return "failed"
+        return "unfinished" if self.missing or "unfinished" in states else "completed"
 
     def needs(self, call: Call) -> tuple[int, ...]:
         """The other ranks that have to enter before a call can go on: the rule of who is waited for.
@@ -256,18 +253,14 @@ class Step:
 
         Where clocks do not tell that it was another one, it is the call itself.
         """
-        latest = self._latest_of(call)
-        if latest is None:
-            return None
-        return latest if latest.begin - call.begin > self.apart_s else call
-
-    def _latest_of(self, call: Call) -> Call | None:
         needed = self.needs(call)
         if len(needed) == len(self.group.ranks) - 1 and self.calls.keys() >= {call.rank, *needed[:1]}:
-            return self.remembered("last of the group", self._last_of_group)
-        if not self.calls.keys() >= set(needed):
-            return None
-        return max((call, *(self.calls[rank] for rank in needed)), key=attrgetter("begin"))
+            latest = self.remembered("last of the group", self._last_of_group)
+        elif self.calls.keys() >= set(needed):
+            latest = max((call, *(self.calls[rank] for rank in needed)), key=attrgetter("begin"))
+        else:
+            latest = None
+        return call if latest is not None and latest.begin - call.begin <= self.apart_s else latest
 
     def _last_of_group(self) -> Call | None:
         """The last of all members of the group to be entered; None where one of them never was."""
@@ -280,13 +273,8 @@ class Step:
         return None if latest is call else latest
 
     @property
-    def pacer(self) -> Call | None:
-        """The last to be entered of all calls that any other needed; None where one of them never was."""
-        return max(self._needed, key=attrgetter("begin"), default=None)
-
-    @property
     def late(self) -> Call | None:
-        """The pacer, where clocks tell it from all others that were needed; None where they do not."""
+        """The last to be entered of all calls that any other needed; None where clocks do not tell it."""
         return self._surely_last(self._needed)
 
     @property
@@ -307,7 +295,7 @@ class Step:
     def waited(self) -> dict[int, float]:
         """Seconds that each rank was inside before everybody it needed had entered; not of ranks that still wait."""
         same = self.operation.synchronises
-        shared = self.pacer if same else None
+        shared = max(self._needed, key=attrgetter("begin"), default=None) if same else None
         waited = {}
         for rank, call in self.calls.items():
             latest = shared if same else self.latest_of(call)
@@ -386,16 +374,15 @@ def _group(trace: Trace, name: str, calls: list[Call]) -> Group:
 
 
 def _collectives(trace: Trace) -> list[Step]:
-    by_key: dict[tuple[str, int], list[Call]] = defaultdict(list)
-    for rank in trace.ranks.values():
-        for call in rank.calls:
-            if call.seq is not None:
-                by_key[call.group, call.seq].append(call)
-    steps = []
-    for (name, seq), calls in by_key.items():
-        group = _group(trace, name, calls)
-        steps.append(Step(0, group, seq, {call.rank: call for call in calls}, group.ranks))
-    return steps
+    calls_of: dict[tuple[str, int], list[Call]] = defaultdict(list)
+    for call in (call for rank in trace.ranks.values() for call in rank.calls):
+        if call.seq is not None:
+            calls_of[call.group, call.seq].append(call)
+    groups = {(name, seq): _group(trace, name, calls) for (name, seq), calls in calls_of.items()}
+    return [
+        Step(0, groups[name, seq], seq, {call.rank: call for call in calls}, groups[name, seq].ranks)
+        for (name, seq), calls in calls_of.items()
+    ]
 
 
 def _messages(trace: Trace) -> list[Step]:

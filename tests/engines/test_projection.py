@@ -6,6 +6,7 @@ import pytest
 
 from lab import Result
 from lab.errors import LabError
+from lab.features.projection.cores import cores_of
 from lab.features.projection.costs import parse_network
 from lab.features.projection.project import Projection, project, source_of
 from lab.record.read import Record
@@ -20,7 +21,7 @@ def projected(result: Result) -> Projection:
     assert result.path is not None
     source = source_of(result.run, read_trace(Record(path=result.path)))
     assert source.machine is not None, "the trace tells how many cores there are"
-    cores = [rank.cores for rank in source.trace.ranks.values()]
+    cores = [cores_of(rank) for rank in source.trace.ranks.values()]
     assert all(one.own.ran_s > 0 for one in cores), "and how long the thread that trains ran"
     assert all(one.beside.ran_s > 0 for one in cores), "and those that carried its calls"
     return project([source], [8, 512], parse_network("lan-100g,racks=4"))

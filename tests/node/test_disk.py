@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.node import disk
-from lab.node.disk import Disk, Places
+from lab.node import limits as disk
+from lab.node.limits import Disk, Places
 from lab.node.users import User
 
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.joined import Joiners
+from lab.node.hearing import Joiners
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     MOST_OF_A_WORKER,
@@ -173,7 +173,7 @@ def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
     joiners: Joiners, notes: socket.socket, path: str, told: list[wire.Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joiners, "_most_notes_bytes", 300)
-    monkeypatch.setattr("lab.node.joined.LIMIT_BYTES", 20)
+    monkeypatch.setattr("lab.node.hearing.LIMIT_BYTES", 20)
 
     def note() -> None:
         join(path)

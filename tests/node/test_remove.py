@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.remove import remove_tree
+from lab.node.files import remove_tree
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.staging import Staging, StagingLimits
+from lab.node.outputs import Staging, StagingLimits
 
 LIMITS = StagingLimits(file_bytes=1000, total_bytes=2000, files=5, depth=3)
 

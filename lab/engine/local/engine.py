@@ -40,7 +40,7 @@ from lab.engine.local.state import (
 from lab.engine.ownership import local_home
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
-from lab.node import memory, processes
+from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 from lab.words import format_duration, plural
@@ -108,7 +108,7 @@ class LocalEngine(HeldEngine):
             pid = agent_pid(node)
         except OSError:
             return None
-        return sum(memory.held_bytes([pid, *processes.descendants(pid)]).values())
+        return sum(processes.held_bytes([pid, *processes.descendants(pid)]).values())
 
     def machine(self) -> Machine:
         """This machine."""

@@ -22,7 +22,7 @@ from lab.engine.held import (
 from lab.engine.protocol import NodeState, Removed
 from lab.errors import ClusterError, EngineUnavailable
 from lab.node import processes
-from lab.node.remove import remove_tree
+from lab.node.files import remove_tree
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 from lab.words import format_duration

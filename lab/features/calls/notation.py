@@ -52,15 +52,12 @@ def _repetition(items: Sequence[str], at: int, periods: Sequence[int]) -> tuple[
     best = (1, 1)
     for period in periods:
         times = 1
-        while _same(items, at, at + times * period, period):
+        first = items[at : at + period]
+        while items[at + times * period : at + (times + 1) * period] == first:
             times += 1
         if times > 1 and period * times > best[0] * best[1]:
             best = period, times
     return best
-
-
-def _same(items: Sequence[str], first: int, second: int, length: int) -> bool:
-    return second + length <= len(items) and all(items[first + i] == items[second + i] for i in range(length))
 
 
 _LONGEST_PERIOD = 24
@@ -95,19 +92,12 @@ def render_call(
     if label != "default":
         words.append(f'in "{label}"' if " " in label and not (label[0] == "[" and label[-1] == "]") else f"in {label}")
     if whole:
-        words += _how(call)
+        words += ["async"] if call.hands_out else []
+        if (bucket := bucket_of(call)) is not None:
+            words += [f"bucket {bucket}", *([f"module {call.module}"] if call.module != 1 else [])]
     if phase and call.phase:
         words.append(f"during {call.phase}")
     return " ".join(words)
-
-
-def _how(call: Call) -> list[str]:
-    """What there is to say of a call besides what it does."""
-    words = ["async"] if call.hands_out else []
-    if (bucket := bucket_of(call)) is not None:
-        words.append(f"bucket {bucket}")
-        words += [f"module {call.module}"] if call.module != 1 else []
-    return words
 
 
 def render_calls(calls: Iterable[Call], groups: Mapping[str, Group], *, phase: bool = False) -> list[str]:

@@ -320,16 +320,15 @@ def _waiting(steps: Sequence[Step]) -> dict[int, float]:
 
 
 def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
-    times: dict[str, list[float]] = defaultdict(list)
-    counts: Counter[str] = Counter()
+    times: dict[str, list[float | None]] = defaultdict(list)
     for rank in trace.ranks.values():
         begins = sorted(mark.begin for mark in rank.marks if mark.name == "backward")
         spans = [(mark.name, mark.begin, mark.end) for mark in rank.marks]
         for name, begin, end in [*spans, *(("training step", *both) for both in pairwise(begins))]:
-            counts[name] += 1
-            times[name] += [end - begin] if end is not None else []
+            times[name].append(None if end is None else end - begin)
+    known = {name: [one for one in of if one is not None] for name, of in times.items()}
     ranks = len(trace.ranks) or 1
-    return {name: (count / ranks, median(times[name]) if times[name] else None) for name, count in counts.items()}
+    return {name: (len(of) / ranks, median(known[name]) if known[name] else None) for name, of in times.items()}
 
 
 def _buckets(trace: Trace) -> dict[int, tuple[int, ...]]:

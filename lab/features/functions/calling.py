@@ -82,14 +82,12 @@ class CallLine(Stdin):
 
     def call(self, data: bytes, timeout_s: float) -> None:
         """Send bytes to every rank; from now on, or once the ranks are let go, the run has so long."""
-        with self._lock:
-            self._call = (time.monotonic(), timeout_s)
+        self._call = (time.monotonic(), timeout_s)
         self.send(data)
 
     def rest(self) -> None:
         """Nothing is under way: time does not count."""
-        with self._lock:
-            self._call = None
+        self._call = None
 
     def send(self, data: bytes, rank: int | None = None) -> None:
         """Send bytes to a rank, or to all of them; before the run has begun, once it does."""

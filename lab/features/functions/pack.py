@@ -249,12 +249,6 @@ def _that_cannot_be_sent(
     return ""
 
 
-def _with_filename(parts: Sequence[Any], name: str) -> tuple[Any, ...]:
-    """What a code object is made of, with this name of its file, its first text, which cloudpickle 3.1.3 leaves out."""
-    at = next(number for number, part in enumerate(parts) if isinstance(part, str))
-    return (*parts[:at], name, *parts[at + 1 :])
-
-
 def _module_of(item: object) -> ModuleType | None:
     """Where a function, a class or the class of an object is from."""
     kind = item if isinstance(item, type | FunctionType) else type(item)
@@ -263,11 +257,6 @@ def _module_of(item: object) -> ModuleType | None:
 
 def _file_of(module: ModuleType | None) -> str:
     return getattr(module, "__file__", None) or ""
-
-
-def _is_test_case(item: object) -> bool:
-    loaded = sys.modules.get("unittest.case")
-    return loaded is not None and isinstance(item, loaded.TestCase)
 
 
 def _without_its_runner(case: Any) -> Any:
@@ -285,13 +274,16 @@ def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) 
     import cloudpickle
 
     reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
+    test_case = getattr(sys.modules.get("unittest.case"), "TestCase", None)
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, item: Any) -> Any:
             kind = type(item)
             if kind is CodeType:
                 make, parts, *rest = reduce_code(item)
-                return make, _with_filename(parts, packed.name(item.co_filename)), *rest
+                # the name of the file is the first text; cloudpickle 3.1.3 leaves it out
+                at = next(number for number, part in enumerate(parts) if isinstance(part, str))
+                return make, (*parts[:at], packed.name(item.co_filename), *parts[at + 1 :]), *rest
             if isinstance(item, type | FunctionType) and IN_NODE in vars(item):
                 return pkgutil.resolve_name, (vars(item)[IN_NODE],)
             if kind is FunctionType and ORIGINAL in item.__dict__:
@@ -299,7 +291,7 @@ def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) 
             if kind is ModuleType and item.__name__ == _REWRITER:
                 packed.rewritten = True
                 return importlib.import_module, (_ASSERTIONS,)
-            if _is_test_case(item):
+            if test_case is not None and isinstance(item, test_case):
                 return _without_its_runner(item)
             if kind.__module__.startswith("_pytest.mark"):  # marks say nothing to ranks
                 return list, ()

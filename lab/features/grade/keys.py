@@ -39,11 +39,6 @@ def _points() -> Kind:
     return Kind(_POINTS, read, {"type": "object", "additionalProperties": worth.schema}, dict)
 
 
-def _files() -> Kind:
-    """Files and folders beside the script that each submission gets."""
-    return list_of(Kind(_FILE, _read_file, {"type": "string", "minLength": 1}), _FILES)
-
-
 def _read_file(value: Value) -> str:
     text = read_text(value, _FILE, quotable=False)
     if "script" not in value.reading.known:  # a problem of its own
@@ -68,13 +63,16 @@ def _secrets(value: Value) -> list[tuple[Path, str]]:
     return secrets
 
 
+_KIND_OF_FILES = list_of(Kind(_FILE, _read_file, {"type": "string", "minLength": 1}), _FILES)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Grading:
     """What `lab grade` gives for what, and what it gives to submissions."""
 
     points: Mapping[str, float] = key(dict, _points(), "points: {exit: 2}", "1 for each")
     """What each expectation is worth, by the name that verdicts give it."""
-    files: tuple[str, ...] = key((), _files(), "files: [helper.py]", "none")
+    files: tuple[str, ...] = key((), _KIND_OF_FILES, "files: [helper.py]", "none")
     """Files and folders beside the script that each submission gets, and cannot replace. Nothing else of that folder is
     shipped: neither the scenario nor its check, nor the script, in whose place each submission stands; see grading."""
 

@@ -119,12 +119,17 @@ def _prepared(arguments: argparse.Namespace) -> list[tuple[PackageStore, Prepare
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = [one for _, one in _prepared(arguments)]
-    return answer(
-        arguments,
-        lambda: [asdict(one) for one in found],
-        lambda style: _table(found, style) if found else "nothing is there that was made of packages",
-    )
+    prepared = [one for _, one in _prepared(arguments)]
+
+    def table(style: Style) -> str:
+        rows = [
+            [one.name, one.engine, one.base or "made in part", format_bytes(one.size_bytes), " ".join(one.requirements)]
+            for one in prepared
+        ]
+        return table_text(["name", "engine", "upon", "size", "requirements"], rows, style)
+
+    none = "nothing is there that was made of packages"
+    return answer(arguments, lambda: list(map(asdict, prepared)), lambda style: table(style) if prepared else none)
 
 
 def _prune(arguments: argparse.Namespace) -> int:
@@ -135,11 +140,3 @@ def _prune(arguments: argparse.Namespace) -> int:
         lambda: [{**asdict(one), "stays": why} for one, why in done],
         lambda _: "\n".join(lines) or "nothing to remove",
     )
-
-
-def _table(found: list[Prepared], style: Style) -> str:
-    rows = [
-        [one.name, one.engine, one.base or "made in part", format_bytes(one.size_bytes), " ".join(one.requirements)]
-        for one in found
-    ]
-    return table_text(["name", "engine", "upon", "size", "requirements"], rows, style)

@@ -43,8 +43,8 @@ from lab.features.packages.wheels import (
     program_text,
     run_program,
 )
+from lab.node.files import remove_tree
 from lab.node.recorder.build import cache_folder
-from lab.node.remove import remove_tree
 from lab.plan.cluster import ClusterInfo
 from lab.waiting import wait_until
 from lab.words import format_bytes, format_duration, format_limit

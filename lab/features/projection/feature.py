@@ -5,6 +5,7 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="projection",
     needs=("faults", "network_model", "stragglers", "timeline", "traffic"),
+    hooks={"trace_lines": "lab.features.projection.cores:read_cores"},
     verbs={
         "project": (
             "lab.features.projection.verb",

@@ -10,6 +10,7 @@ from statistics import median
 
 from lab.errors import LabError
 from lab.features.network_model.model import Line, line_through
+from lab.features.projection.cores import cores_of
 from lab.features.projection.costs import LIBRARIES, MEASURED, Cost, Layout, Pattern, Target, choices, pattern_of
 from lab.features.projection.program import (
     AT_ONCE,
@@ -117,10 +118,10 @@ def _samples_of(flights: Sequence[Flight], clock: Clock, settled: Collection[int
         punctual = [one for one in measured if not one[0]] or measured
         kept = [seconds for _, _, seconds in punctual[1:] or punctual]
         each = tuple(seconds for _, within, seconds in punctual if within)
+        ran_s = ran * sum(kept) / len(kept)
         samples.append(
-            Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), ran_s=ran * sum(kept) / len(kept),
-                   count=len(kept), each=each)
-        )  # fmt: skip
+            Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), ran_s=ran_s, count=len(kept), each=each)
+        )
     return samples
 
 
@@ -141,8 +142,8 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
         costs = [(sample.cost(library), sample.seconds) for sample in alone or together]
         line = line_through([c.rounds for c, _ in costs], [c.bytes for c, _ in costs], [s for _, s in costs])
         algorithm, _ = recorded_cost(op, 2, 0, library)
-        fits[op] = Fit(op=op, library=library, algorithm=algorithm, line=line, samples=tuple(of_op),
-                       shared=alone is None and len(by_op) > 1)  # fmt: skip
+        shared = alone is None and len(by_op) > 1
+        fits[op] = Fit(op=op, library=library, algorithm=algorithm, line=line, samples=tuple(of_op), shared=shared)
     return fits
 
 
@@ -191,7 +192,7 @@ def source_of(run: str, trace: Trace) -> Source:
     backends = [group.backend for group in trace.groups.values() if group.backend]
     library = next((name for name in LIBRARIES for backend in backends if name in backend), "gloo")
     flights = flights_of(steps, library)
-    cores = [rank.cores for rank in trace.ranks.values()]
+    cores = [cores_of(rank) for rank in trace.ranks.values()]
     first, last = min(one.own.begin for one in cores), max(one.own.end for one in cores)
 
     def sampled(spans: Sequence[Span]) -> list[Span]:
@@ -235,7 +236,7 @@ def source_of(run: str, trace: Trace) -> Source:
 
 
 def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
-    cores = [rank.cores for rank in trace.ranks.values()]
+    cores = [cores_of(rank) for rank in trace.ranks.values()]
     counts = [one.count for one in cores if one.count]
     if len({one.kernel for one in cores}) > 1 or not counts:
         return None

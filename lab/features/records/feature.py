@@ -1,5 +1,5 @@
-"""Records: runs that one command made together, and the scenario and scripts of a record, for all who compare runs."""
+"""Records: runs that one command made together, the scenario of a record, and how to be rid of old records."""
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="records")
+FEATURE = Feature(name="records", options={"runs": "lab.features.records.prune_option"})

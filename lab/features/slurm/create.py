@@ -26,6 +26,7 @@ from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import look
 from lab.features.slurm.command import HOME, Host, allocate, ask, environment, labels_json, last_word, read_hosts
+from lab.features.slurm.on_node.beside import NOT_THERE, WILL_NOT
 from lab.features.slurm.state import (
     ENGINE,
     FIRST,
@@ -40,7 +41,6 @@ from lab.features.slurm.state import (
     shared_folder,
     write_description,
 )
-from lab.node.beside import NOT_THERE, WILL_NOT
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.words import format_duration, listing, plural
 
@@ -291,17 +291,8 @@ def queue_s(shape: Shape) -> float:
 
 def step(job: str, host: str, *options: str) -> list[str]:
     """A command that starts one process on a machine of a job, beside whatever runs there."""
-    return [
-        "srun",
-        f"--jobid={job}",
-        "--overlap",
-        f"--nodelist={host}",
-        "--nodes=1",
-        "--ntasks=1",
-        "--mem=0",
-        "--mpi=none",
-        *options,
-    ]
+    one = ("--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none")
+    return ["srun", f"--jobid={job}", "--overlap", f"--nodelist={host}", *one, *options]
 
 
 def agent_argv(body: Mapping[str, Any], job: str, host: str, address: str) -> list[str]:
@@ -383,7 +374,7 @@ def refuse_impossible(shape: Shape) -> None:
 _DEADLINE_S = 60.0
 _FILES_DEADLINE_S = 900.0
 _CANNOT_RUN = (126, 127)
-_BESIDE = "import sys; sys.path.append({site!r}); from labnode.node.beside import main; main()"
+_BESIDE = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.beside import main; main()"
 _PYTHON = 'exec "$(cat "$0/python")" "$@"'
 """The Python that the node's agent runs in; the first word is the node's folder."""
 _READ = 'cd "$(dirname "$1")" && ls -d "$(basename "$1")" >/dev/null && exec tar -cf - "$(basename "$1")"'

@@ -16,6 +16,7 @@ from lab.words import listing, plural
 
 _TRY_S = 30
 _CLOCK_OFF_S = 0.5
+_NOT_FREE = "no machine was free to be tried"
 _PROGRAM = (
     "import importlib.util as u, sys, time; print(time.time(), sys.executable) if u.find_spec('torch') else sys.exit(3)"
 )
@@ -43,9 +44,8 @@ def _machines(wanted: Wanted) -> list[Check]:
         name = f"{partition.rstrip('*')}{' (the default)' if default else ''}"
         told = f"{name}: {plural(len(states), 'machine')}, {idle} idle"
         if default and len(states) < wanted.nodes:
-            checks.append(
-                Check("warning", "partition", told, f"--allocation partition=NAME, or fewer than {wanted.nodes} nodes")
-            )
+            fix = f"--allocation partition=NAME, or fewer than {wanted.nodes} nodes"
+            checks.append(Check("warning", "partition", told, fix))
         else:
             checks.append(Check("ok", "partition", told))
     return checks or [Check("failed", "partition", "Slurm has no partition for you", "ask whoever runs the cluster")]
@@ -55,29 +55,18 @@ def _munge() -> list[Check]:
     if shutil.which("munge") is None:
         return []
     done = subprocess.run(["munge", "--no-input"], capture_output=True, text=True, timeout=_TRY_S, check=False)
-    if done.returncode:
-        return [
-            Check("failed", "munge", last_word(done.stderr) or "it does not answer", "ask whoever runs the cluster")
-        ]
-    return [Check("ok", "munge", "it answers")]
+    if not done.returncode:
+        return [Check("ok", "munge", "it answers")]
+    return [Check("failed", "munge", last_word(done.stderr) or "it does not answer", "ask whoever runs the cluster")]
 
 
 def _a_node(pythons: Sequence[str]) -> list[Check]:
     """One process on a machine that is idle: does it have a Python with torch, and how far is its clock from ours."""
     began = time.time()
-    argv = [
-        "srun",
-        "-QQ",
-        "--nodes=1",
-        "--ntasks=1",
-        "--immediate=5",
-        "--time=1",
-        "--job-name=lab-doctor",
-        "--mpi=none",
-    ]
+    options = "-QQ --nodes=1 --ntasks=1 --immediate=5 --time=1 --job-name=lab-doctor --mpi=none"
     try:
         done = subprocess.run(
-            [*argv, "sh", "-c", _TRY, _PROGRAM, *pythons],
+            ["srun", *options.split(), "sh", "-c", _TRY, _PROGRAM, *pythons],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -86,22 +75,19 @@ def _a_node(pythons: Sequence[str]) -> list[Check]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return [Check("warning", "node", "no machine was free to be tried", "try again later")]
+        return [Check("warning", "node", _NOT_FREE, "try again later")]
     ended = time.time()
     when, _, python = done.stdout.strip().partition(" ")
     if not python:
         if done.returncode == 3:
             fix = "name one that is on all machines with LAB_SLURM_PYTHON, or activate its environment"
             return [Check("failed", "node", f"none of {listing(pythons)} has torch there", fix)]
-        return [
-            Check("warning", "node", last_word(done.stderr) or "no machine was free to be tried", "try again later")
-        ]
+        return [Check("warning", "node", last_word(done.stderr) or _NOT_FREE, "try again later")]
     off_s = max(began - float(when), float(when) - ended, 0.0)
     clock = Check("ok", "clock", f"that of a node is less than {ended - began:.1f} s from this one")
     if off_s > _CLOCK_OFF_S:
-        clock = Check(
-            "warning", "clock", f"that of a node is {off_s:.1f} s from this one", "ask for NTP on all machines"
-        )
+        away = f"that of a node is {off_s:.1f} s from this one"
+        clock = Check("warning", "clock", away, "ask for NTP on all machines")
     return [Check("ok", "node", f"has torch, in {python}"), clock]
 
 

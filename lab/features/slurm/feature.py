@@ -2,4 +2,8 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="slurm", engines={"slurm": "lab.features.slurm.engine:SlurmEngine"})
+FEATURE = Feature(
+    name="slurm",
+    engines={"slurm": "lab.features.slurm.engine:SlurmEngine"},
+    on_node="lab.features.slurm.on_node",
+)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from lab.features.slurm.command import (
     read_hosts,
     read_jobs,
 )
-from lab.node.remove import remove_tree
+from lab.node.files import remove_tree
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 
@@ -59,20 +59,26 @@ def read_cluster(folder: Path) -> ClusterInfo | None:
         )
         nodes.append(replace(node, state=_state(node)))
     shared = shared_folder(folder.parent, folder.name)
-    return ClusterInfo(
-        name=folder.name,
-        engine=ENGINE,
-        shape=shape,
-        nodes=tuple(nodes),
-        owner=label.owner(),
-        run=data.get("run"),
-        version=data.get("version", ""),
-        limits=shape.limits,
-        gpus="engine",
+    return replace(
+        _cluster(folder.name, shape, nodes, data.get("run"), data.get("version", "")),
         master_addr=nodes[0].address,
         master_port=int(data["port"]),
         shared=str(shared / "shared"),
         data=str(shared / "data"),
+    )
+
+
+def _cluster(name: str, shape: Shape, nodes: Sequence[Node], run: str | None, version: str) -> ClusterInfo:
+    return ClusterInfo(
+        name=name,
+        engine=ENGINE,
+        shape=shape,
+        nodes=tuple(nodes),
+        owner=label.owner(),
+        run=run,
+        version=version,
+        limits=shape.limits,
+        gpus="engine",
     )
 
 
@@ -109,29 +115,13 @@ def find(home: Path, cluster: str | None) -> list[ClusterInfo]:
 
 def _without_folder(home: Path, job: Job) -> ClusterInfo:
     """A cluster of which nobody holds the agents any more."""
-    shape = Shape.from_json(job.labels[label.SHAPE])
-    names = ask("scontrol", "show", "hostnames", job.hosts).split()
-    return ClusterInfo(
-        name=job.cluster,
-        engine=ENGINE,
-        shape=shape,
-        nodes=tuple(
-            Node(
-                name=f"node{rank}",
-                node_rank=rank,
-                handle=socket_path(home / job.cluster, f"node{rank}"),
-                address="",
-                state="dead",
-                host=host,
-            )
-            for rank, host in enumerate(names)
-        ),
-        owner=label.owner(),
-        run=job.labels.get(label.RUN),
-        version=job.labels.get(label.VERSION, ""),
-        limits=shape.limits,
-        gpus="engine",
-    )
+    labels, nodes = job.labels, list[Node]()
+    for rank, host in enumerate(ask("scontrol", "show", "hostnames", job.hosts).split()):
+        name = f"node{rank}"
+        handle = socket_path(home / job.cluster, name)
+        nodes.append(Node(name=name, node_rank=rank, handle=handle, address="", state="dead", host=host))
+    shape = Shape.from_json(labels[label.SHAPE])
+    return _cluster(job.cluster, shape, nodes, labels.get(label.RUN), labels.get(label.VERSION, ""))
 
 
 def nodeless(home: Path) -> list[str]:

@@ -5,6 +5,7 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="started",
     hooks={
+        "blame_starter": "lab.features.started.started:blame_starter",
         "find_started": "lab.features.started.started:find_started",
         "outlived_reason": "lab.features.started.started:outlived_reason",
     },

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 
-from lab.diagnosis.ends import end_of, raised_by
-from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.ends import blame, end_of, raised_by
+from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.finding import Facts, Finding, Kind, ThreadError, Words, WordTable, group_ranks
+from lab.diagnosis.finding import End, Facts, Finding, FindingKind, Kind, ThreadError, Words, WordTable, group_ranks
 from lab.diagnosis.rules import Explained
 from lab.diagnosis.wording import full_name, render_end, render_raised
 from lab.node.messages.agent import Joined, ThreadRaised, worker_of
@@ -126,6 +126,25 @@ class ThreadEnded(Facts):
     count: int = 1
 
 
+class WorkerFailed(Facts):
+    """A worker that failed after its script had started the ranks."""
+
+    worker: int
+    node: str
+    end: End
+    started: tuple[int, ...] = ()
+
+
+def blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
+    """A worker that failed by itself after its script had started the ranks: it is none of them."""
+    ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.parent == starter.rank)
+    end = end_of(evidence, starter)
+    facts = WorkerFailed(worker=starter.rank, node=starter.node, end=end, started=ranks, others=ranks)
+    finding = facts.as_finding(FindingKind.FAILED)
+    culprit = replace(blame(starter, render_end(end)), rank=None)
+    return Judgement(verdict="failed", reason=finding.headline, culprit=culprit, findings=(finding,))
+
+
 def explain_started(run: Explained) -> list[Finding]:
     """Threads that ended; that the ranks of a run are no workers, or that there were others beside them."""
     started, facts = run.evidence.record.started(), list[StartedByScript]()
@@ -170,6 +189,11 @@ def _render_started(facts: StartedByScript) -> Words:
     return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
 
 
+def _worker_failed(facts: WorkerFailed) -> Words:
+    whose = f", whose script started {name_ranks(facts.started)}," if facts.started else ""
+    return f"worker {facts.worker} ({facts.node}){whose} {render_end(facts.end)}"
+
+
 def _thread_ended(facts: ThreadEnded) -> Words:
     ranks = len(facts.others)
     many = "a thread" if facts.count == 1 else "threads" if facts.count == ranks else plural(facts.count, "thread")
@@ -177,4 +201,4 @@ def _thread_ended(facts: ThreadEnded) -> Words:
     return f"{many} of {name_ranks(facts.others)} {render_raised(facts.raised)}, and the script went on without {them}"
 
 
-WORDS: WordTable = {StartedByScript: _render_started, ThreadEnded: _thread_ended}
+WORDS: WordTable = {StartedByScript: _render_started, ThreadEnded: _thread_ended, WorkerFailed: _worker_failed}

@@ -14,9 +14,7 @@ from lab.report.verdict import counts_text, ended_line, unmet_sentences, written
 from lab.words import NONE, clip, format_duration, listing, plural
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.live import Live
 
 
@@ -171,17 +169,16 @@ class SuiteDisplay(Watcher):
         self._quiet = quiet
         self._style: Style = style_for(self._out)
         self._live: Live | None = None
-        self._console: Console | None = None
         self._workers: dict[int, tuple[str, float]] = {}
         self._done, self._planned, self._bad, self._drawn = 0, 0, 0, 0.0
 
     def __enter__(self) -> SuiteDisplay:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def begins(self, why: str, cases: int, clusters: int) -> None:
         """Say how many clusters there are and why, and show what they do from now on."""
@@ -192,8 +189,8 @@ class SuiteDisplay(Watcher):
             from rich.console import Console
             from rich.live import Live
 
-            self._console = Console(file=self._status, highlight=False, markup=False)
-            self._live = Live(console=self._console, transient=True, auto_refresh=False, redirect_stdout=False)
+            console = Console(file=self._status, highlight=False, markup=False)
+            self._live = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=False)
             self._live.start()
             self.tick()
 
@@ -226,12 +223,6 @@ class SuiteDisplay(Watcher):
             self._drawn = time.monotonic()
             self._live.update(self._now(), refresh=True)
 
-    def close(self) -> None:
-        """Nothing more comes."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
     def _print(self, text: str) -> None:
         """A line that stays, above what changes."""
         if self._live is not None:
@@ -245,17 +236,11 @@ class SuiteDisplay(Watcher):
         from rich.table import Table
         from rich.text import Text
 
-        now = time.monotonic()
-        lines = [
-            Text(
-                f"  {worker}  {format_duration(round(now - since)):>6}  {text}",
-                style="dim",
-                no_wrap=True,
-                overflow="ellipsis",
-            )
-            for worker, (text, since) in sorted(self._workers.items())
-            if text
-        ]
+        lines = []
+        for worker, (text, since) in sorted(self._workers.items()):
+            if text:
+                line = f"  {worker}  {format_duration(round(time.monotonic() - since)):>6}  {text}"
+                lines.append(Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
         bar = Table.grid(padding=(0, 1))
         told = f"{self._done}/{self._planned}{f', {self._bad} not passed' if self._bad else ''}"
         bar.add_row(ProgressBar(total=max(1, self._planned), completed=self._done, width=_BAR), Text(told))

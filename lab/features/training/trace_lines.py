@@ -28,10 +28,7 @@ class ModuleReader:
             "ddp": self._read_layout, "module": self._read_call, "hook": self._read_hook, "norms": self._read_norms,
             "weights": self._read_turn, "mark": self._read_mark,
         }  # fmt: skip
-
-    def finish(self) -> None:
-        """All lines were read: find the buckets."""
-        assign_buckets(self.result)
+        reader.at_end.append(lambda: assign_buckets(self.result))
 
     def _read_layout(self, line: Mapping[str, Any]) -> None:
         """A module was constructed, or has rebuilt its buckets."""

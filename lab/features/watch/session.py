@@ -304,6 +304,8 @@ class Session:
         follower: Follower | None = None
         now: Now | None = None
         with ExitStack() as stack:
+            if self._stepper is not None:  # nobody else would release its ranks
+                stack.callback(self._stepper.run_on)
             for show in self._shows:
                 stack.callback(show.close)
             while True:

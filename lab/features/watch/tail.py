@@ -103,8 +103,9 @@ class TraceTail:
         held = self.held
         if not held:
             return []
-        ranks = {rank: replace(one, calls=[*one.calls, held[rank]]) if rank in held else one
-                 for rank, one in self.trace.ranks.items()}  # fmt: skip
+        ranks = {**self.trace.ranks}
+        for rank, call in held.items():
+            ranks[rank] = replace(ranks[rank], calls=[*ranks[rank].calls, call])
         waiting = {id(call) for call in held.values()}
         return [step for step in self._steps(ranks) if any(id(call) in waiting for call in step.calls.values())]
 

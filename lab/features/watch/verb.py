@@ -73,21 +73,17 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_and_watch(arguments)
     if arguments.step:
         raise UsageError("--step needs a run of its own", "lab watch SCENARIO --step")
-    record = _goes_on(arguments) if what is None else _named(what, arguments.runs)
+    try:
+        record = _goes_on(arguments) if what is None else find_record(what, arguments.runs)
+    except RecordError as error:
+        how = "name a run of `lab runs`, or what to run: a scenario's file, a script, a lesson as @NAME"
+        raise RecordError(error.message, error.hint if what is None else how) from error
     with _page(arguments, record.plan().scenario or record.run, lambda: record.path) as page:
         Session(lambda: record.path, [*_shows(arguments, _LATE_S), *page]).follow()
         result = record.result()
         _tell(result, arguments)
         _stay(page, result)
     return result.exit_code
-
-
-def _named(run: str, runs: Path) -> Record:
-    try:
-        return find_record(run, runs)
-    except RecordError as error:
-        how = "name a run of `lab runs`, or what to run: a scenario's file, a script, a lesson as @NAME"
-        raise RecordError(error.message, how) from error
 
 
 def _goes_on(arguments: argparse.Namespace) -> Record:
@@ -130,7 +126,7 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
     with _page(arguments, scenario.name, lambda: watched.path, stepper) as page, Keys(sys.stdin, stepper) as keys:
         session = Session(lambda: watched.path, [*_shows(arguments, _SOON_S), *page], stepper, keys)
         with ThreadPoolExecutor(1, "watch") as pool:
-            watching = pool.submit(_follow, session, stepper, ended)
+            watching = pool.submit(session.follow, ended)
             try:
                 result = cluster.run(scenario, observer=progress, options=options)
             finally:
@@ -139,14 +135,6 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
         watching.result()  # what went wrong there, if anything did
         _stay(page, result)
     return result.exit_code
-
-
-def _follow(session: Session, stepper: Stepper | None, ended: threading.Event) -> None:
-    try:
-        session.follow(ended)
-    finally:
-        if stepper is not None:  # nobody would let them go any more
-            stepper.run_on()
 
 
 def _shows(arguments: argparse.Namespace, late_s: float) -> list[Show]:

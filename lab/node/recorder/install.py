@@ -23,8 +23,6 @@ VALUES_VARIABLE = "LAB_TRACE_VALUES"
 CHOICES = ("auto", "compiled", "python", "off")
 PRELOADED = f"{__package__}.python_group"
 """What an agent imports so that its workers need not; it needs torch, as nothing else here does."""
-_GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
-"""Asking CUDA would start it, and a script may want to say something before."""
 _needs_python = False
 """Whether only the recorder in Python can do what is asked for."""
 _begin_again: Callable[[int, int], None] | None = None
@@ -92,7 +90,8 @@ def _hide_from_dynamo(module: ModuleType) -> None:
 def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, values: int) -> None:
     global _begin_again
     torch = sys.modules["torch"]
-    compiled = compiled_recorder.load() if choice in ("auto", "compiled") and not _has_gpus(torch) else None
+    refused = next((why for refuse in hooks("refuse_compiled") if (why := refuse(torch))), "")
+    compiled = compiled_recorder.load() if choice in ("auto", "compiled") and not refused else None
 
     def begin(to: int, who: int) -> None:
         kind = "python" if compiled is None else "compiled"
@@ -107,8 +106,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
         return
     if choice == "compiled" and compiled is None:
-        why = "it knows no streams of GPUs" if _has_gpus(torch) else compiled_recorder.why
-        journal.cut(f"there is no compiled recorder: {why}")
+        journal.cut(f"there is no compiled recorder: {refused or compiled_recorder.why}")
         return
     if compiled is not None:
         marks.write_with(compiled.mark)
@@ -126,12 +124,6 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     groups.watch(module, compiled)
     handles.watch(module)
     _begin_again = begin
-
-
-def _has_gpus(torch: Any) -> bool:
-    """Whether calls may be given to streams, whose end only the recorder in Python sees."""
-    built = torch.version.cuda is not None or torch.version.hip is not None
-    return built and any(map(os.path.exists, _GPU_DEVICES))
 
 
 def _hidden_folders(torch: Any) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from lab.features.faults.on_node import own_deeds
+from lab.features.faults.on_node import holds as subject
 from lab.features.faults.on_node.holds import AFTER, BEFORE, CALL, Holds, Point, brought
 from lab.node.recorder import marks
 
@@ -165,7 +165,7 @@ def test_one_element_becomes_nan_wherever_it_lies(layout: str) -> None:
         "transposed": torch.zeros(4, 3).t(),
         "strided": torch.zeros(6, 8)[::2, ::2],
     }[layout].requires_grad_()
-    own_deeds.do({"nan": {"element": 5}}, [torch.zeros(0), tensor], 0)
+    subject.perform({"nan": {"element": 5}}, [torch.zeros(0), tensor], 0)
     places = [tuple(place) for place in torch.isnan(tensor).nonzero().tolist()]
     assert places == [(1, 1)]
     assert tensor._version == 0
@@ -176,16 +176,16 @@ def test_a_flipped_bit_is_that_one_and_flipped_twice_is_none(dtype: torch.dtype)
     for bit in (0, torch.zeros(1, dtype=dtype).element_size() * 8 - 1):
         tensor = torch.ones(2, 2, dtype=dtype).t()
         before = tensor.clone()
-        own_deeds.do({"flip": {"element": 2, "bit": bit}}, [tensor], 0)
+        subject.perform({"flip": {"element": 2, "bit": bit}}, [tensor], 0)
         assert (tensor != before).sum() == 1
         assert tensor[1, 0] != before[1, 0]
-        own_deeds.do({"flip": {"element": 2, "bit": bit}}, [tensor], 0)
+        subject.perform({"flip": {"element": 2, "bit": bit}}, [tensor], 0)
         assert tensor.equal(before)
 
 
 def test_the_exponent_of_a_float_is_where_its_bit_30_is() -> None:
     tensor = torch.ones(1)
-    own_deeds.do({"flip": {"element": 0, "bit": 30}}, [tensor], 0)
+    subject.perform({"flip": {"element": 0, "bit": 30}}, [tensor], 0)
     assert tensor.item() == math.inf
 
 
@@ -209,7 +209,7 @@ def test_what_a_call_brings_is_told_so_that_what_does_not_fit_can_be_refused() -
 def test_what_cannot_be_changed_is_said_and_left(
     deed: dict[str, Any], tensors: list[torch.Tensor], why: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    own_deeds.do(deed, tensors, 3)
+    subject.perform(deed, tensors, 3)
     number = next(iter(deed.values()))["element"]
     assert capfd.readouterr().err == f"lab: element {number} of rank 3 was not changed: {why}\n"
     assert not any(tensor.any() for tensor in tensors)
@@ -228,7 +228,7 @@ def test_no_other_thread_runs_while_a_hang_has_the_lock() -> None:
     sys.setswitchinterval(60)  # nobody is asked to give the lock away
     try:
         before = ticks
-        own_deeds.do({"hang": {"for_s": 0.1, "lock": True}}, (), 0)
+        subject.perform({"hang": {"for_s": 0.1, "lock": True}}, (), 0)
         assert ticks == before
     finally:
         sys.setswitchinterval(interval)
@@ -238,6 +238,6 @@ def test_no_other_thread_runs_while_a_hang_has_the_lock() -> None:
 
 def test_pauses_come_again_and_again_until_their_time_is_over() -> None:
     said = {"every_s": 0.01, "last_s": 0.01, "seed": 7, "for_s": 0.1}
-    thread = own_deeds.begin_pauses(said, 0)
+    thread = subject.begin_pauses(said, 0)
     thread.join(10)
     assert not thread.is_alive()

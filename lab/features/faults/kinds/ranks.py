@@ -139,7 +139,7 @@ class WorkerFault(RankFault):
 
     @property
     def deed(self) -> Mapping[str, Any]:
-        """What `lab.features.faults.on_node.own_deeds` is told: the values of all keys but the rank."""
+        """What `lab.features.faults.on_node.holds` is told: the values of all keys but the rank."""
         attributes = [one.attribute for one in keys_of(type(self)).values() if one.attribute != "rank"]
         return {key_of(type(self)): {name: getattr(self, name) for name in attributes}}
 

@@ -1,3 +1,7 @@
 """What nodes run of it: the times of calls on streams of GPUs."""
 
-HOOKS = {"stream_time": "streams:start_time", "recorder_stop": "streams:finish"}
+HOOKS = {
+    "refuse_compiled": "streams:refuse_compiled",
+    "stream_time": "streams:start_time",
+    "recorder_stop": "streams:finish",
+}

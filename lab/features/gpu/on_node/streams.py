@@ -13,6 +13,8 @@ from typing import Any
 
 _PAUSE_S = 0.0002
 _LAST_PATIENCE_S = 0.2
+_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+"""Asking CUDA would start it, and a script may want to say something before."""
 Event = Any
 """Of torch.cuda: `query` says whether its stream has come to it."""
 
@@ -98,3 +100,9 @@ def start_time(tensors: Sequence[Any]) -> StreamTime | None:
     """The time of a call with these tensors; None where they are on no GPU."""
     first = next((tensor for tensor in tensors if tensor.is_cuda), None)
     return StreamTime(first) if first is not None else None
+
+
+def refuse_compiled(torch: Any) -> str:
+    """Why the compiled recorder cannot be used: calls may be given to streams; empty where there are none."""
+    built = torch.version.cuda is not None or torch.version.hip is not None
+    return "it knows no streams of GPUs" if built and any(map(os.path.exists, _DEVICES)) else ""

@@ -12,7 +12,7 @@ import re
 from functools import partial
 from typing import Any
 
-from ....node import below
+from ....node import files
 from ....node.rank.check import FOLDER_VARIABLE, LEFT_OUT_VARIABLE
 
 MAX_BYTES = 16 << 20
@@ -61,9 +61,9 @@ def read_output(
         data = _read(top, name, max_bytes)
         return data if kind == "bytes" else _decode(data) if kind == "text" else parse_json(_decode(data))
     except (MemoryError, RecursionError) as error:
-        raise OutputError(f"{below.printable(name)} cannot be read: {type(error).__name__}") from None
+        raise OutputError(f"{files.printable(name)} cannot be read: {type(error).__name__}") from None
     except OutputError as error:
-        raise OutputError(f"{below.printable(name)} {error}") from None
+        raise OutputError(f"{files.printable(name)} {error}") from None
 
 
 def _relative(path: str, top: str) -> str:
@@ -72,14 +72,14 @@ def _relative(path: str, top: str) -> str:
         path = os.path.relpath(path, top)
     path = os.path.normpath(path)
     if path.split("/")[0] == ".." or "\0" in path:
-        raise OutputError(f"{below.printable(path)!r} is not below the folder of the ranks")
+        raise OutputError(f"{files.printable(path)!r} is not below the folder of the ranks")
     return path
 
 
 def _read(top: str, path: str, max_bytes: int) -> bytes:
     try:
-        descriptor = below.open_regular_file(top, path)
-    except below.NotAFile as error:
+        descriptor = files.open_regular_file(top, path)
+    except files.NotAFile as error:
         raise OutputError(str(error)) from None
     except FileNotFoundError:
         raise OutputError(_why_not_there(path)) from None
@@ -100,7 +100,7 @@ def _why_not_there(path: str) -> str:
     if listed:
         with open(listed, encoding="utf-8") as file:
             left_out = json.load(file)
-        parts = below.printable(path).split("/")
+        parts = files.printable(path).split("/")
         for end in range(len(parts), 0, -1):
             why = left_out.get("/".join(parts[:end]))
             if why:

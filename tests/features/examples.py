@@ -8,7 +8,7 @@ from lab.features.launchers.findings import AttemptEnded, LauncherEnded, Launche
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
 from lab.features.mpi.findings import BackendKind, BackendNamed
-from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded
+from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded, WorkerFailed
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
 from lab.features.training import findings as training
@@ -567,7 +567,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.FAILED,
-        f.WorkerFailed(
+        WorkerFailed(
             others=(0, 1), worker=0, node="node0", end=f.End(how="raised", error="KeyError: 'x'"), started=(0, 1)
         ),
     ),

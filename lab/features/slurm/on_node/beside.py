@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import memory, processes
+from ....node import processes
 
 _DEADLINE_S = 5.0
 WILL_NOT = 75
@@ -28,6 +28,6 @@ def main() -> None:
     elif what == "resume":
         processes.go_on(processes.descendants(first))
     elif what == "memory":
-        print(sum(memory.held_bytes(processes.descendants(first)).values()))
+        print(sum(processes.held_bytes(processes.descendants(first)).values()))
     else:
         sys.exit(2)

@@ -1,6 +1,10 @@
 """What is said of each kind of finding: the golden file holds the sentences; other tests assert kinds and facts.
 
+<<<<<<<< HEAD:tests/test_wording.py
 After a change of words, write the file anew with `python -m tests.test_wording`.
+========
+After a change of words, write the file anew with `python -m tests.features.test_wording`.
+>>>>>>>> main:tests/features/test_wording.py
 """
 
 from __future__ import annotations
@@ -14,7 +18,11 @@ from jsonschema import Draft7Validator
 
 from lab.feature import feature_findings
 from lab.features.started.started import StartedKind
-from tests.wording_examples import EXAMPLES
+<<<<<<<< HEAD:tests/test_wording.py
+from tests.features.examples import EXAMPLES
+========
+from tests.features.examples import EXAMPLES
+>>>>>>>> main:tests/features/test_wording.py
 
 pytestmark = pytest.mark.unit
 

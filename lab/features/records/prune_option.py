@@ -1,0 +1,91 @@
+"""`lab runs --prune`: remove old records, by number and by age, and never one that is still being written."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+
+from lab.cli import arguments as shared
+from lab.cli.arguments import answer
+from lab.errors import RecordError, UsageError
+from lab.record.read import list_records
+from lab.record.record_files import is_record
+from lab.words import format_bytes, plural
+
+_HOWTO = """examples:
+  lab runs --prune --keep 20 --dry-run     what would go, if only the latest 20 were to stay
+  lab runs --prune --older-than 7d         remove what is older than a week
+  lab runs --prune --older-than 1d --keep 5
+
+With both, a run goes that is older and not among the latest. A run that goes on always stays."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _HOWTO
+    parser.add_argument("--prune", action="store_true", help="remove the records that --keep and --older-than leave")
+    parser.add_argument("--keep", type=shared.whole, metavar="N", help="with --prune: the latest N stay")
+    parser.add_argument(
+        "--older-than",
+        dest="age_s",
+        type=shared.age,
+        metavar="AGE",
+        help="with --prune: only what is older goes, e.g. 12h, 7d or 4w",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="with --prune: say what would go, and remove nothing")
+
+
+def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+    """Remove records, and links to records whose own time is that old; list them where nothing is to go.
+
+    Raises:
+        RecordError: some cannot be removed; all others are.
+    """
+    chosen = arguments.keep is not None or arguments.age_s is not None
+    if not arguments.prune:
+        if chosen or arguments.dry_run:
+            raise UsageError("--keep, --older-than and --dry-run say what --prune does", "say `lab runs --prune ...`")
+        return verb(arguments)
+    if not chosen:
+        raise UsageError("--prune needs to know what may go", "say --keep N, --older-than AGE, or both")
+    records, before = list_records(arguments.runs), inf if arguments.age_s is None else time.time() - arguments.age_s
+    old = [one for one in records[: max(0, len(records) - (arguments.keep or 0))] if one.began() < before]
+    going_on = [one for one in old if one.in_progress]
+    removed = [(one, one.size_bytes()) for one in old if one not in going_on]
+    links = [link for link in _list_links(arguments.runs) if link.lstat().st_mtime < before]
+    if not arguments.dry_run:
+        _remove([*(record.path for record, _ in removed), *links])
+    size_bytes = sum(size for _, size in removed)
+    data = {
+        "removed": [{"run": record.run, "size_bytes": size} for record, size in removed],
+        "size_bytes": size_bytes,
+        "in_progress": [record.run for record in going_on],
+        "links": [link.name for link in links],
+    }
+    done = "would remove" if arguments.dry_run else "removed"
+    head = [f"{done} {plural(len(removed), 'run')}, {format_bytes(size_bytes)}:"] if removed else ["nothing to remove"]
+    lines = head + [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
+    lines += [f"{done} the link {link.name}, not its target" for link in links]
+    lines += [f"{record.run} goes on and stays" for record in going_on]
+    return answer(arguments, lambda: data, lambda _: "\n".join(lines))
+
+
+def _remove(paths: list[Path]) -> None:
+    from lab.node.files import remove_tree
+
+    left = [path for path in paths if not remove_tree(path)]
+    if left:
+        others = f" (and {plural(len(left) - 1, 'other')})" if len(left) > 1 else ""
+        raise RecordError(f"the record {left[0]}{others} cannot be removed", "it has files that are not yours")
+
+
+def _list_links(runs: Path) -> list[Path]:
+    """The links in a folder of runs that lead to a record."""
+    with suppress(OSError), os.scandir(runs) as entries:
+        links = [Path(entry.path) for entry in entries if entry.is_symlink()]
+        return sorted(link for link in links if is_record(link))
+    return []

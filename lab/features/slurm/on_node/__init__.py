@@ -1,0 +1,1 @@
+"""What machines of Slurm run beside the agents of nodes."""
