@@ -490,6 +490,7 @@ def runs_of_the_past(lab, count: int) -> list[str]:
     return names
 
 
+@pytest.mark.features
 @pytest.mark.parametrize(
     ("words", "gone"),
     [
@@ -511,6 +512,7 @@ def test_old_runs_are_removed_by_number_and_age(lab, words: list[str], gone: int
     assert sorted(path.name for path in Path(".lab/runs").iterdir()) == names[gone:]
 
 
+@pytest.mark.features
 def test_a_run_that_goes_on_is_never_removed(lab):
     first, second = runs_of_the_past(lab, 2)
     with (Path(".lab/runs") / first / "logs" / "index.jsonl").open() as index:
@@ -522,6 +524,7 @@ def test_a_run_that_goes_on_is_never_removed(lab):
     assert [path.name for path in Path(".lab/runs").iterdir()] == [first]
 
 
+@pytest.mark.features
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

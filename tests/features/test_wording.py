@@ -1,10 +1,6 @@
 """What is said of each kind of finding: the golden file holds the sentences; other tests assert kinds and facts.
 
-<<<<<<<< HEAD:tests/test_wording.py
-After a change of words, write the file anew with `python -m tests.test_wording`.
-========
 After a change of words, write the file anew with `python -m tests.features.test_wording`.
->>>>>>>> main:tests/features/test_wording.py
 """
 
 from __future__ import annotations
@@ -18,16 +14,12 @@ from jsonschema import Draft7Validator
 
 from lab.feature import feature_findings
 from lab.features.started.started import StartedKind
-<<<<<<<< HEAD:tests/test_wording.py
 from tests.features.examples import EXAMPLES
-========
-from tests.features.examples import EXAMPLES
->>>>>>>> main:tests/features/test_wording.py
 
 pytestmark = pytest.mark.unit
 
 GOLDEN = Path(__file__).with_name("wording.txt")
-SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "result.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text(encoding="utf-8"))
 
 
 def rendered() -> str:
