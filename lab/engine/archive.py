@@ -182,7 +182,7 @@ _LONGEST_PATH = 2000
 """Bytes; the kernel takes 4,096 with all folders above."""
 _IN_MEMORY_BYTES = 8 * 1024**2
 _CHUNK_BYTES = 1 << 20
-_ZEROS_archive = bytes(_CHUNK_BYTES)
+_HOLE = bytes(_CHUNK_BYTES)
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -223,7 +223,7 @@ def pack(
     archive = empty()
     try:
         for piece in _packed(path, name, owner, most_bytes, left_out):
-            if len(piece) >= _HOLE_BYTES and piece == _ZEROS_archive[: len(piece)]:
+            if len(piece) >= _HOLE_BYTES and piece == _HOLE[: len(piece)]:
                 archive.seek(len(piece), os.SEEK_CUR)
             else:
                 archive.write(piece)
@@ -283,10 +283,10 @@ def _content(source: Source) -> Iterator[bytes]:
             data = _at_data(descriptor, at, end)
             while at < data:
                 at += (hole := min(_CHUNK_BYTES, data - at))
-                yield _ZEROS_archive[:hole]
+                yield _HOLE[:hole]
             piece = os.pread(descriptor, min(_CHUNK_BYTES, end - at), at) if at < end else b""
             if not piece and at < end:
-                piece = _ZEROS_archive[: min(_CHUNK_BYTES, end - at)]
+                piece = _HOLE[: min(_CHUNK_BYTES, end - at)]
             at += len(piece)
             yield piece
 

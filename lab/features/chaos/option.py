@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     if arguments.chaos:
         from lab.features.chaos.trials import run_search
 
-        return run_search(arguments)
+        return run_search(arguments, DRAWN)
     given = [option for name, option in _OPTIONS.items() if getattr(arguments, name) is not None]
     if given:
         raise UsageError(f"{given[0]} belongs to a search", "add --chaos")

@@ -22,7 +22,6 @@ from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
-from lab.features.chaos.option import DRAWN
 from lab.features.chaos.search import (
     PROOFS,
     Found,
@@ -184,7 +183,7 @@ def refuse_unfit_for_search(scenario: Scenario) -> None:
 
 
 _LONGEST_LINE = 200
-_LONGEST_NAME_scenario_file = 60
+_LONGEST_FILE_NAME = 60
 
 
 def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
@@ -194,7 +193,7 @@ def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
         UsageError: nothing can be written there.
     """
     folder = scenario.script.parent
-    name = clip(f"chaos-{seed}-{scenario.name}", _LONGEST_NAME_scenario_file)
+    name = clip(f"chaos-{seed}-{scenario.name}", _LONGEST_FILE_NAME)
     path = folder / f"{name}.yaml" if out is None else Path(os.path.abspath(out))
     if path.parent != folder:
         raise UsageError(
@@ -249,12 +248,12 @@ def write_scenario(scenario: Scenario, found: Found, command: str) -> None:
 # -- the command
 
 
-def run_search(arguments: argparse.Namespace) -> int:
+def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     """Search, and show what was found; returns the exit code, 1 where something was."""
     scenarios, options, shape = read_arguments(arguments)
     if len(scenarios) != 1:
         raise UsageError(f"a search is of one scenario, not of {len(scenarios)}")
-    scenario, seed, began, count = scenarios[0], arguments.seed or 0, time.monotonic(), DRAWN
+    scenario, seed, began, count = scenarios[0], arguments.seed or 0, time.monotonic(), schedules
     if str(options.runs).isdecimal():  # with --chaos, that is the number of schedules
         options, count = replace(options, runs=RUNS), int(str(options.runs))
     path = place_for(scenario, seed, arguments.out)

@@ -450,7 +450,7 @@ if TYPE_CHECKING:
 else:
     Cluster = object
 MAX_TIMEOUT_S = 720 * 3600
-_PROGRAM_calling = Path(on_node.__path__[0], "call_program.py")
+_CALL_PROGRAM = Path(on_node.__path__[0], "call_program.py")
 """What stands for the script of a function that has no file of its own."""
 
 
@@ -507,7 +507,7 @@ class Calling:
     def _new(self, function: Callable[..., Any], how: How) -> Session:
         path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
         own = path.suffix == ".py" and path.is_file() and is_own(str(path))
-        script, folder = (path.resolve(), path.resolve().parent) if own else (_PROGRAM_calling, Path.cwd())
+        script, folder = (path.resolve(), path.resolve().parent) if own else (_CALL_PROGRAM, Path.cwd())
         scenario = Scenario(
             name=getattr(function, "__name__", "").strip("<>_") or "function",
             script=script,

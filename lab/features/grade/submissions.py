@@ -203,7 +203,7 @@ ROOM = Room(bytes=16 << 20, files=1000)
 """What one submission may hold."""
 _PREFIX = "lab-grade-"
 _MOST_TOLD = 3
-_CHUNK_BYTES_stage = 1 << 20
+_STAGE_CHUNK_BYTES = 1 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PASSED_OVER = {"__pycache__", "__MACOSX", "node_modules", "venv", "site-packages"}
 
@@ -345,7 +345,7 @@ def _copy_file(source: Path, target: Path, used_bytes: int) -> int:
             if not stat.S_ISREG(facts.st_mode):
                 raise UsageError(f"{printable(source.name)} is a link or a device, not a file")
             ROOM.refuse_more(0, used_bytes + facts.st_size)
-            while chunk := file.read(_CHUNK_BYTES_stage):
+            while chunk := file.read(_STAGE_CHUNK_BYTES):
                 copy.write(chunk)
             return facts.st_size
     except OSError as error:

@@ -108,7 +108,7 @@ def _coloured(name: str, text: str) -> list[Markup]:
 MOST_LINES = 6000
 """Of all ranks together."""
 _MOST_BYTES_OF_A_RANK = 512 * 1024
-_LONGEST_LINE_logs = 2000
+_LONGEST_LOG_LINE = 2000
 _MOST_SENTENCES = 3
 _HEAD_SHARE = 0.25
 """How much of what is kept of a long log is its beginning; the end says more."""
@@ -202,7 +202,7 @@ def clean_line(line: bytes | bytearray) -> str:
     """Text without escape sequences; of a line that a carriage return wrote over, the last state."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
     text = plain(_ESCAPES.sub("", text))
-    return text if len(text) <= _LONGEST_LINE_logs else f"{text[:_LONGEST_LINE_logs]}… ({len(text)} characters)"
+    return text if len(text) <= _LONGEST_LOG_LINE else f"{text[:_LONGEST_LOG_LINE]}… ({len(text)} characters)"
 
 
 MOST_FILES = 200

@@ -143,7 +143,7 @@ class Keyboard:
 
 _RANK = 0
 _MOST_UNDERWAY_BYTES = 1 << 18
-_CHUNK_BYTES_terminal = 1 << 16
+_TERMINAL_CHUNK_BYTES = 1 << 16
 _ENOUGH = b"\x1d"
 _HOW_TO_END = "Ctrl-] ends the run"
 _PATIENCE_S = 0.3
@@ -216,7 +216,7 @@ class FedStdin(Stdin):
         if agents is None or not self._reading:
             return
         try:
-            data = os.read(self._fd, _CHUNK_BYTES_terminal)
+            data = os.read(self._fd, _TERMINAL_CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:

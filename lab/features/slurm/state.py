@@ -272,7 +272,7 @@ def is_cluster(folder: Path) -> bool:
 _LEAVING_S = 20.0
 """Agents that were told leave long before; after that it is for Slurm alone to wait for the job."""
 _SETTLE_S = 0.5
-_POLL_S_remove = 0.03
+_REMOVAL_POLL_S = 0.03
 
 
 def remove(home: Path, cluster: str | None, *, settle: bool) -> Removed:
@@ -312,7 +312,7 @@ def remove(home: Path, cluster: str | None, *, settle: bool) -> Removed:
 def _await_end(numbers: Collection[str]) -> None:
     """Wait until Slurm has nothing of some jobs any more, but not for ever."""
     question = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")
-    wait_until(lambda: not ask(*question).strip(), _LEAVING_S, _POLL_S_remove)
+    wait_until(lambda: not ask(*question).strip(), _LEAVING_S, _REMOVAL_POLL_S)
 
 
 def _end_holder(folder: Path) -> None:

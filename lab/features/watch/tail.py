@@ -228,9 +228,9 @@ def _certain(steps: Sequence[Step]) -> list[Step]:
 _LONGEST = 200
 _MOST_LOOKS = 32
 """What has not been read by then is for the next time."""
-_BEHIND_BYTES_whereabouts = 256 << 10
+_WHEREABOUTS_BEHIND_BYTES = 256 << 10
 """A rank that writes more between two looks calls so much that only the end of it tells where it is."""
-_KEPT_CALLS_whereabouts = 50
+_WHEREABOUTS_KEPT_CALLS = 50
 """Of those of a rank that hold it up no more."""
 
 
@@ -258,7 +258,7 @@ class Whereabouts:
     """Follows the traces of a run that goes on."""
 
     def __init__(self, record: Record) -> None:
-        self._tail = TraceTail(record, _BEHIND_BYTES_whereabouts)
+        self._tail = TraceTail(record, _WHEREABOUTS_BEHIND_BYTES)
 
     def line(self, elapsed_s: float, columns: int, runs: Callable[[int], bool]) -> str:
         """Where the ranks are that still run, in one line after the time of the run; empty where that is not known."""
@@ -271,9 +271,9 @@ class Whereabouts:
             more = self._tail.look()
             for rank in self._tail.trace.ranks.values():
                 open_ones = [
-                    call for call in rank.calls[:-_KEPT_CALLS_whereabouts] if call.end is None and not call.hands_out
+                    call for call in rank.calls[:-_WHEREABOUTS_KEPT_CALLS] if call.end is None and not call.hands_out
                 ]
-                rank.calls[:-_KEPT_CALLS_whereabouts] = open_ones
+                rank.calls[:-_WHEREABOUTS_KEPT_CALLS] = open_ones
             if not more:
                 break
         trace = self._tail.trace
