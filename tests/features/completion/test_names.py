@@ -22,7 +22,10 @@ def test_every_kind_of_names_is_asked_for_by_the_script_of_each_shell(capsys: py
             assert len(re.findall(rf"_lab_{kind}(?!\w*\()", script)) > 0, f"no argument asks for {kind}"
 
 
-def test_names_of_lessons_and_runs_are_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_names_of_lessons_and_runs_are_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
     assert "scatter\n" in call(capsys, "completion", "--names", "lessons")[1]
     assert "@scatter\n" in call(capsys, "completion", "--names", "scenarios")[1]
     for name in ("one", "$(touch x)"):
