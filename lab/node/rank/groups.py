@@ -19,6 +19,7 @@ from typing import Any
 
 from ..messages.agent import Named
 from . import note
+from .gloo_loops import LookingUp
 
 BACKEND_VARIABLE = "LAB_BACKEND"
 """What carries the bytes of a run; not set where that is left to the script and to PyTorch."""
@@ -147,10 +148,11 @@ def keep_destroyed_groups() -> None:
             def wrapper(group: Any = None) -> None:
                 everything = group is None or group == module.GroupMember.WORLD
                 groups = list(module._world.pg_map) if everything else [group]
-                destroy(group)
-                # What nobody else holds ends now, as it does elsewhere: its peers are to notice.
-                _kept[:] = [one for one in groups if sys.getrefcount(one) > _OWN_REFERENCES]
-                groups.clear()
+                with LookingUp():
+                    destroy(group)
+                    # What nobody else holds ends now, as it does elsewhere: its peers are to notice.
+                    _kept[:] = [one for one in groups if sys.getrefcount(one) > _OWN_REFERENCES]
+                    groups.clear()
 
             return wrapper
 
