@@ -19,7 +19,6 @@ from typing import Any
 
 from ..messages.agent import Named
 from . import note
-from .gloo_loops import LookingUp
 
 BACKEND_VARIABLE = "LAB_BACKEND"
 """What carries the bytes of a run; not set where that is left to the script and to PyTorch."""
@@ -143,6 +142,8 @@ def keep_destroyed_groups() -> None:
     from ..recorder.patching import replace, when_imported
 
     def watch(module: ModuleType) -> None:
+        from .gloo_loops import LookingUp
+
         def keeping(destroy: Any) -> Any:
             @functools.wraps(destroy)
             def wrapper(group: Any = None) -> None:
