@@ -145,7 +145,7 @@ class Evidence:
 
 
 def read_evidence(record: Record) -> Evidence:
-    """Everything that a record knows; what is missing is told by `lab.diagnosis.explain`. Needs no `result.json`."""
+    """Everything that a record knows, without its `result.json`; `lab.diagnosis.explain` reports what is missing."""
     evidence = Evidence(facts=read_facts(record), record=record)
     for rank in evidence.trace.ranks:
         evidence.facts.rank(rank)

@@ -48,7 +48,7 @@ class Channel(Protocol):
         """What has arrived; None where nothing has yet; empty when the other end is gone."""
 
     def close(self) -> None:
-        """Let go of the stream; the agent lives on."""
+        """Close the stream; the agent goes on running."""
 
 
 class Trouble(NamedTuple):

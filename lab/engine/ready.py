@@ -160,5 +160,5 @@ class Stream:
             return b""
 
     def close(self) -> None:
-        """Let go of the stream; the agent lives on."""
+        """Close the stream; the agent goes on running."""
         self._socket.close()

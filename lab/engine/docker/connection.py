@@ -449,7 +449,7 @@ class DockerChannel(Stream):
         return b"".join(parts) or None
 
     def close(self) -> None:
-        """Let go of the stream; the agent lives on."""
+        """Close the stream; the agent goes on running."""
         close_answer(self._attached)
         super().close()
         if self._attached is not self._socket:

@@ -435,7 +435,7 @@ class Dumps:
 
 
 def read_folder(folder: Path, limits: Limits = DEFAULT) -> Dumps:
-    """The dump of each rank; what cannot be read is told by `problems`.
+    """The dump of each rank; `problems` lists what cannot be read.
 
     Raises:
         RecordError: there is none, or there are more than the limits allow.

@@ -71,7 +71,7 @@ class Calls:
     groups: Groups
     descriptions: dict[str, str]
     messages: bool
-    """Whether messages are told."""
+    """Whether point-to-point messages are listed."""
     missing: tuple[int, ...]
     """Ranks that left no dump."""
     problems: list[str] = field(default_factory=list)

@@ -413,11 +413,11 @@ def heal(self: Cluster) -> list[Standing]:
 
 
 def fault_of(kind: str, *words: str) -> FaultKind:
-    """A fault as `lab fault` is told it: a kind, and what there is to say of it.
+    """Read a fault from the words of `lab fault`: its kind, and the values of its keys.
 
     Raises:
-        UsageError: there is no such kind, it is one that only a rank can do, or it is told too little, or too much.
-        ScenarioError: it is told something else than it allows.
+        UsageError: the kind is unknown or only ranks can have it, or values are missing or left over.
+        ScenarioError: a value is not allowed.
     """
     kinds = fault_kinds()
     if kind not in kinds:

@@ -1,4 +1,4 @@
-"""Kinds of faults that links between nodes have: each node's agent is told its part, and asked what became of it."""
+"""Kinds of faults on links between nodes: each node's agent applies its part and reports the effect."""
 
 from __future__ import annotations
 
