@@ -173,7 +173,7 @@ class Agent:
     def _finish(self, connection: Connection, run: NodeRun, finish: messages.Finish) -> None:
         run.end(lambda: connection.congested, connection.drain)
         self._outputs = run.outputs(finish)
-        made = self._outputs.told()
+        made = self._outputs.report()
         connection.send(made) if made is not None else self._leave_nothing(connection, run)
 
     def _fetch(self, connection: Connection, run: NodeRun, fetch: messages.Fetch) -> None:
