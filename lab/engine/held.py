@@ -17,7 +17,7 @@ from lab.engine.protocol import Announce, Channel, Removed, Request
 from lab.engine.ready import HELLO, Stream, wait_ready
 from lab.errors import ClusterError, NodeLost
 from lab.node import processes
-from lab.node.config import ended_file
+from lab.node.messages.agent import ended_file
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 from lab.words import plural

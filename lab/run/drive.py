@@ -13,9 +13,9 @@ from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
-from lab.node.config import FIRST_UID
 from lab.node.messages.agent import (
     ANSWERS,
+    FIRST_UID,
     STARTER,
     Breakpoint,
     Claim,

@@ -15,9 +15,8 @@ from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, Usag
 from lab.feature import hook, load
 from lab.frozen import dataclass
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
-from lab.plan.fit import not_made, shape_for, with_asked
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
-from lab.plan.plan import Plan, make_plan, present
+from lab.plan.plan import Plan, make_plan, not_made, present, shape_for, with_asked
 from lab.record.write import RecordWriter
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults, keeper_died, remove_orphan
 from lab.run.observe import Observer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lab.errors import EngineUnavailable, Interrupted, LabError
 from lab.feature import load, owners
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import asked_for_own, own_name, shape_for
+from lab.plan.plan import asked_for_own, own_name, shape_for
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions

@@ -14,7 +14,7 @@ from lab.words import listing
 
 if TYPE_CHECKING:
     from lab.plan.cluster import ClusterInfo
-    from lab.plan.fit import PlanOptions
+    from lab.plan.plan import PlanOptions
     from lab.run.options import RunOptions
     from lab.spec.scenario import Scenario
 

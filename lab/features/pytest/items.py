@@ -28,7 +28,7 @@ from lab.features.functions.pack import How
 from lab.features.pytest.marker import checked_shape, wanted_by
 from lab.features.pytest.pool import WarmCluster, pool_of
 from lab.features.suite.reports import rarest_first, read_tail
-from lab.plan.fit import has_wishes
+from lab.plan.plan import has_wishes
 from lab.record.result import RankResult, Result
 from lab.report.harmless import harmless
 from lab.report.style import Style

@@ -21,8 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from lab.node.config import ended_file
-from lab.node.connection import listen
+from lab.node.messages.agent import ended_file
+from lab.node.messages.wire import listen
 
 _MOST_WAITING_BYTES = 1 << 22
 """More is not read as long as so much waits to be passed on."""

@@ -11,8 +11,7 @@ import pytest
 
 from lab.features.launchers.torchrun import Torchrun
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import PlanOptions
-from lab.plan.plan import make_plan
+from lab.plan.plan import PlanOptions, make_plan
 from lab.record.events import NodeCame
 from lab.run.conversation import Members
 from lab.run.lock import nodes_lock
