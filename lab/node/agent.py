@@ -21,13 +21,13 @@ from typing import Any, Protocol
 from . import netlink, outputs, processes, store, strays, tcp, warm, workplace
 from .config import Config
 from .connection import Connection, listen, standard_streams
-from .heap import Heap
 from .hooks import hooks
 from .messages import agent as messages
 from .messages import typed, wire
 from .messages.agent import Fetch, Follow, Grant, Input, LetGo, Release, Window
 from .noderun import NodeRun
 from .recorder.journal import clock_id
+from .warm import Heap
 
 _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
