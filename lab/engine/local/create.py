@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from lab import __version__
 from lab.engine.held import DESCRIPTION, read_description
 from lab.engine.interrupts import may_outlive
-from lab.engine.local.engine import (
-    MARK,
-    NODES_OF_A_NETWORK,
-    PACKAGES_VARIABLE,
-    LocalEngine,
-    count_nodes,
-    network_name,
-    network_number,
-)
 from lab.engine.ownership import new_folder
-from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Request, refuse_for_one_host
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
 from lab.words import plural
 
+MARK = "LAB_LOCAL_CLUSTER"
+"""Environment variable of every process of a cluster."""
+PACKAGES_VARIABLE = "LAB_PACKAGES"
+"""Environment variable that names the virtual environment of workers, where they have one."""
+_NODES_OF_A_NETWORK = 250
+CONTROL, LIFE, LOG = "zygote.sock", "zygote.lock", "zygote.log"
+"""Files of a cluster: where the process that holds the nodes is asked for an agent, what it locks, what it wrote."""
 _FIRST, _NETWORKS = 256, 254 * 256
 """Of the networks: 127.1.0 is the first, 127.254.255 the last."""
 
@@ -42,6 +39,8 @@ def begin(
     Raises:
         ClusterError: the folder cannot be made.
     """
+    from lab.engine.payload import write_node_files
+
     files, process = (request.body for request in requests)
     folder = new_folder(home, cluster, "LAB_LOCAL_HOME")
     for name in ("shared", "data"):
@@ -51,7 +50,7 @@ def begin(
     for name, source in shape.data.items():
         (folder / "data" / name).symlink_to(source)
     announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
-    with (folder / LocalEngine.log).open("wb") as log:
+    with (folder / LOG).open("wb") as log:
         zygote = subprocess.Popen(
             process["argv"],
             stdin=subprocess.PIPE,
@@ -74,6 +73,8 @@ def free_network(home: Path, cluster: str, nodes: int) -> str:
     Raises:
         ClusterUnfit: there are none.
     """
+    import hashlib  # it takes a while, and most commands make no cluster
+
     used: set[int] = set()
     for data in filter(None, map(read_description, home.glob("*"))):
         first = network_number(data["network"])
@@ -90,9 +91,31 @@ def free_network(home: Path, cluster: str, nodes: int) -> str:
     )
 
 
+def node_address(network: str, node_rank: int) -> str:
+    """A node's loopback address: in the network with these two middle octets, or where that is full, in the next."""
+    next_networks, place = divmod(node_rank, _NODES_OF_A_NETWORK)
+    return f"127.{network_name(network_number(network) + next_networks)}.{place + 1}"
+
+
+def network_number(network: str) -> int:
+    """Which of all networks it is, from its two middle octets."""
+    upper, lower = map(int, network.split("."))
+    return upper * 256 + lower
+
+
+def network_name(number: int) -> str:
+    """The two middle octets of a network."""
+    return f"{number // 256}.{number % 256}"
+
+
+def count_nodes(data: Mapping[str, Any]) -> int:
+    """How many nodes a cluster of this description was made with; 0 where it does not say."""
+    return int(json.loads(data.get("shape", "{}")).get("nodes", 0))
+
+
 def _count_networks(nodes: int) -> int:
     """How many networks, one after the other, so many nodes take."""
-    return -(-nodes // NODES_OF_A_NETWORK)
+    return -(-nodes // _NODES_OF_A_NETWORK)
 
 
 def requests_for(
@@ -129,7 +152,7 @@ def requests_for(
         **shape.env,
         MARK: str(folder),
     }
-    argv = [sys.executable, "-c", start, str(folder / LocalEngine.life), str(folder / LocalEngine.control)]
+    argv = [sys.executable, "-c", start, str(folder / LIFE), str(folder / CONTROL)]
     description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
     return [
         Request(what=f"folder {folder}", body={DESCRIPTION: description}),

@@ -7,17 +7,16 @@ that carry its label in their environment; both are found again without any memo
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from lab import DISTRIBUTION
 from lab.engine.held import (
@@ -33,6 +32,18 @@ from lab.engine.held import (
     stopped_file,
     unlink_sockets,
 )
+from lab.engine.local.create import (
+    CONTROL,
+    LIFE,
+    LOG,
+    MARK,
+    PACKAGES_VARIABLE,
+    begin,
+    count_nodes,
+    free_network,
+    node_address,
+    requests_for,
+)
 from lab.engine.ownership import local_home
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
@@ -44,11 +55,6 @@ from lab.words import format_duration, plural
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
 
-MARK = "LAB_LOCAL_CLUSTER"
-"""Environment variable of every process of a cluster."""
-PACKAGES_VARIABLE = "LAB_PACKAGES"
-"""Environment variable that names the virtual environment of workers, where they have one."""
-NODES_OF_A_NETWORK = 250
 _PYTHON_S = 60.0
 """A Python that does nothing else has answered long before."""
 _REMOVED_S = 10.0
@@ -62,9 +68,7 @@ class LocalEngine(HeldEngine):
     """
 
     name = "local"
-    control = "zygote.sock"
-    life = "zygote.lock"
-    log = "zygote.log"
+    control, life, log = CONTROL, LIFE, LOG
     noun = "local node"
     ready_timeout_s = 120.0
     unlimited = MappingProxyType({"cpus": "--cpus", "processes": "--max-processes"})
@@ -135,7 +139,6 @@ class LocalEngine(HeldEngine):
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of this machine; nothing is made."""
-        from lab.engine.local.create import free_network, requests_for
         from lab.engine.local.machine import COST
         from lab.plan.limits import FEW_RANKS, refuse_crowd
 
@@ -156,8 +159,6 @@ class LocalEngine(HeldEngine):
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
         """Make the folder, and start the process that forks agents."""
-        from lab.engine.local.create import begin
-
         return begin(self.home, cluster, shape, requests, announce)
 
     # -- using
@@ -275,28 +276,6 @@ class LocalEngine(HeldEngine):
         from lab.engine.local.machine import examine
 
         return examine(self.home, wanted)
-
-
-def node_address(network: str, node_rank: int) -> str:
-    """A node's loopback address: in the network with these two middle octets, or where that is full, in the next."""
-    next_networks, place = divmod(node_rank, NODES_OF_A_NETWORK)
-    return f"127.{network_name(network_number(network) + next_networks)}.{place + 1}"
-
-
-def network_number(network: str) -> int:
-    """Which of all networks it is, from its two middle octets."""
-    upper, lower = map(int, network.split("."))
-    return upper * 256 + lower
-
-
-def network_name(number: int) -> str:
-    """The two middle octets of a network."""
-    return f"{number // 256}.{number % 256}"
-
-
-def count_nodes(data: Mapping[str, Any]) -> int:
-    """How many nodes a cluster of this description was made with; 0 where it does not say."""
-    return int(json.loads(data.get("shape", "{}")).get("nodes", 0))
 
 
 def _pids(node: Node) -> list[int]:
