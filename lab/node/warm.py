@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 
 REFUSED_PREFIXES = (
@@ -131,49 +131,47 @@ def import_torch() -> None:
 def prepare_many_forks() -> None:
     """Import what scripts may need, and gather all memory: for a process of which many agents are forked."""
     import_frozen(SLOW_MODULES)
-    heap = Heap()
-    while heap.scattered:
-        heap.gather()
+    Heap().gather_all()
 
 
-_SIZE = 2 << 20
-_PAGE = 4096
+# -- memory that forks share
+
+_SIZE, _PAGE = 2 << 20, 4096
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25
 _AT_A_TIME_S = 0.05
 """How long whoever calls may have to wait for an agent that gathers."""
 
 
 class Heap:
-    """What this process has allocated by now, in pieces of 2 MiB that are gathered in large pages.
+    """Gathers what this process has allocated in pages of 2 MiB: its forks then copy one entry for each instead of 512.
 
-    Forks then copy one entry for 2 MiB instead of 512. That halves what a worker costs beside its script, 7 ms to begin
-    and 7 to end. Where the kernel does not know how (Linux before 6.1), nothing changes.
+    That halves what a worker costs beside its script, 7 ms to begin and 7 to end. Where the kernel does not know how
+    (Linux before 6.1), nothing changes.
     """
 
     def __init__(self) -> None:
-        import ctypes  # not at the top: the command line reads this module too
+        self._scattered: list[int] = []
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                bounds, rights, *_, inode, name = [*line.split(maxsplit=5), ""][:6]
+                if rights == "rw-p" and inode == "0" and not name.startswith("[stack"):
+                    begin, end = (int(address, 16) for address in bounds.split("-"))
+                    self._scattered += range(-(-begin // _SIZE) * _SIZE, end // _SIZE * _SIZE, _SIZE)
 
-        self.scattered = [piece for begin, end in _allocated() for piece in range(begin, end, _SIZE)]
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        self._libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
-        self._held = ctypes.create_string_buffer(_SIZE // _PAGE)
+    def gather_all(self) -> None:
+        """Gather all pieces, however long that takes."""
+        while self._scattered:
+            self.gather()
 
     def gather(self) -> None:
         """Gather some of the pieces that are not yet: pages that hold nothing would cost memory, so only full ones."""
-        until = time.monotonic() + _AT_A_TIME_S
-        while self.scattered and time.monotonic() < until:
-            piece = self.scattered.pop()
-            if self._libc.mincore(piece, _SIZE, self._held) == 0 and self._held.raw.count(1) > _SIZE // _PAGE * 3 // 4:
-                self._libc.madvise(piece, _SIZE, _MADV_HUGEPAGE)
-                self._libc.madvise(piece, _SIZE, _MADV_COLLAPSE)
+        # Not at the top: the command line reads this module.
+        from ctypes import CDLL, c_size_t, c_void_p, create_string_buffer
 
-
-def _allocated() -> Iterator[tuple[int, int]]:
-    """The bounds of all private memory that can be written and belongs to no file."""
-    with open("/proc/self/maps") as maps:
-        for line in [*maps]:
-            place, rights, *_, inode, name = [*line.split(maxsplit=5), ""][:6]
-            if rights == "rw-p" and inode == "0" and not name.startswith("[stack"):
-                begin, end = (int(address, 16) for address in place.split("-"))
-                yield -(-begin // _SIZE) * _SIZE, end // _SIZE * _SIZE
+        until, libc = time.monotonic() + _AT_A_TIME_S, CDLL(None)
+        while self._scattered and time.monotonic() < until:
+            piece, held = self._scattered.pop(), create_string_buffer(_SIZE // _PAGE)
+            address, size = c_void_p(piece), c_size_t(_SIZE)
+            if libc.mincore(address, size, held) == 0 and held.raw.count(1) > len(held) * 3 // 4:
+                libc.madvise(address, size, _MADV_HUGEPAGE)
+                libc.madvise(address, size, _MADV_COLLAPSE)
