@@ -13,8 +13,7 @@ from lab.plan.plan import Plan, make_plan
 from lab.record.events import Over
 from lab.record.result import Result
 from lab.record.write import RecordWriter
-from lab.run.collect import Collector
-from lab.run.companion import Observer
+from lab.run.collect import Collector, Observer
 from lab.run.outcome import outcome
 from lab.run.ship import Outputs
 from lab.spec.load import load_scenario

@@ -25,8 +25,8 @@ from lab.plan.plan import HOST, Plan
 from lab.record import events
 from lab.record.layout import OUTPUTS
 from lab.record.write import RecordWriter
-from lab.run.collect import Collector
-from lab.run.companion import SELDOM_S, Companion, Observer, Stdin
+from lab.run.collect import Collector, Observer
+from lab.run.companion import SELDOM_S, Companion, Stdin
 from lab.run.conversation import Conversation
 from lab.run.lock import LEASE_S, nodes_lock
 from lab.run.options import RunOptions

@@ -18,7 +18,8 @@ from lab.plan.fit import asked_for_own, not_made, own_name, shape_for, with_aske
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
 from lab.plan.plan import Plan, make_plan, present
 from lab.record.write import RecordWriter
-from lab.run.companion import Companion, Observer
+from lab.run.collect import Observer
+from lab.run.companion import Companion
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults, keeper_died, remove_orphan
 from lab.run.options import RunOptions
 from lab.spec.reading import did_you_mean, shown

@@ -50,8 +50,8 @@ from lab.record.write import RecordWriter
 from lab.run import conversation
 from lab.run import drive as leave
 from lab.run import drive as subject
-from lab.run.collect import EXCHANGES, clock_of
-from lab.run.companion import Observer, Stdin
+from lab.run.collect import EXCHANGES, Observer, clock_of
+from lab.run.companion import Stdin
 from lab.run.conversation import Conversation
 from lab.run.drive import Driver, check
 from lab.run.ship import Outputs, pack_folder

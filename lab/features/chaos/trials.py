@@ -43,7 +43,7 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style, style_for
 from lab.report.verdict import counts_text, ended_line
-from lab.run.companion import Observer
+from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import RunOptions
 from lab.run.place import Place, Several, refuse_foreign_wishes

@@ -25,7 +25,8 @@ from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, Output, Take
 from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
 from lab.report.harmless import harmless
-from lab.run.companion import Observer, Stdin
+from lab.run.collect import Observer
+from lab.run.companion import Stdin
 from lab.run.options import RunOptions
 from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario

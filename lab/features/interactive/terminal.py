@@ -29,7 +29,7 @@ from lab.words import name_ranks
 if TYPE_CHECKING:
     from lab.node.messages import wire
     from lab.plan.plan import Plan
-    from lab.run.companion import Observer
+    from lab.run.collect import Observer
     from lab.run.conversation import Conversation
 
 _INPUT, _LOCAL, _CHARACTERS = 0, 3, 6

@@ -23,7 +23,7 @@ from lab.errors import EngineUnavailable, LabError, MachineLacks, unforeseen
 from lab.features.suite.cases import Attempt
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.result import Result
-from lab.run.companion import Observer
+from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import RunOptions
 from lab.run.place import Place, Several, refuse_foreign_wishes

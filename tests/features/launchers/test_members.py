@@ -12,7 +12,8 @@ from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import PlanOptions
 from lab.plan.plan import make_plan
 from lab.record.write import RecordWriter
-from lab.run.companion import Observer, Stdin
+from lab.run.collect import Observer
+from lab.run.companion import Stdin
 from lab.run.drive import Driver
 from lab.run.lock import nodes_lock
 from lab.run.ship import Outputs
