@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, product
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from lab.engine.doctor import refusal
 from lab.engine.protocol import Engine
@@ -235,7 +235,8 @@ _VARIES = re.compile(
 """What differs from run to run of one and the same failure: times, sizes, addresses, ports, measured numbers."""
 
 
-class Kind(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Kind:
     """One way in which repetitions of a case ended other than passed."""
 
     status: str
@@ -271,8 +272,7 @@ class Rate:
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
-        kinds = [kind._asdict() for kind in self.kinds]
-        return {**vars(self), "part": self.part, "between": self.bounds, "kinds": kinds}
+        return {**vars(self), "part": self.part, "between": self.bounds, "kinds": [*map(vars, self.kinds)]}
 
 
 def rates(outcomes: Iterable[Outcome]) -> list[Rate]:
@@ -287,9 +287,9 @@ def _rate_of(name: str, ran: Sequence[Outcome]) -> Rate:
     kinds = []
     forms = ((number, (one.status, what_stays(one.telling.result.reason))) for number, one in enumerate(bad))
     for numbers, (status, _) in alike(forms):
-        first, seeds = bad[numbers[0]].telling.result, tuple(bad[number].case.seed for number in numbers)
-        record, known = str(first.path) if first.path else None, tuple(seed for seed in seeds if seed is not None)
-        kinds.append(Kind(status, first.reason, len(numbers), known, record))
+        first, seeds = bad[numbers[0]].telling.result, (bad[number].case.seed for number in numbers)
+        known, record = tuple(seed for seed in seeds if seed is not None), str(first.path) if first.path else None
+        kinds.append(Kind(status=status, reason=first.reason, count=len(numbers), seeds=known, record=record))
     return Rate(name=name, ran=len(ran), failed=len(bad), kinds=tuple(sorted(kinds, key=lambda kind: -kind.count)))
 
 

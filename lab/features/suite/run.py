@@ -287,8 +287,9 @@ class _Suite:
 
     def _next_for(self, idle: Worker) -> int | None:
         """The number of the case that an idle worker should run; None where it has nothing to do now."""
-        for number in self.queue if idle.cluster is not None else ():
-            if self.cases[number].fits(idle.cluster):
+        cluster = idle.cluster
+        for number in self.queue if cluster is not None else ():
+            if cluster is not None and self.cases[number].fits(cluster):
                 return number
         busy = [(one, self.cases[one.case]) for one in self.workers if one.case is not None]
         seen_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
@@ -308,8 +309,8 @@ class _Suite:
             self.watcher.working(worker.number, "makes its cluster", None)
         attempt = len(self.attempts[number]) + 1
         turn = Turn(suite=self.suite, number=number + 1, of=len(self.attempts), case=case.id, attempt=attempt)
-        size = {"nodes": case.nodes, "nproc_per_node": case.nproc_per_node, "backend": case.backend}
-        worker.send(Task(case.scenario, replace(self.asked.options, turn=turn, **size), shape), number)
+        options = replace(self.asked.options, turn=turn, nodes=case.nodes, nproc_per_node=case.nproc_per_node)
+        worker.send(Task(case.scenario, replace(options, backend=case.backend), shape), number)
 
     # -- what is received
 

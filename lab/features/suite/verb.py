@@ -15,9 +15,8 @@ from lab.cli import arguments as types
 from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
 from lab.features.compare.verb import add_baseline, comparison
 from lab.features.suite.cases import Asked, Case, Matrix, Outcome, make_cases
-from lab.features.suite.reports import write_files
 from lab.features.suite.run import start
-from lab.features.suite.view import SuiteDisplay, suite_text
+from lab.features.suite.view import SuiteDisplay, suite_text, write_files
 from lab.report.style import Style, style_for
 from lab.report.table import table_text
 from lab.run.options import RunOptions

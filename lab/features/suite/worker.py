@@ -1,7 +1,7 @@
 """The worker processes of a suite: each runs cases one after the other on a warm cluster of its own.
 
-From its parent a worker receives a `Task`, or None: there are no more. It sends lines of progress, `Begun`, `Ended`, and
-an error where it cannot work at all.
+From its parent a worker receives a `Task`, or None: there are no more. It sends lines of progress, `Begun`, `Ended`,
+and an error where it cannot work at all.
 
 A worker is a session of its own: Ctrl-C at a terminal reaches the parent alone, which passes it on once. When the
 parent dies, however it dies, the worker ends as if it was interrupted: the run is cancelled and its cluster removed.
