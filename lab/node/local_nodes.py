@@ -18,9 +18,9 @@ from typing import NoReturn
 
 from . import agent, processes, warm
 from .config import Config, ended_file
-from .heap import Heap
 from .messages import typed
 from .processes import allow_open_files
+from .warm import Heap
 
 _ASKED_TIMEOUT_S = 1.0
 _LONGEST_LINE = 1024

@@ -152,7 +152,7 @@ class Reports:
         emit: sends a message to the lab.
     """
 
-    def __init__(self, run: str, config: Config, emit: Callable[[wire.Message], None]) -> None:
+    def __init__(self, run: str, config: Config, emit: Callable[[wire.Message], object]) -> None:
         self._run = run
         self._node = config.node
         self._own = config.container

@@ -94,7 +94,7 @@ class FakeWorker:
     rank = note_bytes = 0
     attempt = ""
     raised: Any = None
-    inlet = Inlet()
+    inlet = Inlet({})
     streams: dict[int, int] = {}  # noqa: RUF012
 
 

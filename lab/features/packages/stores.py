@@ -25,7 +25,7 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
-from lab.engine.local.state import PACKAGES_VARIABLE
+from lab.engine.local.create import PACKAGES_VARIABLE
 from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
 from lab.engine.protocol import Announce, Engine, ImageMaker, PythonRunner, capable
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit

@@ -20,8 +20,8 @@ from typing import NoReturn
 
 from ....node import agent, strays, warm
 from ....node.config import Config
-from ....node.heap import Heap
 from ....node.messages import typed
+from ....node.warm import Heap
 from . import confinement
 from .confinement import Unlike
 from .first_process import FirstProcess, enter_namespace
