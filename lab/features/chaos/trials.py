@@ -36,7 +36,7 @@ from lab.features.chaos.search import (
     search,
 )
 from lab.features.faults.fault import broken_in, with_faults
-from lab.features.faults.kind import key_of
+from lab.features.faults.kinds import key_of
 from lab.plan.fit import shape_for
 from lab.record.layout import RUNS
 from lab.record.read import Record

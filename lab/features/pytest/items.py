@@ -22,9 +22,8 @@ from lab.engine.protocol import Engine
 from lab.engine.select import CHOICES
 from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import hook
-from lab.features.faults.fault import broken_in
+from lab.features.faults.fault import beyond, broken_in, network_first
 from lab.features.faults.network import network_of
-from lab.features.faults.planning import beyond, network_first
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
 from lab.features.pytest.pool import WarmCluster, pool_of
