@@ -13,10 +13,9 @@ from lab.plan.plan import Plan, make_plan
 from lab.record.events import Over
 from lab.record.result import Result
 from lab.record.write import RecordWriter
-from lab.run.collect import Collector
-from lab.run.observe import Observer
+from lab.run.collect import Collector, Observer
 from lab.run.outcome import outcome
-from lab.run.outputs import Outputs
+from lab.run.ship import Outputs
 from lab.spec.load import load_scenario
 
 WORK = "/var/lab/run/work"

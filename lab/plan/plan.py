@@ -25,7 +25,7 @@ class Part(Protocol):
     name: str
     """Its key in `plan.json`."""
     companion: str
-    """What goes along with the run, as `module:class`; see `lab.run.observe`."""
+    """What goes along with the run, as `module:class`; see `lab.run.companion`."""
 
     def data(self) -> Any:
         """It as plain data."""

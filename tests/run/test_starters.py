@@ -10,7 +10,7 @@ from lab.node.messages.agent import STARTER, Exited, Output, Prepare, WorkerStar
 from lab.plan.cluster import Shape
 from lab.plan.fit import PlanOptions, not_made
 from lab.plan.plan import Plan, make_plan
-from lab.run.starters import Starters
+from lab.run.drive import Starters
 from lab.spec.scenario import Scenario
 
 pytestmark = pytest.mark.features

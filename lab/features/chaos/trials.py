@@ -43,11 +43,10 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style, style_for
 from lab.report.verdict import counts_text, ended_line
+from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
-from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.place import Place, refuse_foreign_wishes
-from lab.run.pool import ClusterSlot
+from lab.run.place import ClusterSlot, Place, refuse_foreign_wishes
 from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
 from lab.spec.scenario import Scenario
