@@ -22,7 +22,7 @@ from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import select_engine
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import has_wishes, shape_for_all
+from lab.plan.plan import has_wishes, shape_for_all
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all

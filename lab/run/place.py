@@ -14,9 +14,8 @@ from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, N
 from lab.feature import hook, load, owners
 from lab.frozen import dataclass
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
-from lab.plan.fit import asked_for_own, not_made, own_name, shape_for, with_asked
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
-from lab.plan.plan import Plan, make_plan, present
+from lab.plan.plan import Plan, asked_for_own, make_plan, not_made, own_name, present, shape_for, with_asked
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.companion import Companion

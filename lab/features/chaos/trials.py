@@ -37,7 +37,7 @@ from lab.features.chaos.search import (
 )
 from lab.features.faults.fault import broken_in, with_faults
 from lab.features.faults.kinds import key_of
-from lab.plan.fit import shape_for
+from lab.plan.plan import shape_for
 from lab.record.layout import RUNS
 from lab.record.read import Record
 from lab.record.result import Result

@@ -29,7 +29,7 @@ from lab.features.functions.pack import How
 from lab.features.pytest.pool import WarmCluster, pool_of
 from lab.features.pytest.session import SAID
 from lab.features.suite.view import last_printed, read_tail
-from lab.plan.fit import has_wishes
+from lab.plan.plan import has_wishes
 from lab.record.layout import LOGS, RUNS, SUITE_REPORT
 from lab.record.result import RankResult, Result
 from lab.report.harmless import harmless

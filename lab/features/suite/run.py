@@ -25,7 +25,7 @@ from lab.features.suite.cases import Asked, Attempt, Case, Matrix, Outcome, Suit
 from lab.features.suite.view import Watcher
 from lab.features.suite.worker import LAST_PATIENCE_S, Begun, Ended, Task, Worker, interrupt, receive, worker_pool
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import PlanOptions, has_wishes, refuse_unfit
+from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
 from lab.record.read import Record, Turn
 from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name
