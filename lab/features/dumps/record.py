@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.diagnosis.causes import find_causes
-from lab.diagnosis.ends import blame, find_waits
+from lab.diagnosis.ends import culprit_by, find_waits
 from lab.diagnosis.evidence import Evidence, Judgement, read_evidence
 from lab.errors import RecordError
 from lab.features.dumps import dump as words
@@ -413,7 +413,6 @@ def _judge(evidence: Evidence) -> Judgement:
     waiting = name_ranks(find_waits(evidence))
     if first is None:
         return Judgement(verdict="hung", reason=f"{waiting} had calls under way when dumped")
-    named = next((rank for rank in first.ranks if rank in evidence.ranks), None)
-    culprit = None if named is None else blame(evidence.ranks[named], first.headline, cause=first.kind.value)
+    culprit = culprit_by(first, evidence)
     reason = f"when dumped, {waiting} had calls under way: {first.headline}"
     return Judgement(verdict="hung", reason=reason, culprit=culprit, findings=(first,), summary=first.headline)

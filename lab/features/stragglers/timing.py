@@ -218,7 +218,8 @@ def parts_of(path: Sequence[Piece]) -> list[Part]:
     sums: dict[tuple[int | None, str, str], float] = defaultdict(float)
     for piece in path:
         what = (piece.call.op, piece.call.source) if piece.call is not None else ("", "")
-        sums[(None if piece.within else piece.rank, *what)] += piece.end - piece.begin
+        key = (None if piece.within else piece.rank, *what)
+        sums[key] += piece.end - piece.begin
     whole = sum(sums.values())
     parts = (Part(rank=key[0], op=key[1], source=key[2], seconds=s, share=s / whole) for key, s in sums.items())
     return sorted(parts, key=attrgetter("seconds"), reverse=True)
