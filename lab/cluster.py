@@ -21,9 +21,9 @@ from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import select_engine
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import has_wishes, shape_for_all
+from lab.plan.plan import has_wishes, shape_for_all
+from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
-from lab.run.observe import Observer
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
 from lab.spec.keys import checked_folders
@@ -32,7 +32,7 @@ from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.pool import Several
+    from lab.run.place import Several
     from lab.spec.keys import Volume
 
 DEFAULT_NODES = 3
@@ -229,7 +229,7 @@ class Cluster:
         Args:
             scenario: a YAML file, a script, a lesson as `@scatter`, or a `Scenario`.
             args: arguments for the script, after those of the scenario.
-            observer: watches; see `lab.run.observe`.
+            observer: watches; see `lab.run.companion`.
             options: how to run it; or its fields as keyword arguments, such as `cold=True`.
 
         Raises:
@@ -237,7 +237,7 @@ class Cluster:
             ClusterUnfit: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
-        from lab.run.pool import run_one
+        from lab.run.place import run_one
         from lab.spec.load import open_scenario
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
@@ -273,7 +273,7 @@ class Cluster:
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
-        from lab.run.pool import Several
+        from lab.run.place import Several
 
         options, watcher = options or RunOptions(), observer or Observer()
         outcomes: list[Result | LabError] = []
@@ -300,7 +300,7 @@ class Cluster:
         options: RunOptions,
         observer: Observer,
     ) -> Result | LabError:
-        from lab.run.pool import outcome_of, run_apart
+        from lab.run.place import outcome_of, run_apart
 
         place, shared = self.place, several.cluster.shape if several.cluster else None
         if has_wishes(scenario):

@@ -15,7 +15,7 @@ import termios
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from . import trace_file
 from .messages.agent import CALLED, FED, ON_REQUEST, OWN, WorkerSettings, WorkerStart
@@ -28,125 +28,69 @@ _VDISABLE = b"\0"
 _OUT_OF_THE_WAY = 100
 """Descriptors from here on are far from those that scripts use."""
 _STREAMS = ("in", "out", "err")
-_INLET = ("input", "terminal", "grant", "answered")
-
-
-class WorkerEnds(NamedTuple):
-    """Descriptors for the worker; -1 where it has none."""
-
-    stdin: int = -1
-    terminal: int = -1
-    """Its end of the pseudo-terminal."""
-    granted: int = -1
-    """Has a byte to read whenever the worker is given the terminal."""
-    calls: int = -1
-    """Where calls arrive."""
-    answers: int = -1
-    """Where it answers them."""
 
 
 class Inlet:
-    """Takes what a worker is to read, and gives it to the worker as that takes it."""
+    """Takes what a worker is to read, and gives it to the worker as that takes it.
 
-    def __init__(self, fd: int = -1, terminal: int = -1, grant: int = -1, answered: int = -1) -> None:
-        self.ends = (fd, terminal, grant, answered)
-        """The descriptors that it begins with; -1 where there is none."""
-        self._fd = fd
-        self._grant = grant
-        self._waiting = b""
+    Args:
+        ends: the agent's descriptors of the worker by name. It closes `input`, where what is read goes in, and `grant`,
+            but not `terminal`, the agent's end of a pseudo-terminal, which whoever reads it closes.
+    """
+
+    def __init__(self, ends: Mapping[str, int]) -> None:
+        self._ends = {name: ends[name] for name in ("input", "grant") if name in ends}
+        self._terminal = ends.get("terminal", -1)
+        self._data = b""
         self._last = False
-        self.terminal = terminal
-        """The agent's end of a pseudo-terminal, to be read by whoever has it; -1 where there is none."""
-        self.answered = answered
-        """Where answers to calls are to be read; -1 where there are none."""
 
     @property
     def waiting(self) -> int | None:
         """The descriptor that has to be writable for what waits; None where nothing does."""
-        return self._fd if self._waiting and self._fd >= 0 else None
+        return self._ends.get("input") if self._data else None
 
     def put(self, data: bytes, *, last: bool) -> tuple[int, bool]:
         """Take what is to be read; as `flush`."""
-        self._waiting += data[: _MOST_WAITING_BYTES - len(self._waiting)]
+        self._data += data[: _MOST_WAITING_BYTES - len(self._data)]
         self._last |= last
         return self.flush()
 
     def flush(self) -> tuple[int, bool]:
         """Give the worker what it takes now; returns how many bytes that were, and whether it takes any more."""
         given = 0
-        while self._waiting and self._fd >= 0:
+        while self._data and "input" in self._ends:
             try:
-                done = os.write(self._fd, self._waiting)
+                done = os.write(self._ends["input"], self._data)
             except BlockingIOError:
                 break
             except OSError:  # nobody reads
-                self._close()
+                self._close("input")
                 break
-            self._waiting, given = self._waiting[done:], given + done
-        if self._last and not self._waiting:
-            self._close()
-        return given, self._fd < 0
+            self._data, given = self._data[done:], given + done
+        if self._last and not self._data:
+            self._close("input")
+        return given, "input" not in self._ends
 
     def grant(self) -> None:
         """Let the worker take the terminal."""
-        with suppress(OSError):  # it has ended, or asks without taking
-            os.write(self._grant, b"+")
+        if "grant" in self._ends:
+            with suppress(OSError):  # it has ended, or asks without taking
+                os.write(self._ends["grant"], b"+")
 
     def resize(self, rows: int, columns: int) -> None:
         """Tell the worker how large its terminal is."""
-        if self.terminal >= 0:
+        if self._terminal >= 0:
             size = (min(max(1, one), 0xFFFF) for one in (rows, columns))
-            fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
+            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
 
     def close(self) -> None:
-        """Let go of everything but the terminal and the answers, which are closed by whoever reads them."""
-        self._close()
-        if self._grant >= 0:
-            os.close(self._grant)
-            self._grant = -1
+        """Close its descriptors."""
+        self._close("input", "grant")
 
-    def _close(self) -> None:
-        self._waiting = b""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-def open_inlet(kind: str) -> tuple[Inlet, WorkerEnds]:
-    """Both sides of what a worker of this kind reads.
-
-    Raises:
-        OSError: there is no room for the pseudo-terminal that it is to have from the start.
-    """
-    if kind == FED:
-        read, write = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(write, False)
-        return Inlet(write), WorkerEnds(stdin=read)
-    if kind == CALLED:
-        calls, call = os.pipe2(os.O_CLOEXEC)
-        answered, answers = os.pipe2(os.O_CLOEXEC)
-        for fd in (call, answered):
-            os.set_blocking(fd, False)
-        return Inlet(call, answered=answered), WorkerEnds(calls=calls, answers=answers)
-    if kind not in (ON_REQUEST, OWN):
-        return Inlet(), WorkerEnds()
-    try:
-        here, there = os.openpty()
-    except OSError:
-        if kind == OWN:
-            raise
-        return Inlet(), WorkerEnds()  # its breakpoints say that there is none
-    settings = termios.tcgetattr(there)
-    settings[6][termios.VSUSP] = _VDISABLE  # nobody could let the rank go on
-    termios.tcsetattr(there, termios.TCSANOW, settings)
-    typed = os.dup(here)
-    for fd in (here, typed):
-        os.set_blocking(fd, False)
-    if kind == OWN:
-        return Inlet(typed, here), WorkerEnds(terminal=there)
-    granted, grant = os.pipe2(os.O_CLOEXEC)
-    os.set_blocking(grant, False)
-    return Inlet(typed, here, grant), WorkerEnds(terminal=there, granted=granted)
+    def _close(self, *names: str) -> None:
+        self._data = b""
+        for fd in [self._ends.pop(name) for name in names if name in self._ends]:
+            os.close(fd)
 
 
 def with_triggers(start: WorkerStart, triggers: Iterable[dict[str, Any]]) -> WorkerStart:
@@ -156,26 +100,51 @@ def with_triggers(start: WorkerStart, triggers: Iterable[dict[str, Any]]) -> Wor
 
 
 def open_channels(start: WorkerStart, settings: WorkerSettings) -> tuple[dict[str, int], dict[str, int]]:
-    """Open what a worker and its agent share; returns the agent's descriptors, and the worker's, by name."""
-    agent, worker = {}, {}
-    for name in ("out", "err", "stack"):
-        agent[name], worker[name] = os.pipe2(os.O_CLOEXEC)
-    for name in ("gate", *(["step"] if settings.step else ()), *(["hold"] if start.triggers else ())):
-        worker[name], agent[name] = os.pipe2(os.O_CLOEXEC)
-    if settings.trace and start.rank >= 0:
-        agent["trace"] = trace_file.make()
-        worker["trace"] = os.dup(agent["trace"])
+    """Open what a worker and its agent share; returns the agent's descriptors, and the worker's, by name.
+
+    Raises:
+        OSError: there is no capacity for the pseudo-terminal that the worker is to have from its start.
+    """
+    mine: dict[str, int] = {}
+    theirs: dict[str, int] = {}
+    read = {"out": "out", "err": "err"}
+    written = {"gate": "gate"}
+    """The pipes: what the agent calls each that it reads or writes, and what the worker calls it."""
+    if settings.step:
+        written["step"] = "step"
+    if start.triggers:
+        written["hold"] = "hold"
+    if start.stdin == FED:
+        written["input"] = "in"
+    if start.stdin == CALLED:
+        written["input"], read["answered"] = "calls", "answers"
+    if start.stdin in (ON_REQUEST, OWN) and _open_terminal(start.stdin, mine, theirs) and start.stdin == ON_REQUEST:
+        written["grant"] = "granted"
+    for name, other in read.items():
+        mine[name], theirs[other] = os.pipe2(os.O_CLOEXEC)
+    for name, other in written.items():
+        theirs[other], mine[name] = os.pipe2(os.O_CLOEXEC)
+    for name in ("stack", *(["trace"] if settings.trace and start.rank >= 0 else ())):
+        mine[name] = trace_file.make()
+        theirs[name] = os.dup(mine[name])
     if sidecar_of(start):
-        agent["sidecar"], worker["sidecar"] = (one.detach() for one in socket.socketpair())
-    inlet, ends = open_inlet(start.stdin)
-    agent.update((name, fd) for name, fd in zip(_INLET, inlet.ends) if fd >= 0)
-    worker.update((name, fd) for name, fd in zip(("in", *ends._fields[1:]), ends) if fd >= 0)
-    return agent, worker
+        mine["sidecar"], theirs["sidecar"] = (one.detach() for one in socket.socketpair())
+    return mine, theirs
 
 
-def inlet_of(agent: dict[str, int]) -> Inlet:
-    """Return the inlet of a worker, by the agent's descriptors."""
-    return Inlet(*(agent.get(name, -1) for name in _INLET))
+def _open_terminal(kind: str, mine: dict[str, int], theirs: dict[str, int]) -> bool:
+    """Open a pseudo-terminal, if there is one; a worker that only may ask for one says at its breakpoints that not."""
+    try:
+        mine["terminal"], theirs["terminal"] = os.openpty()
+    except OSError:
+        if kind == OWN:
+            raise
+        return False
+    mine["input"] = os.dup(mine["terminal"])
+    settings = termios.tcgetattr(theirs["terminal"])
+    settings[6][termios.VSUSP] = _VDISABLE  # nobody could let the rank go on
+    termios.tcsetattr(theirs["terminal"], termios.TCSANOW, settings)
+    return True
 
 
 def sidecar_of(start: WorkerStart) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -64,6 +64,31 @@ def open_regular_file(top: str, path: str) -> int:
         os.close(descriptor)
         raise NotAFile("is not a file")
     return descriptor
+
+
+def walk(
+    top: str,
+    enter: Callable[[str, os.stat_result], bool],
+    failed: Callable[[str, OSError], object] = lambda *_: None,
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the path and the status of everything below a folder; links are not followed.
+
+    Args:
+        top: the folder.
+        enter: whether to look into a folder below it.
+        failed: called with a folder that cannot be read, or vanishes meanwhile.
+    """
+    waiting = [top]
+    for folder in waiting:
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    facts = entry.stat(follow_symlinks=False)
+                    yield entry.path, facts
+                    if stat.S_ISDIR(facts.st_mode) and enter(entry.path, facts):
+                        waiting.append(entry.path)
+        except OSError as error:
+            failed(folder, error)
 
 
 def printable(path: str) -> str:

@@ -15,9 +15,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
-from . import channels, launched, processes, statement, system_calls, trace_file, warm
-from .config import STRICT_OPEN_FILES
-from .messages.agent import ANSWERS, OWN, PYTHON, STARTER, TERMINAL, WorkerSettings, WorkerStart
+from . import channels, launched, processes, statement, system_calls, warm
+from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, WorkerSettings, WorkerStart
 from .rank import joining, worker
 from .rank_process import Worker
 from .users import Users
@@ -67,31 +66,18 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     return hold_worker(start, pid, notes, mine, context.users)
 
 
-def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, mine: dict[str, int], users: Users) -> Worker:
+def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, ends: dict[str, int], users: Users) -> Worker:
     """Return a worker by the agent's ends of what it shares with it; its sidecar, if it has one, is started."""
     for name in ("out", "err"):
         with suppress(OSError):  # a larger pipe is only faster
-            fcntl.fcntl(mine[name], _F_SETPIPE_SZ, _PIPE_BYTES)
-    for name in {"out", "err", "stack", "step", "hold", "status"} & mine.keys():
-        os.set_blocking(mine[name], False)
-    numbers = {"answered": ANSWERS, "out": 1, "err": 2, "terminal": TERMINAL}  # it answers after it has printed
-    ends: dict[str, int] = {name: mine[name] for name in ("stack", "gate", "step", "hold", "status") if name in mine}
+            fcntl.fcntl(ends[name], _F_SETPIPE_SZ, _PIPE_BYTES)
+    for name in ends.keys() - {"sidecar"}:
+        os.set_blocking(ends[name], False)
     sidecar_pid = 0
-    if "sidecar" in mine:
+    if "sidecar" in ends:
         server, user = channels.sidecar_module(start), users.worker(start.local_rank)
-        sidecar_pid, ends["sidecar"] = server.start_serving(*user, socket.socket(fileno=mine["sidecar"]))
-    return Worker(
-        rank=start.rank,
-        local_rank=start.local_rank,
-        pid=pid,
-        notes=notes,
-        streams={mine[name]: number for name, number in numbers.items() if name in mine},
-        inlet=channels.inlet_of(mine),
-        ends=ends,
-        trace=trace_file.TraceFile(made=mine["trace"]) if "trace" in mine else None,
-        attempt=start.attempt,
-        sidecar_pid=sidecar_pid,
-    )
+        sidecar_pid, ends["sidecar"] = server.start_serving(*user, socket.socket(fileno=ends["sidecar"]))
+    return Worker(start, pid, notes, ends, sidecar_pid)
 
 
 def _become_worker(

@@ -6,87 +6,86 @@ import os
 import stat
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 
-from . import processes, trace_file
-from .config import Config
-from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Limited
-from .rank_process import Worker
+from . import processes
+from .files import walk
+from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Config, Limited
+from .rank_process import RankProcess, Worker
+from .trace_file import bound_held
 from .users import User, Users
 
 
 class Limits:
-    """Tells which limits a run reaches: those of a rank once it has ended, those of the node at the end.
+    """Reports which limits a run reaches: those of a rank once it has ended, those of the node at the end.
 
     Args:
         claim: says what the limits of a rank are.
         config: of the node.
-        emit: sends what there is to say.
+        send: sends a report.
     """
 
-    def __init__(self, claim: Claim, config: Config, emit: Callable[[Limited], None]) -> None:
-        self._claim = claim
-        self._node = config.node
+    def __init__(self, claim: Claim, config: Config, send: Callable[[Limited], None]) -> None:
+        self._output_bytes = claim.output_bytes
         self._notes_bytes = config.notes_bytes
-        self._emit = emit
-        self._told: dict[tuple[str, int, str], int] = {}
-        self._killed, self._refused = oom_kills(), _forks_refused()
+        self._send = send
+        self._reported: dict[tuple[str, int, str], int] = {}
+        self._killed, self._refused = _oom_kills(), _forks_refused()
         self._reached_by: int | None = None
         """Who reaches what limits the node from now on: its ranks, or the check, whose rank this is then."""
 
     def begin_check(self) -> None:
-        """All ranks have ended: say what they reached; the rest is reached by the check of the scenario."""
-        self.tell_of_node()
-        self._killed, self._refused, self._reached_by = oom_kills(), _forks_refused(), CHECK
+        """All ranks have ended: report what they reached; the rest is reached by the check of the scenario."""
+        self.report_node()
+        self._killed, self._refused, self._reached_by = _oom_kills(), _forks_refused(), CHECK
 
-    def room_for_output(self, worker: Worker, size: int) -> int:
-        """How many of the next bytes that a worker printed are kept."""
-        room = max(0, self._claim.output_bytes - worker.output_bytes)
+    def count_output(self, worker: Worker, size: int) -> int:
+        """Count bytes that a worker printed; returns how many of them are kept."""
+        kept = max(0, self._output_bytes - worker.output_bytes)
         worker.output_bytes += size
-        return min(room, size)
+        return min(kept, size)
 
-    def has_room_for_note(self, worker: Worker, size: int) -> bool:
-        """Whether a note is kept."""
+    def count_note(self, worker: Worker, size: int) -> bool:
+        """Count the bytes of a note; returns whether it is kept."""
         worker.note_bytes += size
         return worker.note_bytes <= self._notes_bytes
 
-    def killed_by_kernel(self) -> bool:
+    def is_new_kill(self) -> bool:
         """Whether memory ran out and something was killed that nobody has asked about yet."""
-        if oom_kills() <= self._killed:
+        if _oom_kills() <= self._killed:
             return False
         self._killed += 1
         return True
 
-    def tell(self, worker: Worker) -> None:
-        """Say how much of a worker's was dropped, if that is more than was said before."""
-        for what, limit, got in (
-            ("output", self._claim.output_bytes, worker.output_bytes),
-            ("notes", self._notes_bytes, worker.note_bytes),
-        ):
-            if got > limit:
-                self._tell_once(worker, what, limit, got - limit)
+    def report_worker(self, worker: Worker) -> None:
+        """Report how much of a worker's was dropped, if that is more than was reported before."""
+        exceeded = [
+            ("output", self._output_bytes, worker.output_bytes - self._output_bytes),
+            ("notes", self._notes_bytes, worker.note_bytes - self._notes_bytes),
+        ]
+        exceeded = [one for one in exceeded if one[2] > 0]
         if worker.trace is not None and worker.trace.exceeded is not None:
-            self._tell_once(worker, *worker.trace.exceeded, 0)
+            exceeded.append((*worker.trace.exceeded, 0))
+        for what, limit, excess in exceeded:
+            if self._reported.get((worker.attempt, worker.rank, what), -1) < excess:
+                self._reported[worker.attempt, worker.rank, what] = excess
+                self.report(what, limit, excess, worker.rank, worker.attempt)
 
-    def _tell_once(self, worker: Worker, what: str, limit: int, excess: int) -> None:
-        if self._told.get((worker.attempt, worker.rank, what), -1) < excess:
-            self._told[worker.attempt, worker.rank, what] = excess
-            self.say(what, limit, excess, worker.rank, worker.attempt)
+    def report_node(self) -> None:
+        """Report what the kernel refused to processes of the run, and what it killed besides workers."""
+        refused, killed = _forks_refused() - self._refused, _oom_kills() - self._killed
+        if refused > 0:
+            self.report("processes", _read_cgroup("pids.max", "pids/pids.max"), refused)
+        if killed > 0:
+            self.report("memory", _read_cgroup("memory.max", "memory/memory.limit_in_bytes"), killed)
 
-    def tell_of_node(self) -> None:
-        """Say what the kernel refused to processes of the run, and what it killed besides workers."""
-        for what, limit, count in (
-            ("processes", _limit("pids.max", "pids/pids.max"), _forks_refused() - self._refused),
-            ("memory", _limit("memory.max", "memory/memory.limit_in_bytes"), oom_kills() - self._killed),
-        ):
-            if count > 0:
-                self.say(what, limit, count)
-
-    def say(self, what: str, limit: int, excess: int, rank: int | None = None, attempt: str = "") -> None:
-        """Tell of a limit that was reached, see `Limited`."""
+    def report(self, what: str, limit: int, excess: int, rank: int | None = None, attempt: str = "") -> None:
+        """Report a limit that was reached, see `Limited`."""
         rank = self._reached_by if rank is None else rank
-        self._emit(Limited(time.time(), self._node, self._claim.run, rank, what, limit, excess, attempt))
+        self._send(Limited(time.time(), rank=rank, what=what, limit=limit, excess=excess, attempt=attempt))
 
 
 def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) -> tuple[Worker | None, int, set[int]]:
@@ -103,40 +102,29 @@ def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) 
         trees.append((one, tree.difference(*(other for _, other in trees))))
     outlived = sizes.keys() - {keep}.union(*(tree for _, tree in trees))
     candidates: list[tuple[Worker | None, set[int]]] = [*trees, (None, outlived)]
-    held, worker, pids = max(
-        ((_held(sizes, pids), worker, pids) for worker, pids in candidates), key=lambda one: one[0]
-    )
-    return worker, held, pids
+    held = [sum(sizes.get(pid, 0) for pid in pids) for _, pids in candidates]
+    largest = held.index(max(held))
+    return candidates[largest][0], held[largest], candidates[largest][1]
 
 
-def _held(sizes: Mapping[int, int], pids: Iterable[int]) -> int:
-    return sum(sizes.get(pid, 0) for pid in pids)
-
-
-def oom_kills() -> int:
+def _oom_kills() -> int:
     """How often the kernel has killed something in this cgroup because memory ran out; 0 where it does not say."""
-    return _counted("oom_kill", "memory.events", "memory/memory.oom_control")
+    return _read_cgroup("memory.events", "memory/memory.oom_control", key="oom_kill")
 
 
 def _forks_refused() -> int:
     """How often something in this cgroup could not start a process or thread because of its limit."""
-    return _counted("max", "pids.events", "pids/pids.events")
+    return _read_cgroup("pids.events", "pids/pids.events", key="max")
 
 
-def _counted(what: str, *names: str) -> int:
+def _read_cgroup(*names: str, key: str = "") -> int:
+    """The number in the first of these files that there is, in the line that begins with `key`; 0: it has none."""
     for name in names:
         with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
             for line in file:
-                key, _, value = line.partition(" ")
-                if key == what:
-                    return int(value)
-    return 0
-
-
-def _limit(*names: str) -> int:
-    for name in names:
-        with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
-            return int(file.read())
+                words = line.split()
+                if words[:-1] == ([key] if key else []):
+                    return int(words[-1])
     return 0
 
 
@@ -199,20 +187,18 @@ class Disk:
         self._users = frozenset(user for user in self._users if user.uid != uid)
 
     def _written(self) -> dict[int, int]:
-        written: dict[int, int] = {}
+        written: Counter[int] = Counter()
         uids = {user.uid for user in self._users}
         seen: set[tuple[int, int]] = set()
-        for number, facts in enumerate(_everything_in(self._folders)):
-            if number > _MOST_FILES:
-                break
+        for facts in islice(_everything_in(self._folders), _MOST_FILES):
             if facts.st_uid not in uids or facts.st_ctime < self._began or not stat.S_ISREG(facts.st_mode):
                 continue
+            identity = facts.st_dev, facts.st_ino
+            if facts.st_nlink == 1 or identity not in seen:
+                written[facts.st_uid] += facts.st_blocks * 512
             if facts.st_nlink > 1:
-                if (facts.st_dev, facts.st_ino) in seen:
-                    continue
-                seen.add((facts.st_dev, facts.st_ino))
-            written[facts.st_uid] = written.get(facts.st_uid, 0) + facts.st_blocks * 512
-        return written
+                seen.add(identity)
+        return dict(written)
 
 
 def _free_bytes(folder: str) -> int:
@@ -222,22 +208,19 @@ def _free_bytes(folder: str) -> int:
 
 def _everything_in(folders: Iterable[str]) -> Iterator[os.stat_result]:
     """What is in folders and below them, each folder once; links are not followed."""
-    waiting, seen = list(folders), set()
-    while waiting:
-        folder = waiting.pop()
-        try:
-            facts = os.lstat(folder)
-            if (facts.st_dev, facts.st_ino) in seen:
-                continue
-            seen.add((facts.st_dev, facts.st_ino))
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    facts = entry.stat(follow_symlinks=False)
-                    yield facts
-                    if stat.S_ISDIR(facts.st_mode):
-                        waiting.append(entry.path)
-        except OSError:  # gone meanwhile, or too deep for a path
-            continue
+    seen: set[tuple[int, int]] = set()
+
+    def is_new(_: str, facts: os.stat_result) -> bool:
+        identity = facts.st_dev, facts.st_ino
+        if identity in seen:
+            return False
+        seen.add(identity)
+        return True
+
+    for folder in folders:
+        with suppress(OSError):  # gone meanwhile
+            if is_new(folder, os.lstat(folder)):
+                yield from (facts for _, facts in walk(folder, is_new))
 
 
 def _nameless_bytes(user: User, devices: Collection[int]) -> int:
@@ -289,7 +272,7 @@ class Places:
         self._next = 0.0
 
     def filled(self, *, now: bool = False) -> Iterator[tuple[str, int]]:
-        """Each that has no room any more, told once: a folder in it and its size; four times a second, or `now`."""
+        """Each that is full, reported once: a folder in it and its size; four times a second, or `now`."""
         if not now and time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _PAUSE_S
@@ -301,22 +284,22 @@ class Places:
 
 
 class Watch:
-    """Keeps a run within limits, and tells which it has reached.
+    """Keeps a run within limits, and reports which it has reached.
 
     Args:
         config: of the node; it has the limits.
-        told: takes what there is to tell.
+        limits: reports them.
         users: who the workers are.
         folders: where they can write, besides the folder that all nodes share.
     """
 
-    def __init__(self, config: Config, told: Limits, users: Users, folders: Iterable[str]) -> None:
+    def __init__(self, config: Config, limits: Limits, users: Users, folders: Iterable[str]) -> None:
         self._config = config
-        self._told = told
+        self._limits = limits
         self._users = users
         self._folders = tuple(folders)
         self._disk: Disk | None = None
-        self._places: Places | None = None
+        self._places = Places(())
 
     def begin(self, local_ranks: Collection[int]) -> None:
         """The first workers are about to run, all in all these; what is there now is not theirs."""
@@ -327,46 +310,42 @@ class Watch:
             users = {self._users.worker(local_rank) for local_rank in local_ranks}
             self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
 
-    def look(self, workers: Collection[Worker], keep: int | None, more: Collection[trace_file.TraceFile] = ()) -> None:
-        """End what takes too much; `keep` is the pid of the store, `more` are traces of others than workers."""
-        traces = [*(worker.trace for worker in workers if worker.trace is not None), *more]
-        trace_file.bound_held(traces)
+    def enforce(self, workers: Collection[Worker], store: int | None, joined: Iterable[RankProcess]) -> None:
+        """End what takes too much; `store` is the pid of one process that is spared."""
+        files = [file for process in (*workers, *joined) for file in process.files]
+        bound_held(files)
         if self._config.memory_bytes:
-            self._look_at_memory(workers, keep, self._config.memory_bytes - sum(trace.held_bytes for trace in traces))
-        if self._disk is not None:
-            self._look_at_disk(self._disk, workers, keep)
-        self.look_for_room()
+            limit_bytes = self._config.memory_bytes - sum(file.held_bytes for file in files)
+            running = [worker for worker in workers if worker.status is None]
+            worker, held, pids = what_to_kill(limit_bytes, running, store)
+            if worker is not None:
+                worker.out_of_memory, worker.memory_bytes = True, held
+                worker.await_stack()
+            processes.kill(pids)
+        written = None if self._disk is None else self._disk.excess()
+        if self._disk is not None and written is not None:
+            self._free_disk(self._disk, written, workers, store)
+        self.report_full()
 
-    def look_for_room(self, *, now: bool = False) -> None:
-        """Tell of places that are full; the kernel refuses whoever would write more there."""
-        for folder, size in self._places.filled(now=now) if self._places is not None else ():
-            self._told.say(f"{FILES_IN}{folder}", size, 1)
+    def report_full(self, *, now: bool = False) -> None:
+        """Report places that are full; the kernel refuses whoever would write more there."""
+        for folder, size in self._places.filled(now=now):
+            self._limits.report(f"{FILES_IN}{folder}", size, 1)
 
-    def _look_at_memory(self, workers: Collection[Worker], keep: int | None, limit_bytes: int) -> None:
-        """Do what the kernel does for a container."""
-        running = [worker for worker in workers if worker.status is None]
-        worker, held, pids = what_to_kill(limit_bytes, running, keep)
-        if worker is not None:
-            worker.out_of_memory, worker.memory_bytes = True, held
-            worker.ask_for_stack()
-        processes.kill(pids)
-
-    def _look_at_disk(self, disk: Disk, workers: Collection[Worker], keep: int | None) -> None:
-        written = disk.excess()
-        if written is None:
-            return
+    def _free_disk(self, disk: Disk, written: Mapping[int, int], workers: Iterable[Worker], store: int | None) -> None:
+        """End the workers of the user who wrote the most, or all where nobody can be told."""
         uid, size = max(written.items(), key=lambda one: one[1], default=(None, 0))
         guilty = [w for w in workers if uid in (None, self._users.worker(w.local_rank).uid)]
         ranks = [one for one in guilty if one.rank >= 0]
         rank, attempt = (ranks[0].rank, ranks[0].attempt) if len(ranks) == 1 else (None, "")
-        self._told.say("disk", disk.limit_bytes, size, rank, attempt)
+        self._limits.report("disk", disk.limit_bytes, size, rank, attempt)
         for worker in guilty:
             user = self._users.worker(worker.local_rank)
             if worker.status is None:
-                worker.ask_for_stack()
+                worker.await_stack()
                 processes.kill([worker.pid, *processes.descendants(worker.pid)])
             if self._users.many:
                 processes.kill_all_of(*user)
             disk.forgive(user.uid)
         if not self._users.many:  # what has outlived its worker is below the agent
-            processes.kill(set(processes.descendants(os.getpid())) - {keep})
+            processes.kill(set(processes.descendants(os.getpid())) - {store})

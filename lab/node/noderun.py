@@ -9,17 +9,15 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from typing import Any
 
 from . import channels, hearing, launch, launched, limits, outputs, processes, store, strays, users, workplace
-from .config import Config
 from .messages import agent as messages
 from .messages import wire
-from .messages.agent import MOST_LEFT_OUT, STARTER, Staged, WorkerStart
+from .messages.agent import STARTER, Config, WorkerStart
 from .rank import check, joining, note
 from .rank_process import Worker
 from .statement import Letter
@@ -27,7 +25,6 @@ from .statement import Letter
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
-Emit = Callable[[wire.Message], None]
 _MOST_NAMED = 16
 _LONGEST_COMMAND = 200
 _FORK = "(a fork of the worker)"
@@ -41,11 +38,17 @@ _PAUSE_S = 0.005
 class NodeRun:
     """The state of the run that this node takes part in."""
 
-    def __init__(self, claim: messages.Claim, config: Config, emit: Emit, left: strays.Strays | None = None) -> None:
+    def __init__(
+        self,
+        claim: messages.Claim,
+        config: Config,
+        emit: Callable[[wire.Message], object],
+        left: strays.Strays | None = None,
+    ) -> None:
         self.claim = claim
         self.config = config
         self.run = claim.run
-        self.emit = emit
+        self.send = hearing.Sender(claim.run, config.node, emit)
         """Sends a message to the lab."""
         self.users = users.Users(claim, container=config.container)
         self._strays = left
@@ -63,23 +66,19 @@ class NodeRun:
         self.spared: Callable[[], set[int]] = set
         """Processes of the agent that are none of the run."""
         self.store_pid: int | None = None
-        self.going = self._ended = False
+        self._going = self._ended = False
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
-        self._limits = limits.Limits(claim, config, self._tell)
-        self.heard = hearing.Hearing(self.run, config, self.workers, self._limits, self._tell, self._adopt)
+        self._limits = limits.Limits(claim, config, self.send)
+        self.heard = hearing.Hearing(config, self.workers, self._limits, self.send, self._adopt)
         writable = [self.place.home, *(left.folders if left is not None else ())]
         self._watch = limits.Watch(config, self._limits, self.users, writable)
-        self._tell_of_cleaning = Cleaning(self.run, self._tell)
         self.traces_every_s = _UNWATCHED_S
         """How often traces are sent."""
         self._step = False
         """Whether workers that start are held before each call that is recorded."""
         self._stopping = False
         """Whether no launcher gets another worker."""
-
-    def _tell(self, message: wire.Message) -> None:
-        self.emit(message)
 
     # -- before the start
 
@@ -94,16 +93,15 @@ class NodeRun:
         if asked.store is not None:
             self._end_store()  # of an earlier attempt
             self.store_pid = store.start_store(asked.store, self.users.store)
-        if asked.starters:
-            for start in asked.starters:
-                launch.refuse_missing(start)
-                self._start_starter(start, asked.workers)
-        else:
-            for start in asked.workers:
-                self._let_go_of_ended(start.local_rank)
-                self._start(start, self.place.folder)
-        if self.going:
-            self._let_go()
+        for start in asked.starters:
+            launch.refuse_missing(start)
+            self._start_starter(start, asked.workers)
+        workers = () if asked.starters else asked.workers
+        for start in workers:
+            self._forget_ended(start.local_rank)
+            self._start(start, self.place.folder)
+        if self._going:
+            self.go()
 
     def check(self, asked: messages.Check) -> None:
         """Start the scenario's own check of the results as one more worker, rank -1, in a fresh copy of the folder.
@@ -119,7 +117,7 @@ class NodeRun:
         if self.left:
             raise RuntimeError(f"there are still {', '.join(self.left)}")
         if self.config.container:
-            self._watch.look_for_room(now=True)
+            self._watch.report_full(now=True)
             self._limits.begin_check()
         left_out = self._stage_outputs()
         folder = self.place.fresh_copy()
@@ -139,12 +137,11 @@ class NodeRun:
             owners = {self.users.worker(worker.local_rank).uid for worker in self.workers if worker.rank >= 0}
             owners.add(self.users.worker(0).uid)  # what was shipped
         most = outputs.STRICT if self.config.strict else outputs.USUAL
-        copies = outputs.Staging(self.place.folder, self.place.staged, owners, most, self._tell_of_cleaning)
+        copies = outputs.Staging(self.place.folder, self.place.staged, owners, most, self.send.send_cleaning)
         copies.copy()
         if copies.left_out:
-            told = dict(islice(copies.left_out.items(), MOST_LEFT_OUT))
-            more = len(copies.left_out) - len(told) + copies.more
-            self.emit(Staged(time.time(), told, self.config.node, self.run, more))
+            first = dict(islice(copies.left_out.items(), messages.MOST_LEFT_OUT))
+            self.send(messages.Staged(time.time(), first, more=len(copies.left_out) - len(first) + copies.more))
         return copies.left_out
 
     def _settings(self, folder: str) -> messages.WorkerSettings:
@@ -170,55 +167,54 @@ class NodeRun:
         """Start a process of a launcher, whose children become workers."""
         folder, home = self.place.folder, self.place.home
         before = start.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        own = joining.environment(folder, self.claim.trace_values, before)
+        start.env["PYTHONPATH"], own = own["PYTHONPATH"], own if self.claim.trace else {"PYTHONPATH": before}
         known = (self._settings(folder), workers, self._triggers, self.place.note_socket(self._started), home)
-        own = (
-            joining.environment(folder, self.claim.trace_values, before) if self.claim.trace else {"PYTHONPATH": before}
-        )
         text = launched.write_launch(messages.Launch(*known, own))
         start.env[launched.VARIABLE] = self.place.keep(f"launch{self._started}.json", text)
-        start.env["PYTHONPATH"] = f"{joining.STARTUP}{os.pathsep}{before}" if before else joining.STARTUP
         self._start(start, folder)
 
-    def _adopt(self, starter: Worker, told: messages.Launched, letter: Letter) -> None:
+    def _adopt(self, starter: Worker, process: messages.Launched, letter: Letter) -> None:
         """Have a process that a starter started be a worker; nobody else is, and one of which this is none ends."""
         running = [one for one in self.workers if one.rank >= 0 and one.status is None]
-        known = any(one.rank == told.rank or one.local_rank == told.local_rank for one in running)
+        known = any(one.rank == process.rank or one.local_rank == process.local_rank for one in running)
         try:
-            parents = (processes.parent_of(letter.pid), processes.parent_of(told.pid))
+            parents = (processes.parent_of(letter.pid), processes.parent_of(process.pid))
         except (OSError, ValueError, IndexError):  # it has ended
             return
-        sane = starter.rank == STARTER and told.rank >= 0 <= told.local_rank and len(told.channels) == len(letter.fds)
-        if known or self._stopping or not sane or parents != (starter.pid, letter.pid):
+        sane = process.rank >= 0 <= process.local_rank and len(process.channels) == len(letter.fds)
+        sane = sane and starter.rank == STARTER and parents == (starter.pid, letter.pid)
+        if known or self._stopping or not sane:
             return
-        mine = dict(zip(told.channels, letter.fds))
+        ends = dict(zip(process.channels, letter.fds))
         letter.fds.clear()
-        self._let_go_of_ended(told.local_rank)
-        start = WorkerStart(told.rank, told.local_rank, {}, [], attempt=told.attempt)
-        notes = socket.socket(fileno=mine["notes"])
+        self._forget_ended(process.local_rank)
+        start = WorkerStart(process.rank, process.local_rank, {}, [], attempt=process.attempt)
         start = channels.with_triggers(start, self._triggers)
-        self.workers.append(launch.hold_worker(start, told.pid, notes, mine, self.users))
-        self._let_go()
+        notes = socket.socket(fileno=ends.pop("notes"))
+        self.workers.append(launch.hold_worker(start, process.pid, notes, ends, self.users))
+        self._open_gates()
 
-    def _let_go_of_ended(self, local_rank: int) -> None:
+    def _forget_ended(self, local_rank: int) -> None:
         """Forget the worker of an earlier attempt whose place another one takes."""
         for worker in [one for one in self.workers if one.local_rank == local_rank and one.status is not None]:
             self.heard.read_all(worker)  # what has outlived it may have printed something
             self.heard.send_trace(worker)
-            self._limits.tell(worker)
+            self._limits.report_worker(worker)
             worker.close()
             self.workers.remove(worker)
 
     def go(self) -> None:
         """Open every worker's gate."""
-        self.going = True
-        self._watch.begin({worker.local_rank for worker in self.workers})
-        self._let_go()
+        if not self._going:
+            self._going = True
+            self._watch.begin({worker.local_rank for worker in self.workers})
+        self._open_gates()
 
-    def _let_go(self) -> None:
+    def _open_gates(self) -> None:
         for worker in self.workers:
             if worker.open_gate():
-                started = messages.Started(worker.rank, worker.started, self.config.node, self.run, worker.pid)
-                self.emit(started._replace(attempt=worker.attempt))
+                self.send(messages.Started(worker.rank, worker.started, pid=worker.pid, attempt=worker.attempt))
 
     # -- while it runs
 
@@ -234,30 +230,24 @@ class NodeRun:
 
     def reap(self) -> None:
         """Report every worker that has ended, after everything that it had printed."""
-        for worker in list(self.workers):
-            if worker.status is not None:
-                continue
-            halts, worker.status = worker.look()
-            for name in halts:
-                halted = messages.Halted(worker.rank, time.time(), self.config.node, self.run, name, worker.attempt)
-                self.emit(halted)
+        for worker in [worker for worker in self.workers if worker.status is None]:
+            for name in worker.poll_status():
+                self.send(messages.Halted(worker.rank, time.time(), signal=name, attempt=worker.attempt))
             if worker.status is None:
                 continue
             ended = time.time()
             self.heard.read_notes(worker)
             self.heard.read_all(worker)
-            worker.read_stack()
-            self._limits.tell(worker)
-            unasked_kill = os.WIFSIGNALED(worker.status) and os.WTERMSIG(worker.status) == signal.SIGKILL
-            starved = unasked_kill and not (worker.stopped or worker.given_up) and self._limits.killed_by_kernel()
-            self.emit(worker.exited(ended, self.config.node, self.run, starved=starved))
+            self._limits.report_worker(worker)
+            unasked = os.WTERMSIG(worker.status) == signal.SIGKILL and not (worker.stopped or worker.given_up)
+            self.send(worker.exited(ended, starved=unasked and self._limits.is_new_kill()))
             self.heard.tcp.look(ended=bool(worker.status) and not worker.stopped)
 
-    def look(self) -> None:
-        """Keep it within those of its limits that no kernel looks after."""
-        if self.going:
-            self._watch.look(self.workers, self.store_pid, self.heard.joiners.traces)
-            self.heard.joiners.tell_of_ends()
+    def poll(self) -> None:
+        """Keep it within those of its limits that no kernel looks after, and report what has become of it."""
+        if self._going:
+            self._watch.enforce(self.workers, self.store_pid, self.heard.joiners)
+            self.heard.joiners.report_ends()
             self.heard.tcp.look()
 
     def follow(self, asked: messages.Follow) -> None:
@@ -279,17 +269,13 @@ class NodeRun:
             if worker.rank == asked.rank and worker.status is None:
                 worker.write("hold", line)
 
-    @property
-    def running(self) -> bool:
-        """Whether a worker has not ended."""
-        return any(worker.status is None for worker in self.workers)
-
     # -- its end
 
     def stop(self, number: int) -> None:
         """Send a signal to every worker that still runs, and to the processes of its session."""
         self._stopping = True
-        self.heard.joiners.stop()
+        for process in self.heard.joiners:
+            process.stopped |= process.ended is None
         for worker in self.workers:
             if worker.status is None:
                 worker.stopped |= not worker.given_up  # then it has been killed already
@@ -299,19 +285,20 @@ class NodeRun:
         """End every process and pass on their last words; only the first time counts."""
         if not self._ended:
             self._ended = True
-            self._each(self._end_processes, lambda: self._pass_on_last_words(congested, drain))
+            self._try(self._end_processes)
+            self._try(lambda: self._pass_on_last_words(congested, drain))
 
     def clean(self) -> None:
         """Leave nothing: end what runs, remove every file; what fails keeps no rest."""
-        self._each(self.end, self._remove_files)
+        self._try(self.end)
+        self._try(self._remove_files)
 
-    def _each(self, *steps: Callable[[], object]) -> None:
-        for step in steps:
-            try:
-                step()
-            except Exception as error:
-                traceback.print_exc()
-                self.left.append(f"what its agent did not come to ({type(error).__name__}: {error})")
+    def _try(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except Exception as error:
+            traceback.print_exc()
+            self.left.append(f"what its agent did not come to ({type(error).__name__}: {error})")
 
     def outputs(self, asked: messages.Finish) -> outputs.Outputs:
         """What its processes made, which have ended."""
@@ -321,21 +308,36 @@ class NodeRun:
 
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)
-        keep = {self.store_pid} if self.store_pid else set()
-        told = partial(tell_of_left, self.workers, self.run, self.config.node, self._tell)
-        keep |= self.spared() | {worker.pid for worker in self.workers if worker.status is None}
-        keep.update(worker.sidecar_pid for worker in self.workers)
-        if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=told) and self.users.many:
-            for user in {self.users.worker(worker.local_rank) for worker in self.workers}:
+        keep = self.spared() | {worker.sidecar_pid for worker in self.workers}
+        keep |= {worker.pid for worker in self.workers if worker.status is None} | {self.store_pid or 0}
+        if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=self._report_orphans):
+            for user in {self.users.worker(worker.local_rank) for worker in self.workers if self.users.many}:
                 processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found
-        if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self._tell_of_cleaning)):
+        if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self.send.send_cleaning)):
             self.left.append(f"{len(pids)} processes that do not end")
         deadline = time.monotonic() + 2.0
-        while self.running and time.monotonic() < deadline:
+        while any(worker.status is None for worker in self.workers) and time.monotonic() < deadline:
             self.reap()
             time.sleep(0.0005)
         self.left += [f"rank {worker.rank}" for worker in self.workers if worker.status is None]
         self._end_store()
+
+    def _report_orphans(self, pids: Iterable[int]) -> None:
+        """Name processes that do not end within a moment, where all workers have ended by themselves."""
+        if any(worker.stopped or worker.status is None for worker in self.workers):
+            return
+        sessions = {worker.pid: worker.rank for worker in self.workers if worker.rank >= 0}
+        commands = {pid: words for pid in pids if (words := _command(pid)) and not any(map(words.count, _OF_PYTHON))}
+        end = time.monotonic() + _ORPHAN_PATIENCE_S
+        while commands and time.monotonic() < end:
+            time.sleep(_PAUSE_S)
+            commands = {pid: words for pid, words in commands.items() if _command(pid)}
+        own = _command(os.getpid())
+        for pid, words in islice(commands.items(), _MOST_NAMED):
+            rank, command = None, _FORK if words == own else words
+            with suppress(OSError):
+                rank = sessions.get(os.getsid(pid))
+            self.send(messages.LeftRunning(time.time(), pid=pid, rank=rank, command=command[:_LONGEST_COMMAND]))
 
     def _end_store(self) -> None:
         if self.store_pid:
@@ -344,42 +346,22 @@ class NodeRun:
             self.store_pid = None
 
     def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
-        self.heard.hear_out()
+        self.heard.read_last_words()
         while self.heard.send_traces(congested):
             drain()
         for worker in self.workers:
-            self._limits.tell(worker)
+            self._limits.report_worker(worker)
         if self.config.container and self.workers:
-            self._watch.look_for_room(now=True)
-            self._limits.tell_of_node()
+            self._watch.report_full(now=True)
+            self._limits.report_node()
 
     def _remove_files(self) -> None:
         for worker in self.workers:
             worker.close()
         self.workers.clear()
-        self.left += self.place.remove(self._tell_of_cleaning)
+        self.left += self.place.remove(self.send.send_cleaning)
         if self._strays is not None:
-            self.left += self._strays.remove(self._tell_of_cleaning)
-
-
-def tell_of_left(
-    workers: Collection[Worker], run: str, node: str, emit: Callable[[wire.Message], None], pids: Iterable[int]
-) -> None:
-    """Name those that do not end within a moment, where all workers have ended by themselves."""
-    if any(worker.stopped or worker.status is None for worker in workers):
-        return
-    sessions = {worker.pid: worker.rank for worker in workers if worker.rank >= 0}
-    there = {pid: command for pid in pids if (command := _command(pid)) and not any(map(command.count, _OF_PYTHON))}
-    end = time.monotonic() + _ORPHAN_PATIENCE_S
-    while there and time.monotonic() < end:
-        time.sleep(_PAUSE_S)
-        there = {pid: command for pid, command in there.items() if _command(pid)}
-    own = _command(os.getpid())
-    for pid, words in [*there.items()][:_MOST_NAMED]:
-        rank, command = None, _FORK if words == own else words
-        with suppress(OSError):
-            rank = sessions.get(os.getsid(pid))
-        emit(messages.LeftRunning(time.time(), node, run, pid, rank, command[:_LONGEST_COMMAND]))
+            self.left += self._strays.remove(self.send.send_cleaning)
 
 
 def _command(pid: int) -> str:
@@ -389,24 +371,3 @@ def _command(pid: int) -> str:
         if words != [b""] and not processes.is_zombie(pid):
             return b" ".join(words).decode("utf-8", "replace")
     return ""
-
-
-class Cleaning:
-    """Says once a second that the agent is at it: whoever waits for the end of the run would give up.
-
-    Args:
-        run: name of the run.
-        emit: sends a message to the lab.
-    """
-
-    def __init__(self, run: str, emit: Callable[[wire.Message], None]) -> None:
-        self._run = run
-        self._emit = emit
-        self._told = 0.0
-
-    def __call__(self) -> None:
-        """Say it, unless it was just said."""
-        now = time.monotonic()
-        if now - self._told > 1.0:
-            self._told = now
-            self._emit(messages.Cleaning(self._run))

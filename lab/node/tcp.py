@@ -13,9 +13,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from . import netlink
-from .config import Config
 from .messages import wire
-from .messages.agent import BLINK_S, LONG_WAYS, Connections
+from .messages.agent import BLINK_S, LONG_WAYS, Config, Connections
 
 _BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY
 _INFO = 2  # INET_DIAG_INFO
@@ -152,7 +151,7 @@ class Reports:
         emit: sends a message to the lab.
     """
 
-    def __init__(self, run: str, config: Config, emit: Callable[[wire.Message], None]) -> None:
+    def __init__(self, run: str, config: Config, emit: Callable[[wire.Message], object]) -> None:
         self._run = run
         self._node = config.node
         self._own = config.container

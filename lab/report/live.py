@@ -17,7 +17,7 @@ from lab.record.rows import Rows
 from lab.report.harmless import harmless
 from lab.report.style import style_for
 from lab.report.table import MANY, alike, form_of, nearly_alike
-from lab.run.observe import Observer
+from lab.run.collect import Observer
 from lab.words import format_duration, name_ranks, plural
 
 _COLOUR = r"\x1b\[[0-9;:]*m"

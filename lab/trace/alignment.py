@@ -10,8 +10,7 @@ from typing import Any
 from lab.record.events import Clock
 from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
-from lab.trace.fields import number, whole
-from lab.trace.model import SHARED_CLOCK_ERROR_S, Call, Clocks, Group, Mark, Reading, Trace
+from lab.trace.model import SHARED_CLOCK_ERROR_S, Call, Clocks, Group, Mark, Reading, Trace, number, whole
 
 _DRIFT = 1e-4
 """Quartz clocks are within 50 µs a second of the truth, each of two."""

@@ -17,8 +17,21 @@ from lab.record.layout import MOST_RANKS, TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_many_ranks
 from lab.trace.alignment import Worlds, align
-from lab.trace.fields import DAMAGE, buffers, number, whole
-from lab.trace.model import Buffer, Call, Mark, RankTrace, Reading, StoreLookup, Trace, end_last, tell_apart
+from lab.trace.model import (
+    DAMAGE,
+    Buffer,
+    Call,
+    Mark,
+    RankTrace,
+    Reading,
+    StoreLookup,
+    Trace,
+    buffers,
+    end_last,
+    number,
+    tell_apart,
+    whole,
+)
 from lab.words import plural
 
 

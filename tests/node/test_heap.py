@@ -17,7 +17,7 @@ KNOWS_HOW = tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6
 )
 GATHERS = """
 import hashlib, json, mmap, os, re
-from lab.node.heap import Heap
+from lab.node.warm import Heap
 
 def kib(what):
     return int(re.search(rf"^{what}: *(\\d+) kB", open("/proc/self/smaps_rollup").read(), re.M)[1])

@@ -6,37 +6,49 @@ import termios
 
 import pytest
 
-from lab.node.channels import Inlet, WorkerEnds, open_inlet
-from lab.node.messages.agent import ANOTHERS, FED, NOTHING, ON_REQUEST, OWN
+from lab.node.channels import Inlet, open_channels
+from lab.node.messages.agent import ANOTHERS, FED, NOTHING, ON_REQUEST, OWN, WorkerSettings, WorkerStart
 
 pytestmark = pytest.mark.unit
+COMMON = {"out", "err", "stack", "gate"}
 
 
-def close(ends: WorkerEnds) -> None:
-    for fd in {*ends} - {-1}:
+def open_inlet(kind: str) -> tuple[Inlet, dict[str, int], int]:
+    """The inlet of a worker of this kind, what the worker reads, and the agent's end of its terminal."""
+    mine, theirs = open_channels(WorkerStart(0, 0, {}, [], stdin=kind), WorkerSettings("", ""))
+    for ends in mine, theirs:
+        for name in COMMON:
+            os.close(ends.pop(name))
+    for fd in mine.values():
+        os.set_blocking(fd, False)
+    return Inlet(mine), theirs, mine.get("terminal", -1)
+
+
+def close(ends: dict[str, int]) -> None:
+    for fd in ends.values():
         os.close(fd)
 
 
 @pytest.mark.parametrize("kind", [NOTHING, ANOTHERS])
 def test_a_worker_that_reads_nothing_is_given_nothing(kind: str) -> None:
-    inlet, ends = open_inlet(kind)
-    assert {*ends} == {-1}
+    inlet, ends, _ = open_inlet(kind)
+    assert ends == {}
     assert inlet.put(b"x", last=False) == (0, True)
     assert inlet.waiting is None
 
 
 def test_what_is_fed_arrives_as_the_worker_takes_it_and_then_the_end() -> None:
-    inlet, ends = open_inlet(FED)
+    inlet, ends, _ = open_inlet(FED)
     data, got = os.urandom(300_000), b""
     given, closed = inlet.put(data, last=True)
     assert 0 < given < len(data)
     assert not closed
     while not closed:
         assert inlet.waiting is not None
-        got += os.read(ends.stdin, 1 << 16)
+        got += os.read(ends["in"], 1 << 16)
         more, closed = inlet.flush()
         given += more
-    while chunk := os.read(ends.stdin, 1 << 16):
+    while chunk := os.read(ends["in"], 1 << 16):
         got += chunk
     assert (given, got, inlet.waiting) == (len(data), data, None)
     close(ends)
@@ -44,7 +56,7 @@ def test_what_is_fed_arrives_as_the_worker_takes_it_and_then_the_end() -> None:
 
 
 def test_it_is_told_when_nobody_reads() -> None:
-    inlet, ends = open_inlet(FED)
+    inlet, ends, _ = open_inlet(FED)
     close(ends)
     assert inlet.put(b"x", last=False) == (0, True)
     assert inlet.put(b"x", last=True) == (0, True)
@@ -52,26 +64,26 @@ def test_it_is_told_when_nobody_reads() -> None:
 
 @pytest.mark.parametrize("kind", [ON_REQUEST, OWN])
 def test_a_terminal_takes_lines_and_shows_them(kind: str) -> None:
-    inlet, ends = open_inlet(kind)
+    inlet, ends, terminal = open_inlet(kind)
     inlet.resize(24, 81)
-    assert os.get_terminal_size(ends.terminal) == (81, 24)
+    assert os.get_terminal_size(ends["terminal"]) == (81, 24)
     assert inlet.put(b"ab\x7fc\r", last=False) == (5, False)
-    assert os.read(ends.terminal, 100) == b"ac\n"
-    assert os.read(inlet.terminal, 100).startswith(b"ab")
-    assert termios.tcgetattr(ends.terminal)[6][termios.VSUSP] == b"\0"
+    assert os.read(ends["terminal"], 100) == b"ac\n"
+    assert os.read(terminal, 100).startswith(b"ab")
+    assert termios.tcgetattr(ends["terminal"])[6][termios.VSUSP] == b"\0"
     if kind == ON_REQUEST:
         inlet.grant()
-        assert os.read(ends.granted, 10) == b"+"
-    os.close(inlet.terminal)
+        assert os.read(ends["granted"], 10) == b"+"
+    os.close(terminal)
     close(ends)
     inlet.close()
 
 
 def test_who_asks_for_the_terminal_and_never_takes_it_holds_nobody_up() -> None:
-    inlet, ends = open_inlet(ON_REQUEST)
+    inlet, ends, terminal = open_inlet(ON_REQUEST)
     for _ in range(200_000):
         inlet.grant()
-    os.close(inlet.terminal)
+    os.close(terminal)
     close(ends)
     inlet.grant()
     inlet.close()
@@ -82,16 +94,16 @@ def test_without_room_for_a_terminal_a_worker_that_may_ask_for_one_has_none(monk
         raise OSError(errno.ENOSPC, "no more")
 
     monkeypatch.setattr(os, "openpty", full)
-    assert {*open_inlet(ON_REQUEST)[1]} == {-1}
+    assert open_inlet(ON_REQUEST)[1] == {}
     with pytest.raises(OSError, match="no more"):
         open_inlet(OWN)
 
 
 def test_sizes_that_no_terminal_has_do_no_harm() -> None:
-    inlet, ends = open_inlet(OWN)
+    inlet, ends, terminal = open_inlet(OWN)
     inlet.resize(-5, 1 << 40)
-    assert os.get_terminal_size(ends.terminal) == (0xFFFF, 1)
-    os.close(inlet.terminal)
+    assert os.get_terminal_size(ends["terminal"]) == (0xFFFF, 1)
+    os.close(terminal)
     close(ends)
     inlet.close()
-    Inlet().resize(1, 1)
+    Inlet({}).resize(1, 1)

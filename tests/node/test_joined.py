@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.hearing import Joiners
+from lab.node.hearing import Joiners, Sender
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     MOST_OF_A_WORKER,
@@ -56,7 +56,7 @@ def told() -> list[wire.Message]:
 
 @pytest.fixture
 def joiners(told: list[wire.Message]) -> Iterator[Joiners]:
-    joiners = Joiners("run", "node1", told.append)
+    joiners = Joiners(Sender("run", "node1", told.append))
     yield joiners
     joiners.end()
 
@@ -79,7 +79,7 @@ def join(path: str, rank: int = 1, world_size: int = 2, fds: list[int] | None = 
 
 
 def take(joiners: Joiners, notes: socket.socket) -> list[bool]:
-    return [joiners.take(WORKER, letter) for letter in waiting_statements(notes)]
+    return [joiners.handle(WORKER, letter) for letter in waiting_statements(notes)]
 
 
 def test_a_number_says_whose_process_it_is_and_which() -> None:
@@ -150,7 +150,7 @@ def test_what_others_say_is_left_to_whoever_knows_them(joiners: Joiners, notes: 
 
 def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> None:
     told: list[wire.Message] = []
-    joiners = Joiners("run", "node1", told.append)
+    joiners = Joiners(Sender("run", "node1", told.append))
     code = "import sys; from tests.node.test_joined import join; join(sys.argv[1]); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
@@ -160,7 +160,7 @@ def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> 
         pidfds = {one.pidfd for one in joiners}
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert joiners.see_ends(pidfds)
-        joiners.tell_of_ends()
+        joiners.report_ends()
         assert process.wait() == -signal.SIGKILL, "its end is left to whoever waits for it, as for a worker"
     joiners.end()
 
@@ -172,8 +172,7 @@ def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> 
 def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
     joiners: Joiners, notes: socket.socket, path: str, told: list[wire.Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joiners, "_most_notes_bytes", 300)
-    monkeypatch.setattr("lab.node.hearing.LIMIT_BYTES", 20)
+    monkeypatch.setattr(joiners, "_most_bytes", {"notes": 300, "trace": 20})
 
     def note() -> None:
         join(path)
@@ -187,7 +186,8 @@ def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         take(joiners, notes)
         os.waitpid(child, 0)
-    joiners.send_traces(lambda: False)
+    for process in joiners:
+        joiners.send_trace(process)
     joiners.end()
 
     assert [one.rank for one in told if isinstance(one, Note)] == [number_of(WORKER, 0)]

@@ -61,7 +61,7 @@ class Node:
                 mine = dict(zip(told.channels, letter.fds, strict=True))
                 letter.fds.clear()
                 notes = statement.bind_notes(str(self.folder / f"of{told.rank}"))
-                os.close(mine["notes"])
+                os.close(mine.pop("notes"))
                 start = WorkerStart(told.rank, told.local_rank, {}, [], attempt=told.attempt)
                 self.workers.append(hold_worker(start, told.pid, notes, mine, USERS))
                 return told, letter
@@ -88,7 +88,7 @@ def end_of(worker: Worker) -> int:
     end = time.monotonic() + DEADLINE_S
     while worker.status is None:
         assert time.monotonic() < end
-        _, worker.status = worker.look()
+        list(worker.poll_status())
         time.sleep(0.01)
     return worker.status
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 from lab.errors import ScenarioError
@@ -31,90 +31,79 @@ class Stretch(NamedTuple):
     j2: int
 
 
+class _Run(NamedTuple):
+    """Calls that follow each other alike in both runs."""
+
+    i: int
+    """The first of them in the first run."""
+    j: int
+    """The first of them in the second run."""
+    length: int
+    before: _Run | None = None
+    """The last such calls before them."""
+
+
 def stretches(before: Sequence[str], after: Sequence[str]) -> list[Stretch]:
     """What is the same in both and what is not, in order."""
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    first, second = before[start : len(before) - end], after[start : len(after) - end]
-    known = [(i, i) for i in range(start)]
-    known += [(start + i, start + j) for i, j in _pairs(first, second)]
-    known += [(len(before) - left, len(after) - left) for left in range(end, 0, -1)]
-    return list(_joined(known, len(before), len(after)))
-
-
-def _joined(pairs: Sequence[tuple[int, int]], n: int, m: int) -> Iterator[Stretch]:
-    """Pairs that follow each other as one stretch, and what lies between them."""
-    i1 = j1 = 0  # where the last pair ended
-    first = (0, 0)  # where those began that follow each other
-    for i, j in [*pairs, (n, m)]:
-        if (i, j) != (i1, j1):
-            if first != (i1, j1):
-                yield Stretch(True, first[0], i1, first[1], j1)
-            yield Stretch(False, i1, i, j1, j)
-            first = i, j
-        i1, j1 = i + 1, j + 1
-    if first != (n, m):
-        yield Stretch(True, first[0], n, first[1], m)
-
-
-def _pairs(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]]:
-    """Which of both are the same, in order."""
-    numbers: dict[str, int] = {}
-    a = [numbers.setdefault(text, len(numbers)) for text in first]
-    b = [numbers.setdefault(text, len(numbers)) for text in second]
-    found: list[tuple[int, int]] = []
+    n, m = len(before), len(after)
+    least = min(n, m)
+    start = next((i for i in range(least) if before[i] != after[i]), least)
+    end = next((i for i in range(least - start) if before[-1 - i] != after[-1 - i]), least - start)
+    middle = (
+        run._replace(i=start + run.i, j=start + run.j) for run in _runs(before[start : n - end], after[start : m - end])
+    )
+    found: list[Stretch] = []
     i = j = 0
-    while i < len(a) and j < len(b):
-        pairs, (far_i, far_j) = _aligned(a[i:], b[j:])
-        found += ((i + one, j + other) for one, other in pairs)
-        i, j = i + far_i, j + far_j
+    for run in (_Run(0, 0, start), *middle, _Run(n - end, m - end, end)):
+        if (run.i, run.j) != (i, j):
+            found.append(Stretch(False, i, run.i, j, run.j))
+        i, j = run.i + run.length, run.j + run.length
+        if run.length and found and found[-1].same:
+            found[-1] = found[-1]._replace(i2=i, j2=j)
+        elif run.length:
+            found.append(Stretch(True, run.i, i, run.j, j))
     return found
 
 
-def _aligned(a: Sequence[int], b: Sequence[int]) -> tuple[list[tuple[int, int]], tuple[int, int]]:
-    """The pairs from the beginnings on as far as so many have gone or come, and how far that is."""
+def _runs(first: Sequence[str], second: Sequence[str]) -> Iterator[_Run]:
+    """What is alike in both, in order."""
+    numbers: dict[str, int] = {}
+    a, b = ([numbers.setdefault(text, len(numbers)) for text in texts] for texts in (first, second))
+    i = j = 0
+    while i < len(a) and j < len(b):
+        far_i, far_j, last = _align(a[i:], b[j:])
+        runs = []
+        while last is not None:
+            runs.append(_Run(i + last.i, j + last.j, last.length))
+            last = last.before
+        yield from reversed(runs)
+        i, j = i + far_i, j + far_j
+
+
+def _align(a: Sequence[int], b: Sequence[int]) -> tuple[int, int, _Run | None]:
+    """How far both are aligned after so many edits, and the last run on the way there.
+
+    Myers, An O(ND) Difference Algorithm and Its Variations, 1986.
+    """
     n, m = len(a), len(b)
-    middle = _MOST_EDITS + 1
-    furthest = [0] * (2 * middle + 1)  # in `a`, by diagonal
-    steps: list[array[int]] = []
-    far, needed = (0, 0), 1
+    furthest: dict[int, tuple[int, _Run | None]] = {1: (0, None)}  # in `a`, by diagonal
+    best: tuple[int, int, _Run | None] = 0, 0, None
     for edits in range(_MOST_EDITS + 1):
-        steps.append(array("q", furthest[middle - edits - 1 : middle + edits + 2]))
         for diagonal in range(-edits + 2 * max(0, edits - m), edits - 2 * max(0, edits - n) + 1, 2):
-            at = middle + diagonal
-            down = diagonal == -edits or (diagonal != edits and furthest[at - 1] < furthest[at + 1])
-            i = furthest[at + 1] if down else furthest[at - 1] + 1
-            j = i - diagonal
+            down, right = furthest.get(diagonal + 1, (-1, None)), furthest.get(diagonal - 1, (-1, None))
+            i, last = down if right[0] < down[0] else (right[0] + 1, right[1])
+            begin, j = i, i - diagonal
             while i < n and j < m and a[i] == b[j]:
                 i += 1
                 j += 1
-            furthest[at] = i
-            if i <= n and j <= m and i + j >= sum(far):
-                far, needed = (i, j), edits + 1
-            if far == (n, m):
-                return _way_back(steps, *far), far
-    return _way_back(steps[:needed], *far), far
-
-
-def _way_back(steps: Sequence[array[int]], i: int, j: int) -> list[tuple[int, int]]:
-    """The pairs on the way that led to the end, from what was the furthest before each edit."""
-    pairs = []
-    for edits in range(len(steps) - 1, -1, -1):
-        known, diagonal = steps[edits], i - j
-        at = diagonal + edits + 1
-        down = diagonal == -edits or (diagonal != edits and known[at - 1] < known[at + 1])
-        from_i = known[at + 1] if down else known[at - 1]
-        from_j = from_i - diagonal - (1 if down else -1)
-        first_i = 0 if edits == 0 else from_i if down else from_i + 1
-        while i > first_i:
-            i, j = i - 1, j - 1
-            pairs.append((i, j))
-        i, j = from_i, from_j
-    return pairs[::-1]
+            if i > begin:
+                last = _Run(begin, begin - diagonal, i - begin, last)
+            furthest[diagonal] = i, last
+            if i <= n and j <= m and i + j >= best[0] + best[1]:
+                best = i, j, last
+            if (i, j) == (n, m):
+                return best
+    return best
 
 
 _FARTHEST = 50
@@ -125,8 +114,7 @@ Places = Callable[[int, int], str]
 """The line of the script that makes a call: rank, and number of the call from 0; empty where that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class CallChange(NamedTuple):
     """Something that ranks call otherwise."""
 
     ranks: tuple[int, ...]
@@ -145,18 +133,9 @@ class _Event(NamedTuple):
     """Number of the call that does it now; None where none does."""
 
 
-@dataclass(slots=True)
-class _Shared:
-    """The same of several ranks, perhaps several times."""
-
-    times: dict[int, int] = field(default_factory=dict)
-    """By rank."""
-    where: dict[str, None] = field(default_factory=dict)
-    at: dict[str, None] = field(default_factory=dict)
-    place: int = 0
-
-
-def tell_changes(before: Calls, after: Calls, place: Places, *, than: str, ended: Mapping[int, bool]) -> list[Told]:
+def tell_changes(
+    before: Calls, after: Calls, place: Places, *, than: str, ended: Mapping[int, bool]
+) -> list[CallChange]:
     """What ranks call otherwise, the first first.
 
     Args:
@@ -167,36 +146,31 @@ def tell_changes(before: Calls, after: Calls, place: Places, *, than: str, ended
         ended: of each rank, whether it came to the end; of one that did not, nothing is missing after its last call.
     """
     known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], list[_Event]] = {}
-    shared: dict[str, _Shared] = {}
+    shared: dict[str, dict[int, list[_Event]]] = {}
     everybody = sorted({*before, *after})
     for rank in everybody:
-        calls = tuple(before.get(rank, ())), tuple(after.get(rank, ()))
-        key = (*calls, ended.get(rank, True))
+        key = tuple(before.get(rank, ())), tuple(after.get(rank, ())), ended.get(rank, True)
         if key not in known:
             known[key] = list(_Rank(*key, than).events())
         for event in known[key]:
-            one = shared.setdefault(event.what, _Shared(place=event.place))
-            one.times[rank] = one.times.get(rank, 0) + 1
-            if one.times[rank] == 1:
-                one.where[event.where] = None
-                one.at[place(rank, event.now) if event.now is not None else ""] = None
-    told = [Told(tuple(one.times), _sentence(what, one, everybody)) for what, one in shared.items()]
-    order = {id(one): (kept.place, one.ranks) for one, kept in zip(told, shared.values(), strict=True)}
-    return sorted(told, key=lambda one: order[id(one)])
+            shared.setdefault(event.what, {}).setdefault(rank, []).append(event)
+    ordered = sorted(shared.items(), key=lambda item: (next(iter(item[1].values()))[0].place, tuple(item[1])))
+    return [CallChange(tuple(of), _sentence(what, of, everybody, place)) for what, of in ordered]
 
 
-def _sentence(what: str, one: _Shared, everybody: Sequence[int]) -> str:
-    all_do = len(one.times) == len(everybody) > 1
-    who = "every rank" if all_do else name_ranks(one.times)
+def _sentence(what: str, by_rank: Mapping[int, Sequence[_Event]], everybody: Sequence[int], place: Places) -> str:
+    all_do = len(by_rank) == len(everybody) > 1
+    who = "every rank" if all_do else name_ranks(by_rank)
     text = what.replace("{who}", "" if all_do else f"on {who} ").replace("{Who}", who)
-    text = text.replace("{s}", "s" if all_do or len(one.times) == 1 else "")
-    times = set(one.times.values())
-    often = (
-        f", {times.pop()} times" if len(times) == 1 and times != {1} else ", several times" if len(times) > 1 else ""
-    )
-    where = next(iter(one.where)) if len(one.where) == 1 else ""
+    text = text.replace("{s}", "s" if all_do or len(by_rank) == 1 else "")
+    times = {len(events) for events in by_rank.values()}
+    often = "" if times == {1} else f", {times.pop()} times" if len(times) == 1 else ", several times"
+    firsts = {rank: events[0] for rank, events in by_rank.items()}
+    wheres = {first.where for first in firsts.values()}
+    where = wheres.pop() if len(wheres) == 1 else ""
     where = f", first{where.lstrip(',')}" if often and where else where
-    at = listing(sorted(one.at)[:2])
+    lines = {"" if first.now is None else place(rank, first.now) for rank, first in firsts.items()}
+    at = listing(sorted(lines)[:2])
     return f"{text}{often}{where}{f', at {at}' if at else ''}"
 
 
@@ -212,8 +186,9 @@ class _Rank:
 
     def events(self) -> Iterator[_Event]:
         """What is otherwise, in order."""
-        found = stretches(self.before, self.after)
-        changes = [change for one in found if not one.same for change in self._refined(one)]
+        changes = [
+            change for one in stretches(self.before, self.after) if not one.same for change in self._refined(one)
+        ]
         if not self.ended and changes and changes[-1].j1 == changes[-1].j2 == len(self.after):
             changes.pop()
         moved = set[int]()
@@ -225,21 +200,17 @@ class _Rank:
                 moved.add(other)
                 yield self._move(*sorted((change, changes[other]), key=lambda one: one.j1 == one.j2))
             else:
-                yield self._told(change)
+                yield self._changed(change)
 
     def _refined(self, one: Stretch) -> Iterator[Stretch]:
         """Calls that stand in the place of others, each with the one of its operation that it stands for."""
-        _, i1, i2, j1, j2 = one
-        if i1 == i2 or j1 == j2:
-            yield one
-            return
-        kinds = [kind_of(text) for text in self.before[i1:i2]], [kind_of(text) for text in self.after[j1:j2]]
-        for same, a1, a2, b1, b2 in stretches(*kinds):
+        kinds = (map(_kind_of, calls) for calls in (self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]))
+        for same, a1, a2, b1, b2 in stretches(*map(list, kinds)):
+            i, j = one.i1 + a1, one.j1 + b1
             if same or a2 - a1 == b2 - b1:
-                for pair in range(a2 - a1):
-                    yield Stretch(False, i1 + a1 + pair, i1 + a1 + pair + 1, j1 + b1 + pair, j1 + b1 + pair + 1)
+                yield from (Stretch(False, i + n, i + n + 1, j + n, j + n + 1) for n in range(a2 - a1))
             else:
-                yield Stretch(False, i1 + a1, i1 + a2, j1 + b1, j1 + b2)
+                yield Stretch(False, i, one.i1 + a2, j, one.j1 + b2)
 
     def _moved_to(self, changes: Sequence[Stretch], number: int, taken: set[int]) -> int | None:
         """The later change that takes back this one: what went here comes there, or the other way round."""
@@ -252,29 +223,30 @@ class _Rank:
         return None
 
     def _move(self, come: Stretch, gone: Stretch) -> _Event:
-        what = several(self.after[come.j1 : come.j2])
+        what = _several(self.after[come.j1 : come.j2])
         later = come.i1 >= gone.i2
-        beside = self.after[come.j1 - 1] if later else self.after[come.j2]
-        order = ("after", "before") if later else ("before", "after")
-        text = f"{{Who}} call{{s}} {what} {order[0]} {name_of(beside)}, where {self.than} has it {order[1]}"
+        neighbour = _name_of(self.after[come.j1 - 1] if later else self.after[come.j2])
+        now, then = ("after", "before") if later else ("before", "after")
+        text = f"{{Who}} call{{s}} {what} {now} {neighbour}, where {self.than} has it {then}"
         return _Event(text, "", min(come.i1, gone.i1), come.j1)
 
-    def _told(self, one: Stretch) -> _Event:
+    def _changed(self, one: Stretch) -> _Event:
         gone, come = self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]
         now = one.j1 if come else None
         if self.missing:
             return _Event(f"{{Who}} make{{s}} {plural(len(come), 'call')}, where {self.than} has none", "", 0, 0)
-        if not gone:
-            more = f"one more {name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"
-            return _Event(f"{{Who}} make{{s}} {more}", self._between(one.i1), one.i1, now)
-        if not come:
-            as_call = f", call {one.i1 + 1}" if len(gone) == 1 else f", calls {one.i1 + 1} to {one.i2}"
-            return _Event(f"{{Who}} leave{{s}} out {several(gone)} of {self.than}", as_call, one.i1, None)
         where = f", as call {one.i1 + 1}"
-        if len(gone) == len(come) == 1:
-            return _Event(replaced(gone[0], come[0], self.than), where, one.i1, now)
-        instead = f"{{Who}} call{{s}} {several(come)}, where {self.than} has {several(gone)}"
-        return _Event(instead, where, one.i1, now)
+        if not gone:
+            more = f"one more {_name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"
+            what, where = f"{{Who}} make{{s}} {more}", self._between(one.i1)
+        elif not come:
+            what = f"{{Who}} leave{{s}} out {_several(gone)} of {self.than}"
+            where = f", call {one.i1 + 1}" if len(gone) == 1 else f", calls {one.i1 + 1} to {one.i2}"
+        elif len(gone) == len(come) == 1:
+            what = _replaced(gone[0], come[0], self.than)
+        else:
+            what = f"{{Who}} call{{s}} {_several(come)}, where {self.than} has {_several(gone)}"
+        return _Event(what, where, one.i1, now)
 
     def _between(self, place: int) -> str:
         if place == 0:
@@ -296,38 +268,34 @@ def _parsed(text: str) -> CallPattern:
         return CallPattern(text=text, op=text.partition(" ")[0])
 
 
-def kind_of(text: str) -> str:
+def _kind_of(text: str) -> str:
     """What two calls have in common of which one may have become the other: operation, group and bucket."""
     call = _parsed(text)
     return f"{call.op} {call.group or ''} {call.bucket or ''}"
 
 
-def _bytes(call: CallPattern) -> int | None:
-    """Of its tensors; None where their sizes are open."""
+def _bytes(call: CallPattern) -> int:
+    """Of its tensors; 0 where it has none, or their sizes are open."""
     total = 0
     for dtype, shape in call.tensors or ():
         if shape is None:
-            return None
-        count = 1
-        for size in shape:
-            count *= size
-        bits = "".join(letter for letter in dtype.partition("_")[0] if letter.isdecimal())
-        total += count * (int(bits) // 8 if bits else 1)
-    return total if call.tensors else None
+            return 0
+        bits = re.sub(r"\D", "", dtype.partition("_")[0])
+        total += prod(shape) * (int(bits) // 8 if bits else 1)
+    return total
 
 
 def _size(call: CallPattern) -> str:
-    size = _bytes(call)
-    return "" if size is None else format_bytes(size)
+    is_known = call.tensors and all(shape is not None for _, shape in call.tensors)
+    return format_bytes(_bytes(call)) if is_known else ""
 
 
-def name_of(text: str) -> str:
+def _name_of(text: str) -> str:
     """`all_reduce (SUM float32[1024], 4.1 kB)`; `all_reduce of DDP's second bucket (2.1 MB)`."""
     call = _parsed(text)
     if call.bucket is not None:
         return f"{call.op} of {_bucket(call)} ({_size(call)})"
-    rest = text.removeprefix(call.op).strip()
-    inside = ", ".join(filter(None, [rest, _size(call)]))
+    inside = ", ".join(filter(None, [text.removeprefix(call.op).strip(), _size(call)]))
     return f"{call.op} ({inside})" if inside else call.op
 
 
@@ -337,31 +305,27 @@ def _bucket(call: CallPattern) -> str:
     return f"DDP's {which}" if call.module in (None, 1) else f"the {which} of DDP module {call.module}"
 
 
-def several(texts: Sequence[str]) -> str:
+def _several(texts: Sequence[str]) -> str:
     """The call, or how many, and of what kinds."""
-    return name_of(texts[0]) if len(texts) == 1 else f"{len(texts)} calls ({_kinds(texts)})"
+    return _name_of(texts[0]) if len(texts) == 1 else f"{len(texts)} calls ({_kinds(texts)})"
 
 
 def _kinds(texts: Sequence[str]) -> str:
     counts = Counter(texts)
-    words = [
-        name_of(text) if n == 1 else f"{n} times {name_of(text)}" for text, n in list(counts.items())[:_MOST_KINDS]
-    ]
+    words = [(f"{n} times " if n > 1 else "") + _name_of(text) for text, n in [*counts.items()][:_MOST_KINDS]]
     more = len(counts) - len(words)
     return listing([*words, f"{more} other{'s' * (more > 1)}" if more else ""])
 
 
-def replaced(gone: str, come: str, than: str) -> str:
-    """That one call stands in the place of another, with what differs; for who does that, see `change_words`."""
+def _replaced(gone: str, come: str, than: str) -> str:
+    """That one call stands in the place of another, with what differs."""
     was, now = _parsed(gone), _parsed(come)
     if was.op != now.op:
-        return f"{{Who}} call{{s}} {name_of(come)}, where {than} has {name_of(gone)}"
+        return f"{{Who}} call{{s}} {_name_of(come)}, where {than} has {_name_of(gone)}"
     changed = [(words(was), words(now)) for words in _WORDS if words(was) != words(now)]
-    if len(changed) == 1 and now.bucket is not None and _tensors(was) != _tensors(now):
-        sizes = _bytes(was) or 0, _bytes(now) or 0
-        if sizes[0] != sizes[1]:
-            grew = "grew" if sizes[1] > sizes[0] else "shrank"
-            return f"{{who}}{_bucket(now)} {grew} from {_size(was)} to {_size(now)}"
+    if len(changed) == 1 and now.bucket is not None and _bytes(was) != _bytes(now):
+        grew = "grew" if _bytes(now) > _bytes(was) else "shrank"
+        return f"{{who}}{_bucket(now)} {grew} from {_size(was)} to {_size(now)}"
     if not changed:
         return f"{{Who}} call{{s}} {come}, where {than} has {gone}"
     old, new = (" ".join(words) for words in zip(*changed, strict=True))
@@ -369,8 +333,7 @@ def replaced(gone: str, come: str, than: str) -> str:
 
 
 def _tensors(call: CallPattern) -> str:
-    size = _size(call)
-    text = render_tensors(call.tensors or ())
+    size, text = _size(call), render_tensors(call.tensors or ())
     return f"with {text}{f' ({size})' if size else ''}" if text else "without a tensor"
 
 

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import LabError, RecordError, ScenarioError, UsageError
 from lab.features.calls.changes import Calls, tell_changes
-from lab.features.calls.notation import (
-    Repeated,
-    bucket_of,
-    destination_of,
-    fold,
-    labels_of,
-    render_call,
-    source_of,
-    split_of,
-)
+from lab.features.calls.notation import Repeated, describe_call, fold, render_call
 from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
 from lab.plan.plan import Plan
 from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
 from lab.record.record_files import read_file, replace_file
 from lab.record.result import Expectation, Result
+from lab.report.table import alike
 from lab.spec.expressions import RankVariables
 from lab.spec.load import is_installed
 from lab.spec.reading import shown
 from lab.spec.scenario import Scenario
-from lab.trace.model import Buffer, Call, Group, RankTrace, Trace
+from lab.trace.model import Call, Group, RankTrace, Trace
 from lab.trace.read import read_trace
 from lab.words import plural, rank_spans
 
@@ -42,6 +35,7 @@ MOST_CALLS = 1_000_000
 _LONGEST_ROUND = 1000
 """Most calls of which a repetition is noticed."""
 _LONGEST_LINE = 1 << 16
+_WIDEST_INDENT = 200
 _NOTHING = "nothing"
 _OBJECT = "_object"
 """In the names of what sends objects."""
@@ -57,24 +51,20 @@ class SnapshotDamaged(LabError):
 
 def write_calls(calls: Calls, *heading: str) -> str:
     """The text of a file, with comments at its head."""
-    alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for rank, texts in sorted(calls.items()):
-        alike[tuple(texts)].append(rank)
     lines = [f"# {line}" for line in heading]
-    for texts, ranks in alike.items():
-        spans = rank_spans(ranks)
-        lines += ["", f"rank{'s' * (len(ranks) > 1)} {', '.join(spans)}:"]
-        lines += _lines(fold(texts, _LONGEST_ROUND), 1) if texts else [f"{_INDENT}{_NOTHING}"]
+    for ranks, texts in alike((rank, tuple(texts)) for rank, texts in sorted(calls.items())):
+        lines += ["", f"rank{'s' * (len(ranks) > 1)} {', '.join(rank_spans(ranks))}:"]
+        lines += _lines(fold(texts, _LONGEST_ROUND) or [_NOTHING], _INDENT)
     return "\n".join(lines).strip() + "\n"
 
 
-def _lines(items: Sequence[str | Repeated], depth: int) -> Iterator[str]:
+def _lines(items: Iterable[str | Repeated], indent: str) -> Iterator[str]:
     for item in items:
         if isinstance(item, str):
-            yield f"{_INDENT * depth}{item}"
+            yield f"{indent}{item}"
         else:
-            yield f"{_INDENT * depth}{item.times} times:"
-            yield from _lines(item.items, depth + 1)
+            yield f"{indent}{item.times} times:"
+            yield from _lines(item.items, indent + _INDENT)
 
 
 def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
@@ -83,85 +73,78 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
     Raises:
         SnapshotDamaged: it says nothing, or something that is no call.
     """
-    return _Reader(name).read(text)
+    return _Reader(text, name).read()
 
 
 class _Reader:
-    """Takes a file line by line; `open` are the blocks around a line: indentation, times, calls so far."""
+    """Takes a file line by line."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.number = 0
-        self.found: dict[int, tuple[str, ...]] = {}
-        self.ranks: list[int] = []
-        self.open: list[tuple[int, int, list[str]]] = []
-        self.known: dict[str, tuple[str, ...]] = {}
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._number = 0
+        """Of the last line that was taken."""
+        lines = ((line, " ".join(line.split())) for line in text.expandtabs(len(_INDENT)).splitlines())
+        numbered = ((n, len(line) - len(line.lstrip()), words) for n, (line, words) in enumerate(lines, 1))
+        self._lines = deque(line for line in numbered if line[2] and not line[2].startswith("#"))
+        """Those that say something: number, indentation, and words."""
+        self._known: dict[str, tuple[str, ...]] = {}
 
-    def read(self, text: str) -> dict[int, tuple[str, ...]]:
-        for line in text.expandtabs(len(_INDENT)).splitlines():
-            self.number += 1
-            words = line.strip()
-            if not words or words.startswith("#"):
-                continue
-            indent, words = len(line) - len(line.lstrip()), " ".join(words.split())
-            if (section := _SECTION.fullmatch(words)) and not indent:
-                self._close(0)
-                self.ranks, self.open = self._ranks(section[1]), [(0, 1, [])]
-                continue
-            if not self.open or not indent:
-                raise self._wrong(f"found {shown(words)}", _ALLOWED)
-            self._close(indent)
-            if repeated := _TIMES.fullmatch(words):
-                self.open.append((indent, int(repeated[1]), []))
-            elif words != _NOTHING:
-                self._add(self._calls(words), 1)
-        self._close(0)
-        if not self.found:
-            raise self._wrong("there is no call", _ALLOWED)
-        return dict(sorted(self.found.items()))
+    def read(self) -> dict[int, tuple[str, ...]]:
+        found: dict[int, tuple[str, ...]] = {}
+        while self._lines:
+            self._number, indent, words = self._lines.popleft()
+            section = _SECTION.fullmatch(words)
+            if section is None or indent:
+                raise self._damaged(f"found {shown(words)}", _ALLOWED)
+            ranks = self._ranks(section[1], found)
+            found.update(dict.fromkeys(ranks, tuple(self._block(0))))
+        if not found:
+            raise self._damaged("there is no call", _ALLOWED)
+        return dict(sorted(found.items()))
 
-    def _close(self, indent: int) -> None:
-        """End the blocks in which a line with this indentation does not stand."""
-        while self.open and self.open[-1][0] >= indent:
-            _, times, calls = self.open.pop()
-            if self.open:
-                self._add(tuple(calls), times)
-            else:
-                self.found.update(dict.fromkeys(self.ranks, tuple(calls)))
-
-    def _add(self, calls: tuple[str, ...], times: int) -> None:
-        inside = self.open[-1][2]
-        if len(inside) + len(calls) * times > MOST_CALLS:
-            raise self._wrong(f"found more than {MOST_CALLS} calls", f"up to {MOST_CALLS} of a rank")
-        inside.extend(calls * times)
+    def _block(self, around: int) -> list[str]:
+        """The calls on the lines that follow, as far as their indentation is larger than that of the line before."""
+        calls: list[str] = []
+        while self._lines and self._lines[0][1] > around:
+            self._number, indent, words = self._lines.popleft()
+            if indent > _WIDEST_INDENT:
+                raise self._damaged(f"found {indent:,} spaces", f"up to {_WIDEST_INDENT} before a call")
+            repeated = _TIMES.fullmatch(words)
+            inside, times = (self._block(indent), int(repeated[1])) if repeated else (self._calls(words), 1)
+            if len(calls) + len(inside) * times > MOST_CALLS:
+                raise self._damaged(f"found more than {MOST_CALLS} calls", f"up to {MOST_CALLS} of a rank")
+            calls += [*inside] * times
+        return calls
 
     def _calls(self, words: str) -> tuple[str, ...]:
-        if words not in self.known:
+        if words == _NOTHING:
+            return ()
+        if words not in self._known:
             try:
                 patterns = () if "{" in words else parse_calls(words, longest=_LONGEST_LINE)
             except ScenarioError as error:
-                raise SnapshotDamaged(f"{self.name}:{self.number}: {error.message}") from None
+                raise SnapshotDamaged(f"{self._name}:{self._number}: {error.message}") from None
             if not patterns or ANYTHING in patterns:
-                raise self._wrong(f"found {shown(words)}", _ALLOWED)
-            self.known[words] = tuple(pattern.text for pattern in patterns)
-        return self.known[words]
+                raise self._damaged(f"found {shown(words)}", _ALLOWED)
+            self._known[words] = tuple(pattern.text for pattern in patterns)
+        return self._known[words]
 
-    def _ranks(self, spans: str) -> list[int]:
+    def _ranks(self, spans: str, known: Collection[int]) -> list[int]:
         ranks: list[int] = []
         for span in spans.split(", "):
             first, _, last = span.partition("-")
             if max(len(first), len(last)) > 8 or not int(first) <= int(last or first) < MOST_RANKS:
-                raise self._wrong(f"found ranks {span}", f"ranks from 0 to {MOST_RANKS - 1}, such as 0-2")
+                raise self._damaged(f"found ranks {span}", f"ranks from 0 to {MOST_RANKS - 1}, such as 0-2")
             ranks += range(int(first), int(last or first) + 1)
             if len(ranks) > MOST_RANKS:
-                raise self._wrong(f"found more than {MOST_RANKS:,} ranks on one line", "each rank once")
-        twice = [rank for rank in ranks if rank in self.found]
-        if twice or len(set(ranks)) < len(ranks):
-            raise self._wrong(f"found rank {(twice or ranks)[0]} again", "each rank once")
+                raise self._damaged(f"found more than {MOST_RANKS:,} ranks on one line", "each rank once")
+        again = [rank for rank, count in Counter([*known, *ranks]).items() if count > 1]
+        if again:
+            raise self._damaged(f"found rank {again[0]} again", "each rank once")
         return ranks
 
-    def _wrong(self, found: str, allowed: str) -> SnapshotDamaged:
-        return SnapshotDamaged(f"{self.name}:{self.number}: {found}; allowed: {allowed}")
+    def _damaged(self, what: str, allowed: str) -> SnapshotDamaged:
+        return SnapshotDamaged(f"{self._name}:{self._number}: {what}; allowed: {allowed}")
 
 
 def counted(calls: Calls) -> str:
@@ -190,8 +173,7 @@ def settled_calls(trace: Trace) -> dict[int, list[Call]]:
     def place(call: Call) -> tuple[object, ...]:
         group, is_message = trace.groups.get(call.group), call.seq is None
         peer = -1 if call.peer is None or call.from_any else call.peer
-        title = group.title if group is not None else call.group
-        return title, is_message, (call.op, peer, call.tag) if is_message else ()
+        return group.title if group else call.group, is_message, (call.op, peer, call.tag) if is_message else ()
 
     return {rank: sorted(of.calls, key=place) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())}
 
@@ -260,27 +242,26 @@ def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, 
     return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
 
 
+_COMPARED = (
+    "op", "reduce_op", "source", "destination", "from_any", "tag", "split", "hands_out", "bucket", "module", "phase",
+)  # fmt: skip
+"""What is stated as it is recorded, if it is stated."""
+
+
 def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
     """Whether a recorded call is what a scenario states; what is not stated is not compared."""
+    group, made = groups.get(call.group), describe_call(call, groups)
+    labels = (call.group,) if group is None else (call.group, group.label, group.plain_label)
+    tensors = pattern.tensors if pattern.tensors is not None else [(one.dtype, None) for one in call.own]
     return (
-        call.op == pattern.op
-        and pattern.reduce_op in (None, call.reduce_op)
-        and pattern.source in (None, source_of(call))
-        and pattern.destination in (None, destination_of(call))
-        and pattern.from_any in (None, call.from_any)
-        and pattern.tag in (None, call.tag)
-        and pattern.split in (None, split_of(call))
-        and pattern.hands_out in (None, call.hands_out)
-        and pattern.bucket in (None, bucket_of(call))
-        and pattern.module in (None, call.module)
-        and pattern.group in (None, *labels_of(call, groups), call.group)
-        and pattern.phase in (None, call.phase)
-        and _fit_tensors(call.own, pattern)
+        pattern.group in (None, *labels)
+        and all(getattr(pattern, name) in (None, getattr(made, name)) for name in _COMPARED)
+        and len(call.own) == len(tensors)
+        and all(one.dtype == of[0] and of[1] in (None, one.shape) for one, of in zip(call.own, tensors, strict=True))
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Departure:
+class Departure(NamedTuple):
     """Where a rank left what was stated."""
 
     expected: CallPattern | None
@@ -301,12 +282,10 @@ def first_departure(
     places = _open(stated, {0})
     furthest, at = max(places), 0
     for number, call in enumerate(calls):
-        after = {place for place in places if place < len(stated) and stated[place] is ANYTHING}
-        for place in places:
-            pattern = stated[place] if place < len(stated) else ANYTHING
-            if pattern is not ANYTHING and fits(call, pattern, groups):
-                after.add(place + 1)
-        places = _open(stated, after)
+        here = [(place, stated[place]) for place in places if place < len(stated)]
+        stays = {place for place, pattern in here if pattern is ANYTHING}
+        goes_on = {place + 1 for place, pattern in here if pattern is not ANYTHING and fits(call, pattern, groups)}
+        places = _open(stated, stays | goes_on)
         if not places:
             break
         if max(places) > furthest:
@@ -315,8 +294,8 @@ def first_departure(
         return None
     expected = stated[furthest] if furthest < len(stated) else None
     if furthest > 0 and stated[furthest - 1] is ANYTHING:
-        return Departure(expected=expected, got=None, after_gap=True)
-    return Departure(expected=expected, got=calls[at] if at < len(calls) else None)
+        return Departure(expected, None, after_gap=True)
+    return Departure(expected, calls[at] if at < len(calls) else None)
 
 
 def _open(stated: Sequence[CallPattern], places: set[int]) -> set[int]:
@@ -327,15 +306,6 @@ def _open(stated: Sequence[CallPattern], places: set[int]) -> set[int]:
             place += 1
             found.add(place)
     return found
-
-
-def _fit_tensors(tensors: tuple[Buffer, ...], pattern: CallPattern) -> bool:
-    if pattern.tensors is None:
-        return True
-    return len(tensors) == len(pattern.tensors) and all(
-        tensor.dtype == dtype and shape in (None, tensor.shape)
-        for tensor, (dtype, shape) in zip(tensors, pattern.tensors, strict=True)
-    )
 
 
 SUFFIX = ".calls.txt"

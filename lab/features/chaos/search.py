@@ -17,8 +17,7 @@ from typing import Any
 
 from lab.errors import UsageError
 from lab.features.faults.fault import PHASES, Fault, When, fault_data, fault_sentence
-from lab.features.faults.kind import Chance, FaultKind, Harm
-from lab.features.faults.kinds import fault_kinds
+from lab.features.faults.kinds import Chance, FaultKind, Harm, fault_kinds
 from lab.node.messages.agent import Note
 from lab.operations import OPERATIONS
 from lab.record.read import Record

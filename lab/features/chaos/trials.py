@@ -36,18 +36,17 @@ from lab.features.chaos.search import (
     search,
 )
 from lab.features.faults.fault import broken_in, fault_data, fault_sentence, with_faults
-from lab.features.faults.kind import key_of
-from lab.plan.fit import shape_for
+from lab.features.faults.kinds import key_of
+from lab.plan.plan import shape_for
 from lab.record.layout import RUNS
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style, style_for
 from lab.report.verdict import counts_text, ended_line
+from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
-from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.place import Place, refuse_foreign_wishes
-from lab.run.pool import Several
+from lab.run.place import Place, Several, refuse_foreign_wishes
 from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
 from lab.spec.scenario import Scenario

@@ -19,8 +19,8 @@ from lab.features.compare.compare import (
 )
 from lab.features.html.timelines import origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
-from lab.features.timeline.colours import rank_colour
 from lab.features.timeline.lanes import lanes_of
+from lab.features.timeline.svg import rank_colour
 from lab.record.layout import DIFF_REPORT
 from lab.record.read import Record
 from lab.report.style import VERDICTS

@@ -25,8 +25,8 @@ from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.limits import limits_for
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
-from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.place import Place, refuse_absent_image
 from lab.run.ship import pack_folder

@@ -17,8 +17,7 @@ from pygments.token import STANDARD_TYPES
 from lab.errors import RecordError
 from lab.features.records.records import scripts_of
 from lab.record.layout import INDEX, LOGS, OUTPUTS, SCENARIO, rank_log
-from lab.record.output import IndexReader
-from lab.record.read import Record
+from lab.record.read import IndexReader, Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, read_beginning
 from lab.record.result import Output, Result
 from lab.report.harmless import harmless, plain

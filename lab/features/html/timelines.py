@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from lab.feature import view
 from lab.features.calls.notation import render_call
 from lab.features.stragglers.timing import Piece, blocked_spans, ready_at, unseen_calls
-from lab.features.timeline.colours import operation_tones
 from lab.features.timeline.lanes import rows_of
-from lab.features.timeline.svg import element, escaped, title
+from lab.features.timeline.svg import element, escaped, operation_tones, title
 from lab.features.traffic.traffic import size_of
 from lab.node.messages.agent import Exited, Note, Started
 from lab.operations import operation

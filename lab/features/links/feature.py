@@ -6,7 +6,7 @@ FEATURE = Feature(
     name="links",
     findings={
         "kinds": "lab.features.links.findings:LinkKind",
-        "words": "lab.features.links.wording:WORDS",
+        "words": "lab.features.links.findings:WORDS",
         "explain": "lab.features.links.findings:explain_links",
     },
 )

@@ -16,8 +16,8 @@ from lab.features.html.page import choose, kind_of
 from lab.features.html.timelines import timeline_svg
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
-from lab.features.timeline.colours import rank_colour
 from lab.features.timeline.lanes import lanes_of
+from lab.features.timeline.svg import rank_colour
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.harmless import plain

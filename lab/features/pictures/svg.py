@@ -11,8 +11,20 @@ from typing import Any, NamedTuple
 from lab.features.pictures import content as story
 from lab.features.pictures.content import Box, Content, Contents, Limits, Tensor
 from lab.features.pictures.model import ELLIPSIS, Picture, RankPicture
-from lab.features.timeline.colours import rank_colour
-from lab.features.timeline.svg import BAD, GOOD, SOFT, WARN, Shapes, element, escaped, line, rectangle, text, title
+from lab.features.timeline.svg import (
+    BAD,
+    GOOD,
+    SOFT,
+    WARN,
+    Shapes,
+    element,
+    escaped,
+    line,
+    rank_colour,
+    rectangle,
+    text,
+    title,
+)
 from lab.features.values.expected import Part
 
 HEIGHT = 42.0

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.trace.fields import number
-from lab.trace.model import RankTrace
+from lab.trace.model import RankTrace, number
 from lab.trace.read import RankReader
 
 _EXTRA = "cores"

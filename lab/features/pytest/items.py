@@ -21,14 +21,13 @@ from lab.engine.doctor import refuse_missing
 from lab.engine.protocol import Engine
 from lab.errors import LabError, MachineLacks, RanksFailed
 from lab.feature import hook
-from lab.features.faults.fault import broken_in
-from lab.features.faults.planning import beyond, network_first
+from lab.features.faults.fault import beyond, broken_in, network_first
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
 from lab.features.pytest.marker import checked_shape, wanted_by
 from lab.features.pytest.pool import WarmCluster, pool_of
 from lab.features.suite.reports import rarest_first, read_tail
-from lab.plan.fit import has_wishes
+from lab.plan.plan import has_wishes
 from lab.record.result import RankResult, Result
 from lab.report.harmless import harmless
 from lab.report.style import Style

@@ -32,8 +32,8 @@ from lab.record.layout import RUNS
 from lab.record.read import Turn
 from lab.record.result import Result
 from lab.report.harmless import harmless
+from lab.run.collect import Observer
 from lab.run.lock import forget, keeper_lock
-from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario

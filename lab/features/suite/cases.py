@@ -18,7 +18,7 @@ from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, refusal
 from lab.errors import UsageError
 from lab.feature import hook
 from lab.plan.cluster import Shape
-from lab.plan.fit import PlanOptions, shape_for
+from lab.plan.plan import PlanOptions, shape_for
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.spec.expressions import is_per_rank

@@ -40,7 +40,7 @@ from lab.features.suite.cases import (
 from lab.features.suite.view import Watcher
 from lab.features.suite.worker import LAST_PATIENCE_S, Begun, Ended, Making, Refused, Task, Told, Worker, WorkerPool
 from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import PlanOptions, has_wishes, refuse_unfit
+from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
 from lab.record.read import Turn
 from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name

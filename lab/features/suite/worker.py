@@ -23,11 +23,10 @@ from lab.errors import EngineUnavailable, LabError, MachineLacks, unforeseen
 from lab.features.suite.cases import Attempt
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.result import Result
+from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
-from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.place import Place, refuse_foreign_wishes
-from lab.run.pool import Several
+from lab.run.place import Place, Several, refuse_foreign_wishes
 from lab.spec.scenario import Scenario
 
 LAST_PATIENCE_S = 60.0

@@ -5,14 +5,14 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="training",
     needs=("stragglers", "values"),
-    keys={"expect.replicas": "lab.features.training.equal:ReplicasKeys"},
+    keys={"expect.replicas": "lab.features.training.replicas:ReplicasKeys"},
     hooks={
-        "expect.replicas": "lab.features.training.equal:judge_replicas",
+        "expect.replicas": "lab.features.training.replicas:judge_replicas",
         "trace_lines": "lab.features.training.trace_lines:ModuleReader",
     },
     findings={
         "kinds": "lab.features.training.findings:TrainingKind",
-        "words": "lab.features.training.wording:WORDS",
+        "words": "lab.features.training.findings:WORDS",
         "counts": "lab.features.training.phases:count_phases",
         "state": "lab.features.training.replicas:find_unlike_state",
         "explain": "lab.features.training.ddp:explain_ddp",

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from lab.trace.fields import sizes, whole
-from lab.trace.model import Buckets, Buffer, Module, Parameter, RankTrace, Turn
+from lab.trace.model import Buckets, Buffer, Module, Parameter, RankTrace, Turn, sizes, whole
 from lab.trace.read import RankReader
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"

@@ -11,12 +11,14 @@ from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Facts, Finding, Kind, WrongElement, majority
+from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable, WrongElement, majority
+from lab.diagnosis.wording import again, at, render_wrong
 from lab.features.values.expected import Number, compared, is_copy, is_outside, output_parts
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
 from lab.trace.steps import Step
+from lab.words import capital, listing, name_ranks, plural
 
 
 class ValueKind(Kind):
@@ -330,3 +332,45 @@ def _content(buffer: Buffer) -> Hashable | None:
 def _varied(numbers: Sequence[float]) -> bool:
     """Whether numbers differ from each other and are not all whole: neither ones nor counts."""
     return any(number % 1 for number in numbers) and any(number != numbers[0] for number in numbers)
+
+
+def _wrong_result_wording(facts: WrongResult) -> Words:
+    where, who = f"{facts.step}{at(facts.at)}", name_ranks(facts.wrong_ranks)
+    why = ""
+    if facts.handles and facts.waits_at:
+        what = f"{capital(name_ranks(facts.ranks))} changed a tensor" if facts.ranks else "A tensor was changed"
+        lines = listing(facts.waits_at)
+        why = f"{what} between the call and the wait for its handle at {lines}, before it was done."
+    elif facts.handles:
+        why = "A tensor was changed before the call was done: nobody waited for its handle."
+    elif facts.alike:
+        why = f"All {facts.alike} tensors that it filled hold the same, as if they were one."
+    return f"{where} did not give {who} what it should have: {render_wrong(facts.first)}", why, again(facts.again)
+
+
+def _odd_values_wording(facts: OddValues) -> Words:
+    who, where = name_ranks(facts.ranks), f"{facts.step}{at(facts.at)}"
+    if facts.how == "nan":
+        return f"{who} brought NaN to {where}, the first NaN on record; who gets its result gets NaN"
+    if facts.how == "far":
+        return (
+            f"{who} brought values up to {facts.value:.3g} to {where}, where the others brought at most "
+            f"{facts.rest:.3g}, and all at most {facts.usual:.3g} to the {plural(facts.steps, 'step')} before it; who "
+            "gets its result gets that"
+        )
+    return (
+        f"{who} brought other values than the others to {where}, where all brought the same to each of "
+        f"{plural(facts.steps, 'other step')}; who gets its result gets that"
+    )
+
+
+def _same_values(facts: SameValues) -> Words:
+    what = f"each of {plural(facts.steps, facts.op)}" if facts.steps > 1 else facts.step
+    why = "all of them have the same data, or what they bring has been reduced before"
+    if facts.others_differ:
+        why = "what they bring has been reduced before, or all of them have the same data"
+    phase = " of gradients" if facts.gradients else ""
+    return f"{name_ranks(facts.others)} brought the same values to {what}{phase}{at(facts.at)}: as if {why}"
+
+
+WORDS: WordTable = {WrongResult: _wrong_result_wording, OddValues: _odd_values_wording, SameValues: _same_values}

@@ -21,7 +21,7 @@ from lab.features.html import write as bundle
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
-from lab.features.timeline.colours import operation_tones, rank_colour
+from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.watch.now import Follower, Now, alike_ranks
 from lab.features.watch.session import Stepper
 from lab.operations import operation

@@ -14,7 +14,7 @@ import pytest
 from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.features.pictures.text import picture_text
-from lab.features.timeline.colours import RANK_COLOURS, rank_colour
+from lab.features.timeline.svg import RANK_COLOURS, rank_colour
 from lab.record.result import Expectation
 from lab.report.style import Style
 from lab.trace.read import read_trace

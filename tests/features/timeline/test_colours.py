@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from lab.features.timeline.colours import RANK_COLOURS, luminance, operation_tones, rank_colour
+from lab.features.timeline.svg import RANK_COLOURS, luminance, operation_tones, rank_colour
 from lab.operations import OPERATIONS, operation
 
 pytestmark = pytest.mark.unit

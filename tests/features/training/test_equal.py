@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.features.training.equal import check_replicas
+from lab.features.training.replicas import check_replicas
 from lab.record.result import Expectation
 from lab.spec.scenario import Tolerance
 from tests.traces import TraceMaker
