@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import os
 import signal
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lab.engine.interrupts import uninterrupted
-from lab.engine.ownership import Taken
+from lab.engine.ownership import Taken, owner
 from lab.engine.packages import package_store
-from lab.engine.protocol import Announce, Channel, Removed, Request
-from lab.engine.ready import HELLO, Stream, wait_ready
-from lab.errors import ClusterError, NodeLost
+from lab.engine.protocol import Announce, Channel, Engine, NodeState, PauseControl, PowerControl, Request
+from lab.engine.ready import HELLO, Stream, closing_channels, wait_ready
+from lab.errors import ClusterError, EngineUnavailable, NodeLost
 from lab.node import processes
-from lab.node.config import ended_file
+from lab.node.files import remove_tree
+from lab.node.messages.agent import ended_file
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 from lab.words import plural
 
+DESCRIPTION = "cluster.json"
+"""The file in the folder of a cluster that says what it is."""
+_PARTS = {"shared", "site", "data"}
+"""Folders that are in that of a cluster before its description."""
 _ACCEPT_DEADLINE_S = 5
 """An agent that is stopped accepts nobody; when so many wait as the kernel lets, a further one would wait for ever."""
 _ANSWER_TIMEOUT_S = 10.0
 _TELLING_S = 1.0
 """The process that holds the agents may say so much later how one ended."""
+_DYING_S = 0.3
+"""What a killed agent listens at may close so much later than its connections."""
 ENDING_S = 15.0
 """A killed agent is gone, also for Slurm, and a stopped process stands, long before."""
-KILLED = 128 + signal.SIGKILL
+_KILLED = 128 + signal.SIGKILL
 """The exit code of an agent of which nobody says how it ended."""
 
 
@@ -58,40 +69,14 @@ class LocalChannel(Stream):
         return int(struct.unpack("3i", credentials)[0])
 
 
-def open_channels(cluster: str, nodes: Sequence[Node]) -> list[Channel]:
-    """A channel to each of these nodes of a cluster.
-
-    Raises:
-        NodeLost: one cannot be reached; none is open then.
-    """
-    channels: list[Channel] = []
-    for node in nodes:
-        try:
-            channels.append(LocalChannel(node))
-        except OSError as error:
-            for channel in channels:
-                channel.close()
-            raise NodeLost(f"{node.name} of cluster {cluster} cannot be reached: {error.strerror}") from error
-    return channels
-
-
 def stopped_file(handle: str) -> Path:
     """What is there as long as a node is stopped on purpose."""
     return Path(f"{handle}.stopped")
 
 
-def paused_file(path: str) -> Path:
-    """What is there while a node stands still on purpose, with the pid of its agent; `path` is where that listens."""
-    return Path(f"{path}.paused")
-
-
-def paused_pid(path: str) -> int:
-    """Pid of an agent that stands still on purpose, 0 where it does not, without one of its few connections."""
-    try:
-        pid = int(paused_file(path).read_text())
-    except (OSError, ValueError):
-        return 0
-    return pid if processes.is_stopped(pid) else 0
+def paused_file(handle: str) -> Path:
+    """What is there while a node stands still on purpose, with the pid of its agent where that is known here."""
+    return Path(f"{handle}.paused")
 
 
 def listens(path: str) -> bool:
@@ -108,14 +93,15 @@ def listens(path: str) -> bool:
 
 
 def agent_pid(node: Node) -> int:
-    """Pid of a node's agent.
+    """Pid of a node's agent; of one that stands still on purpose, without one of its few connections.
 
     Raises:
         OSError: it does not run.
     """
-    paused = paused_pid(node.handle)
-    if paused:
-        return paused
+    with suppress(OSError, ValueError):
+        pid = int(paused_file(node.handle).read_text())
+        if processes.is_stopped(pid):
+            return pid
     channel = LocalChannel(node)
     try:
         return channel.peer_pid()
@@ -123,15 +109,14 @@ def agent_pid(node: Node) -> int:
         channel.close()
 
 
-def exit_code(node: Node) -> int | None:
-    """How an agent ended, as the process says that holds it; None where it does not."""
+def has_ended(node: Node) -> bool:
+    """Whether it was said how an agent ended."""
+    return Path(ended_file(node.handle)).exists()
 
-    def told() -> int | None:
-        with suppress(OSError, ValueError):
-            return int(Path(ended_file(node.handle)).read_text())
-        return None
 
-    return wait_until(told, _TELLING_S, enough=lambda code: code is not None)
+def await_end(node: Node) -> None:
+    """Wait until nobody listens there any more and it was said how it ended, but not for ever."""
+    wait_until(lambda: not listens(node.handle) and has_ended(node), ENDING_S)
 
 
 def holder_died(life: Path) -> bool:
@@ -144,17 +129,37 @@ def holder_died(life: Path) -> bool:
     return True
 
 
-def has_ended(node: Node) -> bool:
-    """Whether it was said how an agent ended."""
-    return Path(ended_file(node.handle)).exists()
+def read_description(folder: Path) -> dict[str, Any]:
+    """What the folder of a cluster says of it; nothing where it is half made, or no cluster."""
+    try:
+        data = json.loads((folder / DESCRIPTION).read_text())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) and "shape" in data else {}
 
 
-def await_end(node: Node, deadline_s: float) -> None:
-    """Wait until nobody listens there any more and it was said how it ended, but not for ever."""
-    wait_until(lambda: not listens(node.handle) and has_ended(node), deadline_s)
+def is_cluster(folder: Path) -> bool:
+    """Whether an engine made a folder, whole or half, and nobody put anything else there."""
+    try:
+        return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= _PARTS
+    except OSError:
+        return False
 
 
-def ask_holder(control: Path, node: Node) -> None:
+def unlink_sockets(folders: Iterable[Path]) -> None:
+    """Remove the sockets of nodes first: whoever uses one learns that it was removed, not killed."""
+    for handle in (handle for folder in folders for handle in folder.glob("*.sock")):
+        handle.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path) -> bool:
+    """Remove the folder of a cluster, last what says what the rest is, should this be killed; whether it is gone."""
+    for path in set(folder.glob("*")) - {folder / DESCRIPTION}:
+        remove_tree(path)
+    return remove_tree(folder)
+
+
+def _ask_holder(control: Path, node: Node) -> None:
     """Have the process that holds the agents start that of a node."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
@@ -172,67 +177,113 @@ def ask_holder(control: Path, node: Node) -> None:
         raise ClusterError(f"{node.name} cannot be started: {answer}", "see `lab status`")
 
 
-def greet(
-    nodes: Sequence[Node],
-    ended: Callable[[], bool],
-    timeout_s: float,
-    last_words: Callable[[], str],
-    announce: Announce,
-) -> Node | None:
-    """Wait until the agent of each node answers, or nobody is left who could start it.
+class HeldEngine(Engine, PowerControl, PauseControl):
+    """What engines have in common whose agents a process on this machine holds, and whose clusters have a folder."""
 
-    Args:
-        nodes: those that start.
-        ended: whether nobody is left.
-        timeout_s: how long to wait.
-        last_words: what was said last by those who start them.
-        announce: called with what there is to tell.
-
-    Returns:
-        The first node that ended instead; None: all answered.
-
-    Raises:
-        ClusterError: one did not start.
-    """
-    import tenacity
-
-    def over(state: tenacity.RetryCallState) -> bool:
-        return ended() or state.seconds_since_start > timeout_s  # type: ignore[operator]
-
-    retry = tenacity.Retrying(
-        wait=tenacity.wait_fixed(0.005), stop=over, retry=tenacity.retry_if_exception_type(OSError), reraise=True
-    )
-    channels: list[Channel] = []
-    try:
-        for node in nodes:
-            channels.append(retry(LocalChannel, node))
-            channels[-1].send(HELLO)
-        lost = wait_ready(channels, timeout_s, announce)
-    except OSError as error:
-        raise ClusterError(f"the nodes did not start: {last_words()}") from error
-    finally:
-        for channel in channels:
-            channel.close()
-    return lost.node if lost is not None else None
-
-
-class HeldEngine:
-    """What engines have in common whose agents a process on this machine holds."""
-
-    name: str
     home: Path
     """The folder in which each cluster has one."""
     control: str
     """Name of the socket, in the folder of a cluster, where that process is asked for another agent."""
+    life: str
+    """Name of the file there that is locked while that process lives."""
+    log: str
+    """Name of the file there with what that process wrote."""
     noun = "node"
     unlimited: Mapping[str, str]
     """What it does not limit: fields of shapes, and the options for them."""
+    ready_timeout_s: float
+
+    # -- what each of them has besides the methods of protocols
+
+    def read_cluster(self, folder: Path) -> ClusterInfo | None:
+        """The cluster in a folder; None where there is none, or it is half made: nothing runs there yet."""
+        raise NotImplementedError
+
+    def read_state(self, node: Node) -> str:
+        """The state of a node; see `Node`."""
+        raise NotImplementedError
+
+    def begin(
+        self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
+    ) -> Callable[[], bool]:
+        """Start what holds the agents of a new cluster; returns what tells whether nobody can start one any more."""
+        raise NotImplementedError
+
+    def explain_lost(self, node: Node) -> ClusterError:
+        """Why a node ended while it was starting."""
+        return ClusterError(f"{node.name} ended while it was starting")
+
+    def last_words(self, path: Path) -> str:
+        """What the processes of a cluster wrote last to a file."""
+        try:
+            lines = path.read_text(errors="replace").strip().splitlines()
+        except FileNotFoundError:
+            return "the cluster was removed meanwhile"
+        return lines[-1] if lines else "no word from them"
+
+    # -- finding
+
+    def folders(self, cluster: str | None) -> list[Path]:
+        """The folder of the owner's cluster of this name, or of all, whole or half made."""
+        return list(filter(is_cluster, [self.home / cluster] if cluster else sorted(self.home.glob("*"))))
+
+    def find(self, cluster: str | None = None) -> list[ClusterInfo]:
+        """The owner's clusters that exist, wholly or in part."""
+        return [info for folder in self.folders(cluster) if (info := self.read_cluster(folder)) is not None]
+
+    def nodeless(self) -> list[str]:
+        """Names of the owner's clusters of which something is there, but no node."""
+        return [folder.name for folder in self.folders(None) if self.read_cluster(folder) is None]
+
+    def make_info(
+        self, folder: Path, said: Mapping[str, Any], places: Iterable[tuple[str, str]], **details: Any
+    ) -> ClusterInfo:
+        """A cluster of this engine, of nodes with these addresses on these hosts; of its description, what all have."""
+        nodes = []
+        for rank, (address, host) in enumerate(places):
+            name = f"node{rank}"
+            node = Node(name=name, node_rank=rank, handle=str(folder / f"{name}.sock"), address=address, host=host)
+            nodes.append(replace(node, state=self.read_state(node)))
+        shape = Shape.from_json(said["shape"])
+        return ClusterInfo(
+            name=folder.name,
+            engine=self.name,
+            shape=shape,
+            nodes=tuple(nodes),
+            owner=owner(),
+            run=said.get("run"),
+            version=said.get("version", ""),
+            limits=shape.limits,
+            master_addr=nodes[0].address,
+            **details,
+        )
+
+    def node_state(self, node: Node) -> NodeState:
+        """What became of a node."""
+        handle = Path(node.handle)
+        if self.paused(node) or not wait_until(lambda: not listens(node.handle), _DYING_S):
+            return NodeState(running=True)
+        if not handle.exists():
+            return NodeState(running=False, gone=True)
+
+        def is_dead() -> bool:
+            return has_ended(node) or holder_died(handle.parent / self.life)
+
+        wait_until(is_dead, _TELLING_S)
+        with suppress(OSError, ValueError):
+            return NodeState(running=False, exit_code=int(Path(ended_file(node.handle)).read_text()))
+        if holder_died(handle.parent / self.life):
+            raise EngineUnavailable(
+                f"the process that holds the {self.noun}s of cluster {handle.parent.name} was killed",
+                "`lab down` removes the rest",
+            )
+        return NodeState(running=False, exit_code=_KILLED)
+
+    # -- making
 
     def packages(self, shape: Shape) -> str:
         """The virtual environment that the workers of a cluster use; empty where they need none."""
-        if not shape.requirements:
-            return ""
-        return package_store(self).name_of(None, shape.requirements)  # type: ignore[arg-type]
+        return package_store(self).name_of(None, shape.requirements) if shape.requirements else ""
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
@@ -241,9 +292,11 @@ class HeldEngine:
             if getattr(shape, field):
                 announce(f"warning: the {self.name} engine does not limit {option}")
         if shape.requirements:
-            package_store(self).prepare(None, shape.requirements, announce=announce)  # type: ignore[arg-type]
+            package_store(self).prepare(None, shape.requirements, announce=announce)
         try:
-            return self.make(cluster, shape, run, requests, announce)
+            ended = self.begin(cluster, shape, run, requests, announce)
+            self._await_agents(cluster, self.find(cluster)[0].nodes, ended, announce)
+            return self.find(cluster)[0]
         except Taken:
             raise
         except BaseException:
@@ -251,31 +304,45 @@ class HeldEngine:
                 self.remove(cluster)
             raise
 
-    def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
-        """What `create` asks for, as plain data; nothing is made."""
-        raise NotImplementedError
+    def _await_agents(self, cluster: str, nodes: Sequence[Node], ended: Callable[[], bool], announce: Announce) -> None:
+        """Wait until the agent of each node answers, or nobody is left who could start it.
 
-    def make(
-        self, cluster: str, shape: Shape, run: str | None, requests: list[Request], announce: Announce
-    ) -> ClusterInfo:
-        """Make what was asked for; after an error what was made is still there."""
-        raise NotImplementedError
+        Raises:
+            ClusterError: one did not start.
+        """
+        import tenacity
 
-    def await_agents(self, folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
-        """Wait until the agents of nodes answer that were started again."""
-        raise NotImplementedError
+        retry = tenacity.Retrying(
+            wait=tenacity.wait_fixed(0.005),
+            stop=lambda state: ended() or bool(tenacity.stop_after_delay(self.ready_timeout_s)(state)),
+            retry=tenacity.retry_if_exception_type(OSError),
+            reraise=True,
+        )
+        try:
+            with closing_channels() as channels:
+                for node in nodes:
+                    channels.append(retry(LocalChannel, node))
+                    channels[-1].send(HELLO)
+                lost = wait_ready(channels, self.ready_timeout_s, announce)
+        except OSError as error:
+            words = self.last_words(self.home / cluster / self.log)
+            raise ClusterError(f"the nodes did not start: {words}") from error
+        if lost is not None:
+            raise self.explain_lost(lost.node)
 
-    def kill(self, node: Node) -> None:
-        """Kill a node at once, as a power cut would."""
-        raise NotImplementedError
-
-    def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
-        """Remove the owner's cluster of this name, or all of them."""
-        raise NotImplementedError
+    # -- using
 
     def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
         """Open a channel to the agent of each of these nodes."""
-        return open_channels(cluster.name, nodes)
+        channels: list[Channel] = []
+        for node in nodes:
+            try:
+                channels.append(LocalChannel(node))
+            except OSError as error:
+                for channel in channels:
+                    channel.close()
+                raise NodeLost(f"{node.name} of cluster {cluster.name} cannot be reached: {error.strerror}") from error
+        return channels
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
@@ -289,13 +356,12 @@ class HeldEngine:
         """Have the agents of nodes that do not run started again, and wait until they can fork workers."""
         if not nodes:
             return
-        folder = self.home / cluster.name
         announce(f"starting {plural(len(nodes), self.noun)} again")
         for node in nodes:
-            await_end(node, ENDING_S)
+            await_end(node)
             stopped_file(node.handle).unlink(missing_ok=True)
-            ask_holder(folder / self.control, node)
-        self.await_agents(folder, nodes, announce)
+            _ask_holder(self.home / cluster.name / self.control, node)
+        self._await_agents(cluster.name, nodes, lambda: any(map(has_ended, nodes)), announce)
 
 
 def node_variables(cluster: ClusterInfo, node: Node) -> dict[str, str]:
@@ -307,12 +373,3 @@ def node_variables(cluster: ClusterInfo, node: Node) -> dict[str, str]:
         "LAB_NODE": node.name,
         "LAB_NODE_ADDRESS": node.address,
     }
-
-
-def last_line(log: Path) -> str:
-    """The last line in a file of what the processes of a cluster wrote."""
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()
-    except FileNotFoundError:
-        return "the cluster was removed meanwhile"
-    return lines[-1] if lines else "no word from them"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import selectors
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, LabError, NodeLost
-from lab.node.connection import await_room
 from lab.node.messages import wire
 from lab.node.messages.agent import Hello, Ready
+from lab.node.messages.wire import await_room
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.words import format_duration, name_nodes
 
@@ -20,6 +21,17 @@ _IDLE_TIMEOUT_S = 3.0
 _FEW, _TELLING_S = 16, 0.5
 """Of so many nodes each is told of that becomes ready, of more how many there are so often."""
 HELLO = wire.encode(Hello())
+
+
+@contextmanager
+def closing_channels() -> Iterator[list[Channel]]:
+    """A list of channels, which are closed when the block is done."""
+    channels: list[Channel] = []
+    try:
+        yield channels
+    finally:
+        for channel in channels:
+            channel.close()
 
 
 def wait_ready(
@@ -78,6 +90,29 @@ def wait_ready(
     return None
 
 
+def _ask_agents(
+    engine: Engine,
+    cluster: ClusterInfo,
+    deadline_s: float,
+    check: Callable[[Sequence[Channel]], object] = lambda _: None,
+) -> list[Ready] | None:
+    """What the agents of all nodes that run answer to a hello; None where one is not reached, or ends instead.
+
+    Raises:
+        ClusterError: one neither answers nor ends; the message names it.
+    """
+    answers: list[Ready] = []
+    try:
+        with closing_channels() as channels:
+            channels += engine.connect(cluster, [node for node in cluster.nodes if node.state == RUNNING])
+            for channel in channels:
+                channel.send(HELLO)
+            lost = wait_ready(channels, deadline_s, lambda _: None, answers.append, check)
+    except (NodeLost, OSError):
+        return None
+    return answers if lost is None else None
+
+
 def whole(engine: Engine, cluster: ClusterInfo) -> bool:
     """Whether every node that runs of a cluster has an agent; its maker may have died before sending them.
 
@@ -90,35 +125,15 @@ def whole(engine: Engine, cluster: ClusterInfo) -> bool:
             if not engine.node_state(channel.node).running:
                 raise NodeLost(f"{channel.node.name} does not run")
 
-    channels: list[Channel] = []
-    try:
-        channels += engine.connect(cluster, [node for node in cluster.nodes if node.state == RUNNING])
-        for channel in channels:
-            channel.send(HELLO)
-        return wait_ready(channels, _GREETING_TIMEOUT_S, lambda _: None, check=still_there) is None
-    except (NodeLost, OSError):
-        return False
-    finally:
-        for channel in channels:
-            channel.close()
+    return _ask_agents(engine, cluster, _GREETING_TIMEOUT_S, still_there) is not None
 
 
 def idle_s(engine: Engine, cluster: ClusterInfo) -> float:
     """Seconds for which no agent of a cluster has heard of a run; 0 where that is not known of all that run."""
-    running = [node for node in cluster.nodes if node.state == RUNNING]
-    answers: list[Ready] = []
-    channels: list[Channel] = []
-    try:
-        channels += engine.connect(cluster, running)
-        for channel in channels:
-            channel.send(HELLO)
-        wait_ready(channels, _IDLE_TIMEOUT_S, lambda _: None, answers.append)
-    except (LabError, OSError):
-        return 0.0
-    finally:
-        for channel in channels:
-            channel.close()
-    return min((ready.idle_s for ready in answers), default=0.0) if len(answers) == len(running) else 0.0
+    answers = None
+    with suppress(LabError):
+        answers = _ask_agents(engine, cluster, _IDLE_TIMEOUT_S)
+    return min((ready.idle_s for ready in answers or ()), default=0.0)
 
 
 _SEND_DEADLINE_S = 30.0

@@ -13,9 +13,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from . import netlink
-from .config import Config
 from .messages import wire
-from .messages.agent import BLINK_S, LONG_WAYS, Connections
+from .messages.agent import BLINK_S, LONG_WAYS, Config, Connections
 
 _BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY
 _INFO = 2  # INET_DIAG_INFO

@@ -19,7 +19,8 @@ from lab.engine.ready import whole
 from lab.engine.select import select_engine
 from lab.errors import ClusterError
 from lab.features.slurm.command import ask
-from lab.features.slurm.state import LIFE, home_folder, job_of, shared_folder
+from lab.features.slurm.create import shared_folder
+from lab.features.slurm.engine import SlurmEngine, home_folder, job_of
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import written
 
@@ -100,7 +101,7 @@ def test_when_what_holds_the_agents_is_killed_the_machines_are_given_back(make: 
     cluster = make(nodes=1)
     info, _ = cluster.up()
     assert states(cluster.name) == ["RUNNING"]
-    os.kill(int((home_folder() / cluster.name / LIFE).read_text()), signal.SIGKILL)
+    os.kill(int((home_folder() / cluster.name / SlurmEngine.life).read_text()), signal.SIGKILL)
     wait_until(lambda: states(cluster.name) == [], "Slurm to have its machine back", 30.0)
     assert not whole(cluster.engine, info)
 

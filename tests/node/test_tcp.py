@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from lab.node import tcp
-from lab.node.config import Config
-from lab.node.messages.agent import Connections
+from lab.node.messages.agent import Config, Connections
 from lab.node.tcp import Connection, Reports, by_peer, connections
 
 _CONFIG = Config(node="node1", root="/", container=True, import_root="/")

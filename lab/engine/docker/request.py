@@ -14,7 +14,7 @@ from lab.engine import boot
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Refused
 from lab.engine.docker.image import DEFAULT_IMAGE
-from lab.engine.local.room import room_here
+from lab.engine.local.machine import room_here
 from lab.engine.packages import ENVIRONMENT
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit

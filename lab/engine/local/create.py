@@ -2,63 +2,55 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lab import __version__
-from lab.engine.held import greet, last_line
+from lab.engine.held import DESCRIPTION, read_description
 from lab.engine.interrupts import may_outlive
-from lab.engine.local.state import (
-    CONTROL,
-    DATA,
-    DESCRIPTION,
-    LIFE,
-    MARK,
-    PACKAGES_VARIABLE,
-    count_nodes,
-    mark,
-    network_name,
-    network_number,
-    networks_for,
-    read_cluster,
-)
 from lab.engine.ownership import new_folder
-from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Request, refuse_for_one_host
-from lab.errors import ClusterError, ClusterUnfit
-from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.errors import ClusterUnfit
+from lab.plan.cluster import Shape
 from lab.words import plural
 
-_READY_TIMEOUT_S = 120.0
+MARK = "LAB_LOCAL_CLUSTER"
+"""Environment variable of every process of a cluster."""
+PACKAGES_VARIABLE = "LAB_PACKAGES"
+"""Environment variable that names the virtual environment of workers, where they have one."""
+_NODES_OF_A_NETWORK = 250
+CONTROL, LIFE, LOG = "zygote.sock", "zygote.lock", "zygote.log"
+"""Files of a cluster: where the process that holds the nodes is asked for an agent, what it locks, what it wrote."""
 _FIRST, _NETWORKS = 256, 254 * 256
 """Of the networks: 127.1.0 is the first, 127.254.255 the last."""
 
 
-def create(home: Path, cluster: str, requests: Sequence[Request], announce: Announce) -> ClusterInfo:
-    """Make the folder and the processes, and wait until every agent answers.
+def begin(
+    home: Path, cluster: str, shape: Shape, requests: Sequence[Request], announce: Announce
+) -> Callable[[], bool]:
+    """Make the folder, and start the process that forks agents; returns what tells whether that has ended.
 
     Raises:
-        ClusterError: a node did not start; what was made is still there.
+        ClusterError: the folder cannot be made.
     """
+    from lab.engine.payload import write_node_files
+
     files, process = (request.body for request in requests)
     folder = new_folder(home, cluster, "LAB_LOCAL_HOME")
-    for name in ("shared", DATA):
+    for name in ("shared", "data"):
         (folder / name).mkdir()
     write_node_files(folder / "site")
     (folder / DESCRIPTION).write_text(json.dumps(files[DESCRIPTION]))
-    info = read_cluster(folder)
-    assert info is not None
-    for name, source in info.shape.data.items():
-        (folder / DATA / name).symlink_to(source)
-    announce(f"starting {plural(info.shape.nodes, 'local node')}, importing torch once")
-    with (folder / "zygote.log").open("wb") as log:
+    for name, source in shape.data.items():
+        (folder / "data" / name).symlink_to(source)
+    announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
+    with (folder / LOG).open("wb") as log:
         zygote = subprocess.Popen(
             process["argv"],
             stdin=subprocess.PIPE,
@@ -72,21 +64,7 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
     assert zygote.stdin is not None
     with suppress(BrokenPipeError), zygote.stdin:  # it may have ended, and has said why
         zygote.stdin.write(json.dumps(process["agents"]).encode())
-    await_agents(info.nodes, lambda: zygote.poll() is not None, folder, announce)
-    found = read_cluster(folder)
-    assert found is not None
-    return found
-
-
-def await_agents(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:
-    """Wait until the agent of each node answers, or nobody is left who could start it.
-
-    Raises:
-        ClusterError: one did not start.
-    """
-    lost = greet(nodes, ended, _READY_TIMEOUT_S, lambda: last_line(folder / "zygote.log"), announce)
-    if lost is not None:
-        raise ClusterError(f"{lost.name} ended while it was starting")
+    return lambda: zygote.poll() is not None
 
 
 def free_network(home: Path, cluster: str, nodes: int) -> str:
@@ -95,23 +73,49 @@ def free_network(home: Path, cluster: str, nodes: int) -> str:
     Raises:
         ClusterUnfit: there are none.
     """
-    taken: set[int] = set()
-    for path in home.glob(f"*/{DESCRIPTION}"):
-        try:
-            first = network_number(str(json.loads(path.read_text())["network"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        taken.update(range(first, first + networks_for(count_nodes(path.parent))))
-    seed = hashlib.sha256(mark(home, cluster).encode()).digest()
-    begin, wanted = int.from_bytes(seed[:2], "big"), networks_for(nodes)
+    import hashlib  # it takes a while, and most commands make no cluster
+
+    used: set[int] = set()
+    for data in filter(None, map(read_description, home.glob("*"))):
+        first = network_number(data["network"])
+        used.update(range(first, first + _count_networks(count_nodes(data))))
+    wanted = _count_networks(nodes)
+    begin = int.from_bytes(hashlib.sha256(f"{home}/{cluster}".encode()).digest()[:2], "big")
     for number in ((begin + i) % _NETWORKS for i in range(_NETWORKS)):
-        if number + wanted <= _NETWORKS and taken.isdisjoint(range(_FIRST + number, _FIRST + number + wanted)):
+        if number + wanted <= _NETWORKS and used.isdisjoint(range(_FIRST + number, _FIRST + number + wanted)):
             return network_name(_FIRST + number)
     raise ClusterUnfit(
         f"{plural(nodes, 'node')} need {plural(wanted, 'network')} of loopback addresses, one after the other, and of "
-        f"the {_NETWORKS:,} that there are {plural(len(taken), 'is', 'are')} taken",
+        f"the {_NETWORKS:,} that there are {plural(len(used), 'is', 'are')} taken",
         "ask for fewer nodes, or remove clusters with `lab down --all`",
     )
+
+
+def node_address(network: str, node_rank: int) -> str:
+    """A node's loopback address: in the network with these two middle octets, or where that is full, in the next."""
+    next_networks, place = divmod(node_rank, _NODES_OF_A_NETWORK)
+    return f"127.{network_name(network_number(network) + next_networks)}.{place + 1}"
+
+
+def network_number(network: str) -> int:
+    """Which of all networks it is, from its two middle octets."""
+    upper, lower = map(int, network.split("."))
+    return upper * 256 + lower
+
+
+def network_name(number: int) -> str:
+    """The two middle octets of a network."""
+    return f"{number // 256}.{number % 256}"
+
+
+def count_nodes(data: Mapping[str, Any]) -> int:
+    """How many nodes a cluster of this description was made with; 0 where it does not say."""
+    return int(json.loads(data.get("shape", "{}")).get("nodes", 0))
+
+
+def _count_networks(nodes: int) -> int:
+    """How many networks, one after the other, so many nodes take."""
+    return -(-nodes // _NODES_OF_A_NETWORK)
 
 
 def requests_for(
@@ -126,45 +130,14 @@ def requests_for(
     """
     _refuse_impossible(shape)
     folder = home / cluster
-    description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
     site = str(folder / "site")
     start = f"import sys; sys.path.append({site!r}); from labnode.node.local_nodes import main; main()"
-    return [
-        Request(what=f"folder {folder}", body={DESCRIPTION: description}),
-        Request(
-            what=f"process of {shape.nodes} agents",
-            body={
-                "argv": [
-                    sys.executable,
-                    "-c",
-                    start,
-                    str(folder / LIFE),
-                    str(folder / CONTROL),
-                ],
-                "agents": _agents(folder, shape, packages),
-                "environment": {
-                    "GLOO_SOCKET_IFNAME": "lo",
-                    **({PACKAGES_VARIABLE: packages} if packages else {}),
-                    **shape.env,
-                    MARK: mark(home, cluster),
-                },
-            },
-        ),
-    ]
-
-
-def programs_first(packages: str) -> dict[str, str]:
-    """The environment in which the programs of a virtual environment are found."""
-    return {"VIRTUAL_ENV": packages, "PATH": f"{packages}/bin:{os.environ.get('PATH', os.defpath)}"}
-
-
-def _agents(folder: Path, shape: Shape, packages: str) -> list[dict[str, Any]]:
-    return [
+    agents = [
         {
             "node": node,
             "root": str(folder / node),
             "container": False,
-            "import_root": str(folder / "site"),
+            "import_root": site,
             "socket": str(folder / f"{node}.sock"),
             "memory_bytes": shape.memory_bytes,
             "disk_bytes": shape.disk_bytes,
@@ -172,6 +145,20 @@ def _agents(folder: Path, shape: Shape, packages: str) -> list[dict[str, Any]]:
             "packages": packages,
         }
         for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
+    ]
+    environment = {
+        "GLOO_SOCKET_IFNAME": "lo",
+        **({PACKAGES_VARIABLE: packages} if packages else {}),
+        **shape.env,
+        MARK: str(folder),
+    }
+    argv = [sys.executable, "-c", start, str(folder / LIFE), str(folder / CONTROL)]
+    description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
+    return [
+        Request(what=f"folder {folder}", body={DESCRIPTION: description}),
+        Request(
+            what=f"process of {shape.nodes} agents", body={"argv": argv, "agents": agents, "environment": environment}
+        ),
     ]
 
 

@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -24,24 +25,30 @@ from lab.engine.held import (
     LocalChannel,
     agent_pid,
     await_end,
-    has_ended,
     node_variables,
     paused_file,
+    read_description,
+    remove_folder,
+    stopped_file,
+    unlink_sockets,
 )
-from lab.engine.local.state import (
+from lab.engine.local.create import (
     CONTROL,
-    ENGINE,
+    LIFE,
+    LOG,
     MARK,
-    mark,
-    node_state,
-    nodeless,
-    read_cluster,
+    PACKAGES_VARIABLE,
+    begin,
+    count_nodes,
+    free_network,
+    node_address,
+    requests_for,
 )
 from lab.engine.ownership import local_home
-from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Traits, Trouble
+from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import processes
-from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 from lab.words import format_duration, plural
 
@@ -50,6 +57,7 @@ if TYPE_CHECKING:
 
 _PYTHON_S = 60.0
 """A Python that does nothing else has answered long before."""
+_REMOVED_S = 10.0
 
 
 class LocalEngine(HeldEngine):
@@ -59,9 +67,10 @@ class LocalEngine(HeldEngine):
         EngineAbsent: this system is not Linux, or this Python has no torch.
     """
 
-    name = ENGINE
-    control = CONTROL
+    name = "local"
+    control, life, log = CONTROL, LIFE, LOG
     noun = "local node"
+    ready_timeout_s = 120.0
     unlimited = MappingProxyType({"cpus": "--cpus", "processes": "--max-processes"})
     traits = Traits(
         cannot={
@@ -84,18 +93,28 @@ class LocalEngine(HeldEngine):
 
     # -- finding
 
-    def find(self, cluster: str | None = None) -> list[ClusterInfo]:
-        """The owner's clusters that exist, wholly or in part."""
-        folders = [self.home / cluster] if cluster else sorted(self.home.glob("*"))
-        return [info for folder in folders if (info := read_cluster(folder)) is not None]
+    def read_cluster(self, folder: Path) -> ClusterInfo | None:
+        """The cluster in a folder; None where there is none."""
+        data = read_description(folder)
+        if "network" not in data:
+            return None
+        return self.make_info(
+            folder,
+            data,
+            [(node_address(data["network"], rank), "") for rank in range(count_nodes(data))],
+            gpus="machine",
+            shared=str(folder / "shared"),
+            data=str(folder / "data"),
+        )
 
-    def nodeless(self) -> list[str]:
-        """Names of the owner's clusters of which something is there, but no node."""
-        return nodeless(self.home)
-
-    def node_state(self, node: Node) -> NodeState:
-        """What became of a node."""
-        return node_state(node)
+    def read_state(self, node: Node) -> str:
+        """The state of a node."""
+        try:
+            return "halted" if processes.is_stopped(agent_pid(node)) else RUNNING
+        except BlockingIOError:
+            return "halted"
+        except OSError:
+            return STOPPED if stopped_file(node.handle).exists() else "dead"
 
     def trouble(self, channel: Channel) -> Trouble | None:
         """What keeps a node from working although it is there."""
@@ -105,14 +124,13 @@ class LocalEngine(HeldEngine):
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold, shared pages divided among those who share them."""
         try:
-            pid = agent_pid(node)
+            return sum(processes.held_bytes(_pids(node)).values())
         except OSError:
             return None
-        return sum(processes.held_bytes([pid, *processes.descendants(pid)]).values())
 
     def machine(self) -> Machine:
         """This machine."""
-        from lab.engine.local.room import room_here
+        from lab.engine.local.machine import room_here
 
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Machine(cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes, room=room_here())
@@ -121,8 +139,7 @@ class LocalEngine(HeldEngine):
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of this machine; nothing is made."""
-        from lab.engine.local.create import free_network, requests_for
-        from lab.engine.local.room import COST
+        from lab.engine.local.machine import COST
         from lab.plan.limits import FEW_RANKS, refuse_crowd
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
@@ -138,29 +155,20 @@ class LocalEngine(HeldEngine):
             refuse_missing(shape.gpus)
         return super().create(cluster, shape, run=run, announce=announce)
 
-    def make(
-        self, cluster: str, shape: Shape, run: str | None, requests: list[Request], announce: Announce
-    ) -> ClusterInfo:
-        """Make the folder and the processes."""
-        from lab.engine.local.create import create
-
-        return create(self.home, cluster, requests, announce)
+    def begin(
+        self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
+    ) -> Callable[[], bool]:
+        """Make the folder, and start the process that forks agents."""
+        return begin(self.home, cluster, shape, requests, announce)
 
     # -- using
 
     def kill(self, node: Node) -> None:
         """Kill a node's agent and everything below it at once, as a power cut would."""
-        pid = agent_pid(node)
-        for victim in (pid, *processes.descendants(pid)):
+        for victim in _pids(node):
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-        await_end(node, ENDING_S)  # a busy machine takes its time; whoever looks then must not find it running
-
-    def await_agents(self, folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
-        """Wait until the agents of nodes answer that were forked again."""
-        from lab.engine.local.create import await_agents
-
-        await_agents(nodes, lambda: any(map(has_ended, nodes)), folder, announce)
+        await_end(node)  # a busy machine takes its time; whoever looks then must not find it running
 
     def pause(self, node: Node) -> None:
         """Stop every process of a node, the agent first: it starts no other then."""
@@ -176,8 +184,7 @@ class LocalEngine(HeldEngine):
     def resume(self, node: Node) -> None:
         """Let every process of a node go on, the agent last: it sees them run."""
         with suppress(OSError):
-            pid = agent_pid(node)
-            processes.go_on([pid, *processes.descendants(pid)])
+            processes.go_on(_pids(node))
         paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
@@ -189,17 +196,15 @@ class LocalEngine(HeldEngine):
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""
-        from lab.engine.local.create import programs_first
-        from lab.engine.local.state import packages_of
-
         folder = Path(node.handle).with_suffix("")
         folder.mkdir(exist_ok=True)
-        packages = packages_of(node)
+        packages = _packages_of(node)
+        first = {"VIRTUAL_ENV": packages, "PATH": f"{packages}/bin:{os.environ.get('PATH', os.defpath)}"}
         environment = {
             **os.environ,
-            **(programs_first(packages) if packages else {}),
+            **(first if packages else {}),
             **node_variables(cluster, node),
-            MARK: mark(self.home, cluster.name),
+            MARK: f"{self.home}/{cluster.name}",
         }
         try:
             return subprocess.run(list(argv), env=environment, cwd=folder, check=False).returncode
@@ -208,12 +213,12 @@ class LocalEngine(HeldEngine):
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the Python of the nodes runs."""
-        from lab.engine.local.state import packages_of, running_python
         from lab.engine.packages import package_folders
 
-        python = running_python(cluster.nodes[0]) or Path(sys.executable)
-        packages = packages_of(cluster.nodes[0]) or self.packages(cluster.shape)
-        command = [str(python), "-c", program, *([package_folders(packages)] if packages else [])]
+        node = cluster.nodes[0]
+        python = _read_process(node, "cmdline")[0] or sys.executable
+        packages = _packages_of(node) or self.packages(cluster.shape)
+        command = [python, "-c", program, *([package_folders(packages)] if packages else [])]
         try:
             done = subprocess.run(command, cwd=self.home, capture_output=True, timeout=_PYTHON_S, check=False)
         except subprocess.TimeoutExpired:
@@ -241,13 +246,92 @@ class LocalEngine(HeldEngine):
     # -- removing
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
-        """Remove the owner's cluster of this name, or all of them: every marked process, then the folder."""
-        from lab.engine.local.state import remove
+        """Remove the owner's cluster of this name, or all of them: every marked process, then the folder.
 
-        return remove(self.home, cluster)
+        Raises:
+            ClusterError: a process does not end, or a folder cannot be removed.
+        """
+        folders = self.folders(cluster)
+        unlink_sockets(folders)
+        killed, end = set[int](), time.monotonic() + _REMOVED_S
+        while victims := _marked(f"{self.home}/{cluster or ''}", exact=cluster is not None):
+            killed.update(victims)
+            for pid in victims:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > end:
+                pids = ", ".join(map(str, sorted(victims)))
+                raise ClusterError(f"processes {pids} did not end within {format_duration(_REMOVED_S)}")
+            time.sleep(0.005)
+        nodes = sum(count_nodes(read_description(folder)) for folder in folders)
+        return Removed(
+            clusters=tuple(folder.name for folder in folders),
+            nodes=nodes or len(killed),
+            files=len(folders),
+            stuck=tuple(str(_set_aside(folder)) for folder in folders if not remove_folder(folder)),
+        )
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""
-        from lab.engine.local.doctor import examine
+        from lab.engine.local.machine import examine
 
         return examine(self.home, wanted)
+
+
+def _pids(node: Node) -> list[int]:
+    """A node's agent and everything below it.
+
+    Raises:
+        OSError: it does not run.
+    """
+    pid = agent_pid(node)
+    return [pid, *processes.descendants(pid)]
+
+
+def _read_process(node: Node, what: str) -> list[str]:
+    """The words of a file of a node's agent in /proc; an empty one where it does not run."""
+    try:
+        return os.fsdecode(Path(f"/proc/{agent_pid(node)}/{what}").read_bytes()).split("\0")
+    except OSError:
+        return [""]
+
+
+def _packages_of(node: Node) -> str:
+    """The virtual environment that the workers of a node use; empty where there is none, or the node does not run."""
+    named = (one.partition("=") for one in _read_process(node, "environ"))
+    return next((value for name, _, value in named if name == PACKAGES_VARIABLE), "")
+
+
+def _set_aside(folder: Path) -> Path:
+    """Free the name of a cluster whose folder holds something that this user cannot remove; returns where it is now.
+
+    Raises:
+        ClusterError: not even that can be done.
+    """
+    aside = folder.with_name(f".{folder.name}-{time.time_ns()}")
+    try:
+        return folder.rename(aside)
+    except OSError as error:
+        raise ClusterError(
+            f"{folder} cannot be removed: it holds something that you may not remove",
+            "have it removed, or use another name with --name",
+        ) from error
+
+
+def _marked(mark: str, *, exact: bool) -> list[int]:
+    """Processes whose environment carries the label, zombies excepted, and all that they started."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                variables = file.read().split(b"\0")
+        except OSError:
+            continue
+        if wanted in variables if exact else any(variable.startswith(wanted) for variable in variables):
+            found.append(int(entry))
+    if not found:
+        return []
+    return [*found, *set(processes.descendants(*found)).difference(found, [os.getpid()])]

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.protocol import Engine, PowerControl, capable
 from lab.errors import ClusterBusy, ClusterError, LabError, UsageError
 from lab.features.faults.fault import kind_data, kind_of, parse_kind
-from lab.features.faults.kind import FaultKind, ReadBack, key_of
-from lab.features.faults.kinds import fault_kinds
+from lab.features.faults.kinds import FaultKind, ReadBack, fault_kinds, key_of
 from lab.features.faults.target import ClusterTarget
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo
 from lab.run.lock import faults_file, nodes_lock

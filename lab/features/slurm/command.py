@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lab.engine import ownership as label
 from lab.engine.protocol import Announce
@@ -81,16 +81,6 @@ def last_word(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("Try ")]
     errors = [line for line in lines if "error: " in line] or lines
     return errors[-1].rpartition("error: ")[2] if errors else ""
-
-
-def give_back(*jobs: str) -> None:
-    """Have Slurm end jobs; those that have ended already are none of its business.
-
-    Raises:
-        EngineUnavailable: it does not answer.
-    """
-    if jobs:
-        ask("scancel", "--quiet", *jobs)
 
 
 _FIRST_S, _TELL_S = 2.0, 10.0
@@ -180,7 +170,6 @@ JOBS = "%i|%T|%N|%r|%k"
 _ENDING = "COMPLETING"
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z/:_]*)=")
 _NOTHING = ("", "None", "(null)", "Unknown", "N/A", "NonZeroExitCode")
-_FAILED = "NODE_FAIL"
 
 
 class Job(NamedTuple):
@@ -213,8 +202,6 @@ class Host(NamedTuple):
     """An address, or a name that has one."""
     state: str
     reason: str
-    cpus: int
-    memory_bytes: int
 
 
 def read_jobs(text: str) -> Iterator[Job]:
@@ -248,8 +235,6 @@ def read_hosts(text: str) -> list[Host]:
                     address=said.get("NodeAddr") or said["NodeName"],
                     state=said.get("State", ""),
                     reason=_meant(said.get("Reason", "")),
-                    cpus=int(said.get("CPUTot") or 0),
-                    memory_bytes=int(said.get("RealMemory") or 0) << 20,
                 )
             )
     return found
@@ -281,11 +266,6 @@ class Fate(NamedTuple):
             return "was ended by Slurm, which does not know its job any more"
         state = "PREEMPTED" if self.preempted else self.state
         return f"was ended by Slurm: {state}{f' ({self.reason})' if self.reason else ''}"
-
-    @property
-    def host_failed(self) -> bool:
-        """Whether the job was ended because a machine of it failed."""
-        return self.state == _FAILED
 
 
 def read_fate(text: str) -> Fate:
@@ -334,8 +314,3 @@ def is_idle(state: str) -> bool:
 def _meant(word: str) -> str:
     """Slurm's reason; empty where it gives none."""
     return "" if word in _NOTHING else word
-
-
-def labels_json(labels: Mapping[str, Any]) -> str:
-    """Labels as the comment of a job."""
-    return json.dumps(labels, separators=(",", ":"), sort_keys=True)

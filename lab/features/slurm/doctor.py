@@ -11,7 +11,7 @@ from pathlib import Path
 from lab.engine.doctor import Check, Wanted
 from lab.errors import EngineUnavailable
 from lab.features.slurm.command import ask, environment, is_idle, last_word
-from lab.features.slurm.state import shared_folder
+from lab.features.slurm.create import shared_folder
 from lab.words import listing, plural
 
 _TRY_S = 30

@@ -7,23 +7,67 @@ cluster is found by its folder there, and by the labels in the comment of its jo
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
-from lab.engine.held import ENDING_S, HeldEngine, await_end, listens, node_variables, paused_file
+from lab.engine import ownership as label
+from lab.engine.archive import empty
+from lab.engine.held import (
+    HeldEngine,
+    await_end,
+    holder_died,
+    listens,
+    node_variables,
+    paused_file,
+    read_description,
+    remove_folder,
+    stopped_file,
+    unlink_sockets,
+)
 from lab.engine.packages import package_folders
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
-from lab.errors import ClusterError, ClusterUnfit
-from lab.features.slurm.command import ask, refuse_absence
-from lab.features.slurm.state import CONTROL, ENGINE, fate_of, find, home_folder, job_of, node_state, nodeless
-from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
+from lab.features.slurm.command import (
+    HOME,
+    JOBS,
+    Fate,
+    Job,
+    ask,
+    environment,
+    is_well,
+    last_word,
+    least_machine,
+    read_accounted,
+    read_fate,
+    read_hosts,
+    read_jobs,
+    refuse_absence,
+)
+from lab.features.slurm.create import (
+    ENGINE,
+    LOG,
+    NO_TORCH,
+    begin,
+    container_name,
+    job_name,
+    own_folder,
+    requests_for,
+    shared_folder,
+    step_argv,
+)
+from lab.features.slurm.on_node.beside import NOT_THERE, WILL_NOT
+from lab.node.files import remove_tree
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
+from lab.waiting import wait_until
+from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
@@ -32,6 +76,28 @@ _SUSPENDED_S = 10.0
 """How often Slurm is asked, while a run goes on, whether it has suspended the job: its controller serves many."""
 _SUSPENDED = Trouble("was suspended by Slurm", silent=True)
 _PAUSED = Trouble("was paused", silent=True)
+_LISTENING_S = 10.0
+"""The process that holds the agents listens long before."""
+_FATE_S = 3.0
+"""What became of a job may be known so much later than that its agents left."""
+_FATE_POLL_S = 0.05
+_LEFT = (0, 143)
+"""Exit codes of an agent that was told to leave."""
+_LEAVING_S = 20.0
+"""Agents that were told leave long before; after that it is for Slurm alone to wait for the job."""
+_SETTLE_S = 0.5
+_REMOVAL_POLL_S = 0.03
+_DEADLINE_S = 60.0
+_FILES_DEADLINE_S = 900.0
+_CANNOT_RUN = (126, 127)
+_BESIDE = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.beside import main; main()"
+_PYTHON = 'exec "$(cat "$0/python")" "$@"'
+"""The Python that the node's agent runs in; the first word is the node's folder."""
+_READ = 'cd "$(dirname "$1")" && ls -d "$(basename "$1")" >/dev/null && exec tar -cf - "$(basename "$1")"'
+_WRITE = 'cd "$1" && exec tar -xf -'
+_NO_SUCH = "No such file or directory"
+_OF_SLURM = ("srun:", "slurmstepd")
+"""How lines begin that Slurm adds to what a node said."""
 
 
 class SlurmEngine(HeldEngine):
@@ -42,7 +108,11 @@ class SlurmEngine(HeldEngine):
     """
 
     name = ENGINE
-    control = CONTROL
+    control = "holder.sock"
+    life = "holder.lock"
+    log = LOG
+    ready_timeout_s = 300.0
+    """Where torch lies on a file system of a network, the first import takes minutes."""
     unlimited = MappingProxyType({"processes": "--max-processes"})
     traits = Traits(
         cannot={
@@ -62,55 +132,81 @@ class SlurmEngine(HeldEngine):
 
     # -- finding
 
+    def read_cluster(self, folder: Path) -> ClusterInfo | None:
+        """The cluster in a folder; None where there is none, or it has no machines yet."""
+        said = read_description(folder)
+        if "port" not in said:
+            return None
+        shared, places = shared_folder(folder.parent, folder.name), zip(said["addresses"], said["hosts"], strict=True)
+        folders = {name: str(shared / name) for name in ("shared", "data")}
+        return self.make_info(folder, said, places, gpus="engine", master_port=int(said["port"]), **folders)
+
+    def read_state(self, node: Node) -> str:
+        """The state of a node."""
+        if paused_file(node.handle).exists():
+            return "paused"
+        if listens(node.handle):
+            return RUNNING
+        return STOPPED if stopped_file(node.handle).exists() else "dead"
+
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
-        """The owner's clusters that exist, wholly or in part."""
-        return find(self.home, cluster)
+        """The owner's clusters that exist: by their folders, or where a folder is gone, by the labels of their jobs."""
+        found = {info.name: info for info in super().find(cluster)}
+        for job in self._jobs(cluster) if cluster is None or cluster not in found else ():
+            if job.cluster not in found and job.hosts:
+                places = [("", host) for host in ask("scontrol", "show", "hostnames", job.hosts).split()]
+                said = {name.removeprefix(f"{label.NAMESPACE}."): text for name, text in job.labels.items()}
+                found[job.cluster] = self.make_info(self.home / job.cluster, said, places, gpus="engine")
+        return [info for _, info in sorted(found.items())]
 
     def nodeless(self) -> list[str]:
         """Names of the owner's clusters of which something is there, but no node."""
-        return nodeless(self.home)
+        waiting = {job.cluster for job in self._jobs(None) if not job.hosts}
+        return sorted({*super().nodeless(), *waiting} - {info.name for info in self.find()})
+
+    def _jobs(self, cluster: str | None) -> list[Job]:
+        """The owner's jobs that are clusters of this home, or the one of that name, and have not been ended."""
+        argv = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={JOBS}"]
+        jobs = read_jobs(ask(*argv, *([f"--name={job_name(cluster)}"] if cluster else [])))
+        mine = {label.OWNER: label.owner(), HOME: str(self.home), **({label.CLUSTER: cluster} if cluster else {})}
+        return [job for job in jobs if not job.ending and mine.items() <= job.labels.items()]
 
     def node_state(self, node: Node) -> NodeState:
         """What became of a node, in Slurm's own words where it ended the job."""
-        return node_state(node)
+        state = super().node_state(node)
+        if state.running or state.gone or stopped_file(node.handle).exists():
+            return state
+        return state._replace(said=_explain_end(node, left=state.exit_code in _LEFT))
 
     def trouble(self, channel: Channel) -> Trouble | None:
         """What keeps a node from working although it is there."""
-        if paused_file(channel.node.handle).exists():
+        if self.paused(channel.node):
             return _PAUSED
         job, now = job_of(channel.node), time.monotonic()
         if now - self._asked.setdefault(job, now) > _SUSPENDED_S:
             self._asked[job] = now
             self._suspended.discard(job)
-            if fate_of(job).suspended:
+            if _fate_of(job).suspended:
                 self._suspended.add(job)
         return _SUSPENDED if job in self._suspended else None
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold; None where it cannot be asked."""
-        from lab.features.slurm.create import beside
-
         try:
-            return int(beside(node, "memory"))
+            return int(_do_beside(node, "memory"))
         except (ClusterError, ValueError):
             return None
 
     def machine(self) -> Machine:
         """The least of the machines that Slurm gives where nobody says which."""
-        from lab.features.slurm.command import least_machine
-
         return least_machine(ask("sinfo", "--noheader", "--format=%P|%c|%m"))
 
     # -- making
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of Slurm; nothing is made."""
-        from lab.engine import ownership
-        from lab.features.slurm.create import requests_for
-
-        pythons, packages = self._pythons(shape), self.packages(shape)
-        known = (self.home, cluster, shape)
-        return requests_for(*known, owner=ownership.owner(), run=run, pythons=pythons, packages=packages)
+        pythons, packages, owner = self._pythons(shape), self.packages(shape), label.owner()
+        return requests_for(self.home, cluster, shape, owner=owner, run=run, pythons=pythons, packages=packages)
 
     def _pythons(self, shape: Shape) -> list[str]:
         """What nodes are run by: the first of these that has torch on their machine."""
@@ -127,32 +223,40 @@ class SlurmEngine(HeldEngine):
             _refuse_without_pyxis(shape.image)
         return super().create(cluster, shape, run=run, announce=announce)
 
-    def make(
-        self, cluster: str, shape: Shape, run: str | None, requests: list[Request], announce: Announce
-    ) -> ClusterInfo:
+    def begin(
+        self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
+    ) -> Callable[[], bool]:
         """Ask for the allocation, and have the agents started on its machines."""
-        from lab.features.slurm.create import create
+        begin(self.home, cluster, shape, run, requests, announce)
+        end = time.monotonic() + _LISTENING_S
+        return lambda: time.monotonic() > end
 
-        return create(self.home, cluster, shape, run, requests, announce)
+    def explain_lost(self, node: Node) -> ClusterError:
+        """Why a node ended while it was starting."""
+        state, words = self.node_state(node), self.last_words(Path(f"{node.handle}.said"))
+        if state.exit_code == NO_TORCH:
+            return ClusterError(
+                f"{node.name} has no Python with torch: {words}",
+                "name one that is on all machines with LAB_SLURM_PYTHON, or activate its environment before `lab up`",
+            )
+        return ClusterError(f"{node.name} on {node.host} {state.sentence()} while it was starting: {words}")
+
+    def last_words(self, path: Path) -> str:
+        """The last line in a file of what the processes of a cluster wrote, before what Slurm says of them."""
+        try:
+            said = path.read_text(errors="replace")
+        except FileNotFoundError:
+            return "the cluster was removed meanwhile"
+        own = [line for line in said.splitlines() if line.strip() and not line.startswith(_OF_SLURM)]
+        return own[-1].strip() if own else last_word(said) or "no word from them"
 
     # -- using
 
-    def await_agents(self, folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
-        """Wait until the agents of nodes answer that were started again."""
-        from lab.features.slurm.create import await_agents
-
-        await_agents(folder, nodes, announce)
-
     def kill(self, node: Node) -> None:
         """Kill everything below a node's first process at once, and wait until Slurm has seen that."""
-        self._act(node, "kill")
-        await_end(node, ENDING_S)
+        _do_beside(node, "kill")
+        await_end(node)
         paused_file(node.handle).unlink(missing_ok=True)
-
-    def _act(self, node: Node, action: str) -> None:
-        from lab.features.slurm.create import beside
-
-        beside(node, action)
 
     def pause(self, node: Node) -> None:
         """Have every process of a node stand still."""
@@ -160,7 +264,7 @@ class SlurmEngine(HeldEngine):
             raise ClusterError(f"{node.name} does not run")
         paused_file(node.handle).touch()
         try:
-            self._act(node, "pause")
+            _do_beside(node, "pause")
         except ClusterError:
             self.resume(node)
             raise
@@ -169,7 +273,7 @@ class SlurmEngine(HeldEngine):
         """Have them go on, where they stand still."""
         if self.paused(node):
             with suppress(ClusterError):  # it does not run any more
-                self._act(node, "resume")
+                _do_beside(node, "resume")
             paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
@@ -178,42 +282,116 @@ class SlurmEngine(HeldEngine):
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command on the node's machine with this process's standard streams; returns its exit code."""
-        from lab.features.slurm.create import execute
-
-        return execute(node, argv, node_variables(cluster, node), tty=tty)
+        options = ("-QQ", "--unbuffered", *(("--pty",) if tty else ()))
+        command = _argv_on(node, "sh", "-c", 'cd "$0"; exec "$@"', _folder_of(node), *argv, options=options)
+        variables = {**environment(), **node_variables(cluster, node)}
+        code = subprocess.run(command, env=variables, check=False).returncode
+        if code in _CANNOT_RUN:
+            raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
+        return code
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the Python of the first node runs."""
-        from lab.features.slurm.create import ask_python
-
-        packages = self.packages(cluster.shape)
-        return ask_python(cluster.nodes[0], program, *([package_folders(packages)] if packages else []))
+        packages, node = self.packages(cluster.shape), cluster.nodes[0]
+        folders = [package_folders(packages)] if packages else []
+        done = _run_on(node, ["sh", "-c", _PYTHON, _folder_of(node), "-c", program, *folders])
+        return done.stdout.decode("utf-8", "replace")
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node's machine as a tar."""
-        from lab.features.slurm.create import read_files
-
-        return read_files(node, path)
+        archive = empty()
+        archive.fileno()  # a file of its own, which srun writes
+        _pipe(node, f"read {path} on", ["sh", "-c", _READ, "lab", path.rstrip("/")], stdout=archive)
+        archive.seek(0)
+        return archive
 
     def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
         """Unpack a tar into a folder of a node's machine."""
-        from lab.features.slurm.create import write_files
-
-        write_files(node, folder, archive)
+        archive.fileno()
+        archive.seek(0)
+        _pipe(node, f"write {folder} on", ["sh", "-c", _WRITE, "lab", folder], stdin=archive)
 
     # -- removing
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them: the job, what holds its agents, the folders."""
-        from lab.features.slurm.state import remove
-
-        return remove(self.home, cluster, settle=settle)
+        known = {folder.name: read_description(folder) for folder in self.folders(cluster)}
+        unlink_sockets(self.home / name for name in known)
+        jobs = self._jobs(cluster)
+        if settle and not jobs:  # whoever was asking for one has just been killed
+            time.sleep(_SETTLE_S)
+            jobs = self._jobs(cluster)
+        numbers = sorted({str(said["job"]) for said in known.values() if "job" in said} | {job.number for job in jobs})
+        if numbers:
+            ask("scancel", "--quiet", *numbers)
+            left = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")
+            wait_until(lambda: not ask(*left).strip(), _LEAVING_S, _REMOVAL_POLL_S)
+        names, stuck = sorted({*known, *(job.cluster for job in jobs)}), []
+        for name in names:
+            folder, shared = self.home / name, shared_folder(self.home, name)
+            if not holder_died(folder / self.life):  # it may end by itself meanwhile
+                with suppress(OSError, ValueError):
+                    os.kill(int((folder / self.life).read_text()), signal.SIGKILL)
+            if not remove_tree(shared):
+                stuck.append(str(shared))
+            remove_folder(folder)
+            label.forget_cluster(ENGINE, name)
+        nodes = sum(len(said.get("hosts", ())) for said in known.values())
+        return Removed(clusters=tuple(names), nodes=nodes or len(jobs), files=len(names), stuck=tuple(stuck))
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""
         from lab.features.slurm.doctor import examine
 
         return examine(self.home, wanted, self._pythons(Shape(nodes=1)))
+
+
+def home_folder() -> Path:
+    """Where this owner's Slurm clusters have a folder each, on this machine: another login node has others.
+
+    It is short, because the path of a Unix socket has at most 107 bytes.
+    """
+    default = f"/tmp/lab-slurm-{os.getuid()}-{label.digest(label.owner())}"
+    return Path(os.environ.get("LAB_SLURM_HOME", default))
+
+
+def job_of(node: Node) -> str:
+    """The number of the job that a node is in; empty where its cluster was removed."""
+    return str(read_description(Path(node.handle).parent).get("job", ""))
+
+
+def _fate_of(job: str) -> Fate:
+    """What became of a job, as Slurm says now."""
+    fate = read_fate(ask("scontrol", "--oneliner", "show", "job", job))
+    if not fate.state:
+        with suppress(EngineUnavailable):  # it keeps no accounts
+            words = ("--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State")
+            return read_accounted(ask("sacct", *words))
+    return fate
+
+
+def _explain_end(node: Node, *, left: bool) -> str:
+    """What Slurm says became of a node; empty where its job goes on.
+
+    Args:
+        node: which does not run.
+        left: whether its agent was told to leave: whoever did that may not have told Slurm's controller everything yet.
+    """
+    job = job_of(node)
+    if not job:
+        return ""
+
+    def is_known(fate: Fate) -> bool:
+        return fate.over or not (left or fate.state == "COMPLETING")
+
+    fate = wait_until(lambda: _fate_of(job), _FATE_S, _FATE_POLL_S, is_known)
+    if fate.state == "NODE_FAIL":
+        hosts = read_hosts(ask("scontrol", "--oneliner", "show", "node", node.host))
+        lost = next((host for host in hosts if not is_well(host)), None)
+        if lost is not None:
+            reason = f" ({lost.reason})" if lost.reason else ""
+            return f"was lost with its host {node.host}, which Slurm says is {lost.state}{reason}"
+    return fate.told if fate.over else ""
 
 
 def _refuse_without_pyxis(image: str) -> None:
@@ -228,3 +406,83 @@ def _refuse_without_pyxis(image: str) -> None:
             f"nodes cannot be made of {image}: this Slurm has no pyxis, which gives srun --container-image",
             "leave the image out: nodes then have the Python of their machines",
         )
+
+
+# -- processes on the machine of a node
+
+
+def _argv_on(node: Node, *words: str, options: Sequence[str] = ("-QQ",)) -> list[str]:
+    """What runs a command on the machine of a node; quiet, or srun would say itself that the command failed.
+
+    Raises:
+        ClusterError: its cluster was removed.
+    """
+    folder = Path(node.handle).parent
+    said = read_description(folder)
+    if "job" not in said:
+        raise ClusterError(f"{node.name} was removed", "see `lab status`")
+    in_image = Shape.from_json(said["shape"]).image is not None
+    inside = [f"--container-name={container_name(folder.name, node.name)}"] if in_image else []
+    return [*step_argv(str(said["job"]), node.host, *options, *inside), *words]
+
+
+def _folder_of(node: Node) -> str:
+    """The folder of a node on its machine."""
+    folder = Path(node.handle).parent
+    return own_folder(folder.parent, folder.name, node.name)
+
+
+def _do_beside(node: Node, what: str) -> str:
+    """Do something to all processes of a node; returns what that says.
+
+    Raises:
+        ClusterError: it does not run, or that cannot be done.
+    """
+    root = _folder_of(node)
+    program = _BESIDE.format(site=f"{root}/site")
+    done = _run_on(node, ["sh", "-c", _PYTHON, root, "-c", program, what, f"{root}/first"])
+    if done.returncode == WILL_NOT:
+        raise ClusterError(f"some processes of {node.name} would not stop")
+    if done.returncode == NOT_THERE or (not done.stdout and done.returncode):
+        raise ClusterError(f"{node.name} does not run", last_word(done.stderr.decode("utf-8", "replace")))
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _run_on(
+    node: Node,
+    words: Sequence[str],
+    deadline_s: float = _DEADLINE_S,
+    stdin: IO[bytes] | None = None,
+    stdout: IO[bytes] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command on the machine of a node."""
+    try:
+        return subprocess.run(
+            _argv_on(node, *words),
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=stdout or subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=deadline_s,
+            env={**environment(), **({"LC_ALL": "C"} if stdin or stdout else {})},  # what tar says is read
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ClusterError(
+            f"{node.name} did not answer within {format_duration(deadline_s)}", "see `squeue --me`"
+        ) from None
+
+
+def _pipe(
+    node: Node, action: str, words: Sequence[str], stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None
+) -> None:
+    """Run a command on the machine of a node with files as its streams.
+
+    Raises:
+        ClusterError: it fails, or takes too long.
+    """
+    done = _run_on(node, words, _FILES_DEADLINE_S, stdin, stdout)
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace")
+        absent = _NO_SUCH in said or "can't cd to" in said
+        problem = _NO_SUCH if absent else last_word(said) or f"exit code {done.returncode}"
+        raise ClusterError(f"cannot {action} {node.name}: {problem}")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.local import state as remove
-from lab.engine.local.state import DESCRIPTION, read_cluster
+from lab.engine import held
+from lab.engine.held import DESCRIPTION
+from lab.engine.local.engine import LocalEngine
 from lab.plan.cluster import Shape
 
 
@@ -23,21 +24,29 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_folder_of_a_cluster_is_removed(folder: Path):
-    removed = remove.remove(folder.parent, "c")
+@pytest.fixture
+def engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
+    monkeypatch.setenv("LAB_LOCAL_HOME", str(folder.parent))
+    return LocalEngine()
+
+
+def test_the_folder_of_a_cluster_is_removed(folder: Path, engine: LocalEngine):
+    removed = engine.remove("c")
     assert (removed.clusters, removed.nodes, removed.stuck) == (("c",), 2, ())
     assert list(folder.parent.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_removed_is_told_and_gives_its_name_free(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_that_cannot_be_removed_is_told_and_gives_its_name_free(
+    folder: Path, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+):
     def remove_what_may_be_removed(path: Path) -> bool:
         (path / DESCRIPTION).unlink(missing_ok=True)
         return False
 
-    monkeypatch.setattr(remove, "remove_tree", remove_what_may_be_removed)
-    (stuck,) = remove.remove(folder.parent, "c").stuck
+    monkeypatch.setattr(held, "remove_tree", remove_what_may_be_removed)
+    (stuck,) = engine.remove("c").stuck
 
     assert not folder.exists()
     assert (Path(stuck) / "node0" / "run" / "file").exists()
-    assert [read_cluster(each) for each in folder.parent.glob("*")] == [None]
-    assert not remove.remove(folder.parent, None), "it is nobody's cluster now"
+    assert [engine.read_cluster(each) for each in folder.parent.glob("*")] == [None]
+    assert not engine.remove(None), "it is nobody's cluster now"

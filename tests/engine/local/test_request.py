@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.local.create import free_network, requests_for
-from lab.engine.local.state import DESCRIPTION, address, network_name, network_number
+from lab.engine.held import DESCRIPTION
+from lab.engine.local.create import free_network, network_name, network_number, node_address, requests_for
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
 from lab.spec.keys import Volume
@@ -62,13 +62,13 @@ def described(home: Path, name: str, network: str, nodes: int) -> None:
 
 
 def test_addresses_of_many_nodes_go_on_in_the_next_network():
-    assert [address("7.255", rank) for rank in (0, 249, 250, 600)] == [
+    assert [node_address("7.255", rank) for rank in (0, 249, 250, 600)] == [
         "127.7.255.1",
         "127.7.255.250",
         "127.8.0.1",
         "127.8.1.101",
     ]
-    assert len({address("1.0", rank) for rank in range(2000)}) == 2000
+    assert len({node_address("1.0", rank) for rank in range(2000)}) == 2000
 
 
 def test_a_network_is_free_where_no_cluster_has_it_nor_any_that_follow_and_are_needed(tmp_path: Path):

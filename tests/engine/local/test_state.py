@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.local import state as removal
-from lab.engine.local.state import DESCRIPTION, nodeless, read_cluster
+from lab.engine import held
+from lab.engine.held import DESCRIPTION
+from lab.engine.local.engine import LocalEngine
 from lab.plan.cluster import Shape
 
 
@@ -21,7 +22,13 @@ def made(home: Path, name: str, *, description: str | None) -> Path:
     return folder
 
 
-def test_a_folder_that_does_not_say_yet_what_it_is_has_no_nodes(tmp_path: Path) -> None:
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
+    monkeypatch.setenv("LAB_LOCAL_HOME", str(tmp_path))
+    return LocalEngine()
+
+
+def test_a_folder_that_does_not_say_yet_what_it_is_has_no_nodes(tmp_path: Path, engine: LocalEngine) -> None:
     made(tmp_path, "begun", description=None)
     made(tmp_path, "half-written", description='{"shape"')
     made(tmp_path, "whole", description=json.dumps({"shape": Shape(nodes=2).to_json(), "network": "1.2"}))
@@ -29,26 +36,26 @@ def test_a_folder_that_does_not_say_yet_what_it_is_has_no_nodes(tmp_path: Path) 
     (tmp_path / "of-somebody" / "else").mkdir(parents=True)
     (tmp_path / "file").touch()
 
-    assert nodeless(tmp_path) == ["begun", "empty", "half-written"]
+    assert engine.nodeless() == ["begun", "empty", "half-written"]
 
 
 def test_a_removal_that_is_killed_leaves_a_folder_that_still_says_what_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = made(tmp_path, "c", description=json.dumps({"shape": Shape(nodes=1).to_json(), "network": "1.2"}))
     for name in ("node0", "a", "z"):
         (folder / name).mkdir()
 
-    remove_tree = removal.remove_tree
+    remove_tree = held.remove_tree
 
     def killed_at_the_last(path: Path) -> None:
         if path == folder:
             raise KeyboardInterrupt
         remove_tree(path)
 
-    monkeypatch.setattr(removal, "remove_tree", killed_at_the_last)
+    monkeypatch.setattr(held, "remove_tree", killed_at_the_last)
     with pytest.raises(KeyboardInterrupt):
-        removal.remove(tmp_path, "c")
+        engine.remove("c")
 
     assert [path.name for path in folder.iterdir()] == [DESCRIPTION]
-    assert read_cluster(folder) is not None
+    assert engine.read_cluster(folder) is not None

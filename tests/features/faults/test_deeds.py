@@ -14,8 +14,7 @@ import pytest
 from lab.features.faults import on_node
 from lab.features.faults.on_node import agent_deeds, deeds
 from lab.features.faults.on_node.deeds import Deeds
-from lab.node.config import Config
-from lab.node.messages.agent import Do, Done, LookAt, Undo
+from lab.node.messages.agent import Config, Do, Done, LookAt, Undo
 
 
 class Listener:

@@ -10,7 +10,7 @@ import pytest
 from lab.engine import doctor as gpus
 from lab.engine.doctor import Wanted, refusal, refuse_missing
 from lab.engine.doctor import gpu_checks as checks_of_feature
-from lab.engine.local.doctor import run_here
+from lab.engine.local.machine import run_here
 from lab.errors import MachineLacks
 from lab.features.gpu import self_test as gpu_test
 from lab.features.gpu.checks import GpuFacts, gpu_checks, look_for_gpus, read_steps

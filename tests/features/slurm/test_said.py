@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from lab.engine import ownership as label
@@ -10,7 +12,6 @@ from lab.features.slurm.command import (
     Fate,
     is_idle,
     is_well,
-    labels_json,
     least_machine,
     pairs,
     read_accounted,
@@ -41,7 +42,7 @@ def test_values_may_hold_blanks():
 
 def test_machines_have_an_address_and_what_slurm_says_is_wrong_with_them():
     first, second = read_hosts(NODES)
-    assert (first.name, first.address, first.cpus, first.memory_bytes) == ("n0", "127.0.0.11", 16, 4000 << 20)
+    assert (first.name, first.address, first.state, first.reason) == ("n0", "127.0.0.11", "MIXED", "")
     assert (second.address, second.state, second.reason) == ("n1.cluster", "DOWN*", "Not responding [slurm@2026]")
     assert (is_well(first), is_well(second)) == (True, False)
 
@@ -57,7 +58,7 @@ def test_a_machine_is_not_well_where_slurm_says_so(state: str):
 
 
 def test_jobs_are_the_labs_where_their_comment_holds_its_labels():
-    labels = labels_json({label.CLUSTER: "c", label.SHAPE: '{"env": {"A": "x|y"}}'})
+    labels = json.dumps({label.CLUSTER: "c", label.SHAPE: '{"env": {"A": "x|y"}}'})
     ours, waiting = read_jobs(
         f"7|RUNNING|n[0-2]|None|{labels}\n8|RUNNING|n1|None|(null)\n"
         f'9|RUNNING|n1|None|{{"a": 1}}\n10|PENDING||Priority|{labels}\n'

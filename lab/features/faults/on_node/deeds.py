@@ -21,9 +21,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from ....node import processes
-from ....node.config import Config
-from ....node.connection import Connection
-from ....node.messages.agent import Do, Done, LookAt, Undo
+from ....node.messages.agent import Config, Do, Done, LookAt, Undo
+from ....node.messages.wire import Connection
 
 if TYPE_CHECKING:
     from ....node.agent import Agent

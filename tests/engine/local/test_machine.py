@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.local.room import room_here
+from lab.engine.local.machine import room_here
 
 
 def written(folder: Path, files: dict[str, str]) -> Path:

@@ -1,12 +1,17 @@
-"""What this machine has left for local nodes."""
+"""What this machine has left for local nodes, and what `lab doctor` says of it as one."""
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lab import DISTRIBUTION
+from lab.engine.doctor import Check, Wanted, gpu_checks
+from lab.node.recorder import build
 from lab.plan.limits import NodeCost, Room
 
 COST = NodeCost(node_bytes=6_000_000, shared_bytes=300_000_000)
@@ -112,3 +117,64 @@ def _left(folder: Path, controller: str, limit: str) -> int | None:
     )
     cached = _table(folder / "memory.stat") if controller == "memory" else {}
     return None if most is None else most - used + (cached.get("total_cache") or cached.get("file") or 0)
+
+
+_FILES_PER_WORKER = 16
+_GPU_DEADLINE_S = 270
+
+
+def examine(home: Path, wanted: Wanted) -> list[Check]:
+    """Whether local nodes can start: torch, loopback addresses, a short path, open files."""
+    return [*_torch(), _home(home), _files(wanted), *gpu_checks(wanted, None, run_here)]
+
+
+def run_here(
+    words: Sequence[str], variables: Mapping[str, str], read: Callable[[str, int, str], list[Check]]
+) -> list[Check]:
+    """Run a self-test with this interpreter, which is that of local nodes."""
+    try:
+        done = subprocess.run(
+            [sys.executable, *words],
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_GPU_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [Check("failed", "gpu test", f"no end after {_GPU_DEADLINE_S} s", "see nvidia-smi and dmesg")]
+    return read(done.stdout, done.returncode, done.stderr)
+
+
+def _torch() -> list[Check]:
+    import importlib.metadata
+
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return [Check("failed", "torch", "not installed", f"pip install '{DISTRIBUTION}[local]'")]
+    return [Check("ok", "engine", f"local, with torch {version}"), _recorder(version)]
+
+
+def _recorder(torch: str) -> Check:
+    if Path(build.cache_folder(), build.file_name(torch)).is_file():
+        return Check("ok", "recorder", f"compiled, in {build.cache_folder()}")
+    found = f"the one in Python; `{Path(sys.executable).name} -m {build.__name__}` builds a faster one"
+    return Check("ok", "recorder", found)
+
+
+def _home(home: Path) -> Check:
+    longest = len(os.fsencode(home)) + len("/") + 40 + len("/node9999/run/n4194304")
+    if longest > 107:
+        return Check("failed", "folder", f"{home} is too long for Unix sockets", "set LAB_LOCAL_HOME to a short path")
+    return Check("ok", "folder", str(home))
+
+
+def _files(wanted: Wanted) -> Check:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 64 + wanted.nodes * wanted.nproc_per_node * _FILES_PER_WORKER
+    found = f"{soft} open files allowed, about {needed} needed"
+    if soft < needed:
+        return Check("warning", "open files", found, f"ulimit -n {needed}")
+    return Check("ok", "open files", found)
