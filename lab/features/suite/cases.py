@@ -22,7 +22,7 @@ from lab.plan.fit import PlanOptions, shape_for
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.spec.expressions import is_per_rank
-from lab.spec.keys import check_backend, lacking
+from lab.spec.keys import check_backend
 from lab.spec.scenario import Expect, Scenario
 from lab.words import format_bytes, listing, name_ranks, plural
 
@@ -482,9 +482,9 @@ def _case(
 def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], engine: str) -> str:
     """Why a scenario cannot be run like that; empty if it can."""
     backend = cell.get("backend") or scenario.backend
-    missing = lacking(backend, scenario.script, scenario.needed) if backend else ""
-    if missing:
-        return missing
+    find_lacking = hook("lacking") if backend else None
+    if find_lacking and (missing := find_lacking(scenario, backend)):
+        return str(missing)
     if scenario.extra:
         beyond = hook("beyond")  # few scenarios break anything
         wrong = beyond(scenario, engine) if beyond else ""
