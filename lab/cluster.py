@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,13 @@ from lab.plan.fit import has_wishes, shape_for_all
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.run.place import Place
+from lab.run.place import Place, Several, outcome_of, run_apart, run_one
 from lab.spec.keys import checked_folders
 from lab.spec.load import checked_requirements
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.place import Several
     from lab.spec.keys import Volume
 
 DEFAULT_NODES = 3
@@ -237,7 +237,6 @@ class Cluster:
             ClusterUnfit: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
-        from lab.run.place import run_one
         from lab.spec.load import open_scenario
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
@@ -273,39 +272,28 @@ class Cluster:
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
-        from lab.run.place import Several
-
-        options, watcher = options or RunOptions(), observer or Observer()
+        options, watcher, place = options or RunOptions(), observer or Observer(), self.place
         outcomes: list[Result | LabError] = []
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock, options)
             made_for = None if cluster or options.keep else f"{len(scenarios)}-runs"
-            several = Several(place=self.place, cluster=cluster, made_for=made_for)
+            several = Several(place=place, cluster=cluster, made_for=made_for)
             try:
                 for scenario, alone in options.in_turn(scenarios):
                     started(scenario)
-                    outcomes.append(self._one_of(scenarios, several, scenario, alone, watcher))
-                    ended(scenario, outcomes[-1])
-                    if several.ends_with(outcomes[-1]):
+                    if has_wishes(scenario):
+                        shared = several.cluster.shape if several.cluster else None
+                        outcome = outcome_of(partial(run_apart, place, scenario, alone, watcher, shared))
+                    else:
+                        shape = partial(shape_for_all, scenarios, alone, place.asked)
+                        outcome = several.outcome(scenario, alone, watcher, shape)
+                    outcomes.append(outcome)
+                    ended(scenario, outcome)
+                    if several.ends_with(outcome):
                         break
             finally:
                 several.end()
         return outcomes
-
-    def _one_of(
-        self,
-        scenarios: Sequence[Scenario],
-        several: Several,
-        scenario: Scenario,
-        options: RunOptions,
-        observer: Observer,
-    ) -> Result | LabError:
-        from lab.run.place import outcome_of, run_apart
-
-        place, shared = self.place, several.cluster.shape if several.cluster else None
-        if has_wishes(scenario):
-            return outcome_of(lambda: run_apart(place, scenario, options, observer, shared))
-        return several.outcome(scenario, options, observer, lambda: shape_for_all(scenarios, options, place.asked))
 
     @contextmanager
     def _held(

@@ -141,10 +141,7 @@ class Scenario:
     )
     """Workers on each node."""
     backend: str | None = key(
-        None,
-        kinds.choice(keys.BACKENDS),
-        "backend: mpi",
-        "what PyTorch takes: `gloo`, or `nccl` where it sees a GPU",
+        None, kinds.choice(keys.BACKENDS), "backend: mpi", "what PyTorch takes: `gloo`, or `nccl` where it sees a GPU"
     )
     """What carries the bytes of the process groups for which the script names no backend; see backends."""
     launcher: Launching = key(
