@@ -10,11 +10,10 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import UsageError
 from lab.feature import bundled
-from lab.features.scaffold.verb_new import TEST, new_scenario, with_schema
+from lab.features.scaffold.verb_new import FIRST, new_scenario, with_schema
 from lab.report.style import Style
 from lab.spec.load import OWN_FOLDER
 
-_FIRST = "first"
 _GITHUB = Path(".github/workflows/lab.yml")
 _GITLAB = Path(".gitlab-ci.yml")
 _IGNORED = Path(".gitignore")
@@ -47,13 +46,14 @@ def run(arguments: argparse.Namespace) -> int:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "name the folder of a repository")
     gitlab = arguments.gitlab or (not arguments.github and (folder / _GITLAB).exists())
-    scenario = with_schema(new_scenario(_FIRST), folder / OWN_FOLDER)
+    scenario = with_schema(new_scenario(FIRST), folder / OWN_FOLDER)
     files = {OWN_FOLDER / name: text for name, text in scenario.items()}
-    files[Path("tests/test_distributed.py")] = TEST.encode()
+    bundles = {Path("tests/test_distributed.py"): f"{FIRST}/test_distributed.py"}
     if arguments.github or not gitlab:
-        files[_GITHUB] = (bundled("docs") / "ci" / "github.yml").read_bytes()
+        bundles[_GITHUB] = "ci/github.yml"
     if gitlab:
-        files[_GITLAB] = (bundled("docs") / "ci" / "gitlab.yml").read_bytes()
+        bundles[_GITLAB] = "ci/gitlab.yml"
+    files |= {path: (bundled("docs") / name).read_bytes() for path, name in bundles.items()}
     done = [_put(folder / path, text, arguments, force=arguments.force) for path, text in files.items()]
     done.append(_put(folder / _IGNORED, f"{_RECORDS}\n".encode(), arguments, force=False))
     return answer(

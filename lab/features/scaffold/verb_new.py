@@ -10,74 +10,21 @@ from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.errors import UsageError
+from lab.feature import bundled
 from lab.spec.load import OWN_FOLDER, SCHEMA_FILE, find_lesson, open_scenario, schema_file
 from lab.words import listing
 
 _FOR_EDITORS = b"# yaml-language-server: $schema="
-_SCENARIO = """\
-name: {name}
-learn: Every rank adds its number to a sum that all of them then hold.
-predict:
-  ask: What does each rank hold after the call?
-  answer: {{note: total}}
-nodes: 3
-script: {file}.py
-timeout: 60s
-expect:
-  notes:
-    total: sum(range(world_size))
-"""
-_SCRIPT = '''\
-"""Say here, in a sentence or two, what this shows."""
-
-import torch
-import torch.distributed as dist
-
-try:
-    from lab import note  # optional: puts a value into the record of the run
-except ImportError:
-    note = print
-
-
-def main():
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-
-    total = torch.tensor([rank])
-    dist.all_reduce(total)  # SUM is the default
-    print(f"rank {rank} of {dist.get_world_size()}: the sum of all ranks is {total.item()}")
-    note("total", total.item())
-
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
-'''
-
-
-TEST = '''\
-"""Tests that run on every rank of real nodes. `lab help pytest` says more."""
-
-import lab
-
-
-@lab.distributed(nodes=3)
-def test_every_rank_gets_the_sum_of_all(rank, world_size):
-    import torch  # here, so that only the nodes need it
-    import torch.distributed as dist
-
-    total = torch.tensor([rank])
-    dist.all_reduce(total)
-    assert total.item() == sum(range(world_size))
-'''
-"""The first test of somebody's repository."""
+FIRST = "first"
+"""Folder of the docs with the first scenario, script and test of somebody's repository; and their name."""
 
 
 def new_scenario(name: str) -> dict[str, bytes]:
     """A scenario and its script: names of files -> contents."""
-    file = name.replace("-", "_")
-    return {f"{file}.yaml": _SCENARIO.format(name=name, file=file).encode(), f"{file}.py": _SCRIPT.encode()}
+    file, folder = name.replace("-", "_"), bundled("docs") / FIRST
+    scenario = (folder / f"{FIRST}.yaml").read_text().replace(f"name: {FIRST}", f"name: {name}")
+    scenario = scenario.replace(f"script: {FIRST}.py", f"script: {file}.py")
+    return {f"{file}.yaml": scenario.encode(), f"{file}.py": (folder / f"{FIRST}.py").read_bytes()}
 
 
 def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
