@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,9 @@ from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import select_engine
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import has_wishes, shape_for_all
+from lab.plan.plan import has_wishes, shape_for_all
+from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
-from lab.run.observe import Observer
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
 from lab.spec.keys import checked_folders
@@ -32,7 +33,6 @@ from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.pool import Several
     from lab.spec.keys import Volume
 
 DEFAULT_NODES = 3
@@ -229,7 +229,7 @@ class Cluster:
         Args:
             scenario: a YAML file, a script, a lesson as `@scatter`, or a `Scenario`.
             args: arguments for the script, after those of the scenario.
-            observer: watches; see `lab.run.observe`.
+            observer: watches; see `lab.run.companion`.
             options: how to run it; or its fields as keyword arguments, such as `cold=True`.
 
         Raises:
@@ -237,7 +237,7 @@ class Cluster:
             ClusterUnfit: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
-        from lab.run.pool import run_one
+        from lab.run.place import run_one
         from lab.spec.load import open_scenario
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
@@ -273,39 +273,30 @@ class Cluster:
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
-        from lab.run.pool import Several
+        from lab.run.place import ClusterSlot, catch_error, run_apart
 
-        options, watcher = options or RunOptions(), observer or Observer()
+        options, watcher, place = options or RunOptions(), observer or Observer(), self.place
         outcomes: list[Result | LabError] = []
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock, options)
             made_for = None if cluster or options.keep else f"{len(scenarios)}-runs"
-            several = Several(place=self.place, cluster=cluster, made_for=made_for)
+            shape = shape_for_all(scenarios, options, place.asked)
+            slot = ClusterSlot(place=place, shape=shape, cluster=cluster, made_for=made_for)
             try:
                 for scenario, alone in options.in_turn(scenarios):
                     started(scenario)
-                    outcomes.append(self._one_of(scenarios, several, scenario, alone, watcher))
-                    ended(scenario, outcomes[-1])
-                    if several.ends_with(outcomes[-1]):
+                    if has_wishes(scenario):
+                        shared = slot.cluster.shape if slot.cluster else None
+                        outcome = catch_error(partial(run_apart, place, scenario, alone, watcher, shared))
+                    else:
+                        outcome = slot.try_run(scenario, alone, watcher)
+                    outcomes.append(outcome)
+                    ended(scenario, outcome)
+                    if slot.is_last(outcome):
                         break
             finally:
-                several.end()
+                slot.clear()
         return outcomes
-
-    def _one_of(
-        self,
-        scenarios: Sequence[Scenario],
-        several: Several,
-        scenario: Scenario,
-        options: RunOptions,
-        observer: Observer,
-    ) -> Result | LabError:
-        from lab.run.pool import outcome_of, run_apart
-
-        place, shared = self.place, several.cluster.shape if several.cluster else None
-        if has_wishes(scenario):
-            return outcome_of(lambda: run_apart(place, scenario, options, observer, shared))
-        return several.outcome(scenario, options, observer, lambda: shape_for_all(scenarios, options, place.asked))
 
     @contextmanager
     def _held(

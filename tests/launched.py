@@ -8,15 +8,13 @@ from typing import Any
 from lab.diagnosis.facts import begin_facts
 from lab.node.messages.agent import Claimed, Exited, Output, Started
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import PlanOptions
-from lab.plan.plan import Plan, make_plan
+from lab.plan.plan import Plan, PlanOptions, make_plan
 from lab.record.events import Over
 from lab.record.result import Result
 from lab.record.write import RecordWriter
-from lab.run.collect import Collector
-from lab.run.observe import Observer
+from lab.run.collect import Collector, Observer
 from lab.run.outcome import outcome
-from lab.run.outputs import Outputs
+from lab.run.ship import Outputs
 from lab.spec.load import load_scenario
 
 WORK = "/var/lab/run/work"

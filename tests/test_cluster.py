@@ -13,8 +13,8 @@ from lab.errors import ClusterBusy, ClusterError, ClusterUnfit, EngineUnavailabl
 from lab.node.messages.agent import Refused
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.read import list_records
+from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
-from lab.run.observe import Observer
 from lab.spec.keys import Volume
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Resources, Scenario

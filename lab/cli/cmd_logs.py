@@ -14,8 +14,7 @@ from typing import BinaryIO
 from lab.cli import arguments as shared
 from lab.cli.arguments import add_attempt, open_record
 from lab.errors import UsageError
-from lab.record.output import IndexReader, Piece, read_output
-from lab.record.read import Record, list_records
+from lab.record.read import IndexReader, Piece, Record, list_records, read_output
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.spec.reading import did_you_mean

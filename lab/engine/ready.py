@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, LabError, NodeLost
-from lab.node.connection import await_room
 from lab.node.messages import wire
 from lab.node.messages.agent import Hello, Ready
+from lab.node.messages.wire import await_room
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.words import format_duration, name_nodes
 

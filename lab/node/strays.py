@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from .config import Config
 from .files import remove_tree
+from .messages.agent import Config
 from .users import GROUP, MADE_UP, User, open_the_way_to
 
 _PSEUDO = frozenset(

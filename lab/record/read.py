@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from lab.errors import RecordError
 from lab.frozen import dataclass
@@ -20,9 +21,108 @@ from lab.record import layout
 from lab.record import record_files as files
 from lab.record.events import Event, read_event
 from lab.record.layout import ATTEMPTS, LOGS, MOST_RANKS, RUNS
-from lab.record.output import IndexReader, Piece, read_output
 from lab.record.result import Result
 from lab.words import name_attempts
+
+_LONGEST_LOG = 1 << 50
+_LONGEST_PIECE = 1 << 26
+_LONGEST_LINE = 1 << 12
+_LATEST = 1e11
+"""Indices, bytes and Unix times beyond these are damage."""
+_MOST_OPEN = 64
+"""Logs that are open at once: a run may have thousands of ranks."""
+
+
+class Piece(NamedTuple):
+    """Something that a rank printed at once."""
+
+    rank: int
+    stream: int
+    """1: standard output, 2: standard error, 3: the terminal that the rank had."""
+    time: float
+    """Unix time at which the agent read it."""
+    data: bytes
+
+
+class IndexEntry(NamedTuple):
+    """Where a piece of output stands in the log of its rank."""
+
+    rank: int
+    stream: int
+    offset: int
+    length: int
+    time: float
+
+
+class IndexReader:
+    """Reads the index of a record in parts. A line that names a part of a log again is damage."""
+
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
+        """Where the next line of the index begins."""
+        self._ends: dict[int, int] = {}
+        """By rank: how much of its log the lines so far have named."""
+
+    def read(self, index: BinaryIO) -> Iterator[IndexEntry]:
+        """The entries since the last one, of whole lines; without those that are damaged."""
+        index.seek(self.position)
+        for line in files.read_lines(index, _LONGEST_LINE):
+            if not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
+                return
+            self.position = self.position + len(line) if line.endswith(b"\n") else index.tell()
+            entry = _read_entry(line)
+            if entry is None or (entry.rank not in self._ends and len(self._ends) > layout.MOST_SHOWN_RANKS):
+                continue
+            if entry.offset >= self._ends.get(entry.rank, 0):
+                self._ends[entry.rank] = entry.offset + entry.length
+                yield entry
+
+
+def _read_entry(line: bytes) -> IndexEntry | None:
+    """A line of the index of output; None where it is damaged."""
+    try:
+        rank, stream, offset, length, when = files.parse_line(line)
+        entry = IndexEntry(int(rank), int(stream), int(offset), int(length), float(when))
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    sane = -1 <= entry.rank < MOST_RANKS and 0 <= entry.offset < _LONGEST_LOG and 0 <= entry.length < _LONGEST_PIECE
+    return entry if sane and 0 <= entry.time < _LATEST else None
+
+
+def read_output(folder: Path, reader: IndexReader, most_bytes: float = math.inf) -> Iterator[Piece]:
+    """The pieces since the last one that the reader gave, about so many bytes of them.
+
+    Raises:
+        RecordError: a file is refused.
+    """
+    try:
+        index = files.open_file(folder, layout.INDEX, files.MOST_LINES_BYTES)
+    except OSError:
+        return
+    size, logs = 0, dict[int, BinaryIO]()
+    try:
+        with index:
+            for entry in reader.read(index):
+                data = _read_piece(folder, logs, entry)
+                yield Piece(rank=entry.rank, stream=entry.stream, time=entry.time, data=data)
+                size += len(data)
+                if size >= most_bytes:
+                    return
+    finally:
+        for log in logs.values():
+            log.close()
+
+
+def _read_piece(folder: Path, logs: dict[int, BinaryIO], entry: IndexEntry) -> bytes:
+    """A piece of output, as far as it is there; by rank: the logs that are open."""
+    with suppress(OSError):
+        if entry.rank not in logs:
+            if len(logs) >= _MOST_OPEN:
+                logs.pop(next(iter(logs))).close()
+            logs[entry.rank] = files.open_file(folder, f"{LOGS}/{layout.rank_log(entry.rank)}", files.MOST_LOG_BYTES)
+        logs[entry.rank].seek(entry.offset)
+        return logs[entry.rank].read(entry.length)
+    return b""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,61 +1,47 @@
-"""A run on its nodes, from the claim to the end: claim, prepare, go, follow, begin anew, finish."""
+"""One run from a plan to a result: claim, prepare, go, follow, begin anew, finish; check and judge it."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
-from lab.node.config import FIRST_UID
-from lab.node.messages.agent import (
-    ANSWERS,
-    STARTER,
-    Breakpoint,
-    Claim,
-    Continued,
-    Exited,
-    Fetch,
-    Files,
-    Finish,
-    Go,
-    Made,
-    Output,
-    Piece,
-    Prepare,
-    Stacks,
-    Stop,
-    Store,
-    Taken,
-)
+from lab.feature import hook
+from lab.node.messages import agent
+from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP, first_uid_of
-from lab.plan.cluster import ClusterInfo
+from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.plan.plan import HOST, Plan
 from lab.record import events
+from lab.record.layout import OUTPUTS
 from lab.record.write import RecordWriter
-from lab.run.collect import Collector
+from lab.run.collect import Collector, Observer
 from lab.run.companion import SELDOM_S, Companion, Stdin
-from lab.run.conversation import Conversation, Members
-from lab.run.lock import LEASE_S
-from lab.run.observe import Observer
-from lab.run.outputs import LIMIT_BYTES, Outputs
-from lab.run.ship import file_messages
-from lab.run.starters import Starters
-from lab.spec.launching import LAB
-from lab.words import name_nodes
+from lab.run.conversation import Conversation
+from lab.run.lock import LEASE_S, nodes_lock
+from lab.run.options import RunOptions
+from lab.run.ship import EMPTY, LIMIT_BYTES, Outputs, file_messages, pack_folder
+from lab.spec.launching import LAB, Starter, find_launcher
+from lab.spec.load import dump_scenario
+from lab.words import format_duration, name_nodes
+
+if TYPE_CHECKING:
+    from lab.record.result import Result
 
 _FINISH_DEADLINE_S = 5.0
 _CANCEL_DEADLINE_S = 0.5
 _CLOCKS_DEADLINE_S = 0.5
 """Clocks are compared long before, or stay as they are known."""
-
-
 _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6
 """After the first failure the others get this long to say what became of them."""
@@ -65,6 +51,95 @@ _TERM_GRACE_S = 0.3
 _STOP_DEADLINE_S = 3.0
 _STACK_DEADLINE_S = 2.0
 _FAULT_DEADLINE_S = 60.0
+_CHECK_DEADLINE_S = 60.0
+_START_S = 60.0
+"""The time limit of a run is that of its ranks: until starters have begun one, this much is not counted."""
+_STDOUT = 1
+_LONGEST_LINE_BYTES = 1 << 16
+
+
+class Starters:
+    """The starters of a run: who was asked for where, what they ask for, and whether they have ended.
+
+    There are none where agents start the workers.
+
+    Args:
+        plan: of the run.
+        ask: sends a message to the agent of a node.
+    """
+
+    def __init__(self, plan: Plan, ask: Callable[[str, agent.Prepare], object]) -> None:
+        self._plan = plan
+        self._ask = ask
+        self._launcher = find_launcher(plan.launcher.name)
+        self._asked = Counter(starter.node for starter in plan.starters)
+        self._ended: Counter[str] = Counter()
+        self._workers: dict[str, tuple[agent.WorkerStart, ...]] = {}
+        """Those that are planned, by node."""
+        self._unfinished: dict[str, bytes] = defaultdict(bytes)
+        """The unfinished line of what the first starter of a node prints."""
+        self.failed = False
+        """Whether one has, by itself."""
+        self._took_s: float | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
+
+    def prepare(self, node: str, prepare: agent.Prepare) -> agent.Prepare:
+        """What an agent is asked to prepare, with the starters of its node; where it has none, it only gets ready."""
+        if not self:
+            return prepare
+        if self._plan.ranks_planned:
+            self._workers[node] = prepare.workers
+        self._ended[node] = 0
+        return self._with(prepare, [one for one in self._plan.starters if one.node == node])
+
+    def _with(self, prepare: agent.Prepare, starters: Sequence[Starter]) -> agent.Prepare:
+        starts = (
+            agent.WorkerStart(agent.STARTER, agent.STARTER, dict(one.env), list(one.argv), modules=one.modules)
+            for one in starters
+        )
+        workers = self._workers.get(starters[0].node, ()) if starters else ()
+        return prepare._replace(workers=workers, starters=tuple(starts))
+
+    def hear(self, node: str, message: Any) -> None:
+        """A starter of a node printed something, or has ended."""
+        if isinstance(message, agent.Exited):
+            self._ended[message.node] += 1
+            self.failed |= not message.stopped and (message.code != 0 or message.signal is not None)
+        elif isinstance(message, agent.Output) and message.stream == _STDOUT:
+            self._start_further(node, message.data)
+
+    def _start_further(self, node: str, printed: bytes) -> None:
+        """Have those further starters started that a starter of this node asks for by what it prints."""
+        asking = next((one for one in self._plan.starters if one.node == node), None)
+        if asking is None:
+            return
+        *lines, rest = (self._unfinished[node] + printed).split(b"\n")
+        self._unfinished[node] = rest[-_LONGEST_LINE_BYTES:]
+        for line in lines:
+            further = self._launcher.further(asking, line.decode("utf-8", "replace"))
+            if further is not None and further.node in self._workers:
+                self._asked[further.node] += 1
+                self._ask(further.node, self._with(agent.Prepare(self._plan.run, ()), [further]))
+
+    def took_s(self, began: float, ranks: Sequence[RankFacts]) -> float:
+        """How long they have taken until now, or until a rank had started: seconds since that monotonic time."""
+        if self._took_s is not None:
+            return self._took_s
+        passed_s = min(time.monotonic() - began, _START_S) if self else 0.0
+        if not self or any(rank.started is not None for rank in ranks):
+            self._took_s = passed_s
+        return passed_s
+
+    @property
+    def ending(self) -> bool:
+        """Whether one has ended: the others are about to."""
+        return any(self._ended.values())
+
+    def over(self, alive: Collection[str]) -> bool:
+        """Whether all have ended, but for those on nodes that are gone."""
+        return all(self._ended[node] >= asked for node, asked in self._asked.items() if node in alive)
 
 
 class Driver:
@@ -78,6 +153,8 @@ class Driver:
         writer: of the record.
         observer: told what happens.
         stdin: what the ranks read.
+        archive: the scenario's folder, from `pack_folder`.
+        outputs: receives the files that the run makes.
         companions: what goes along with the run.
     """
 
@@ -90,12 +167,17 @@ class Driver:
         writer: RecordWriter,
         observer: Observer,
         stdin: Stdin,
+        archive: bytes,
+        outputs: Outputs,
         companions: Sequence[Companion] = (),
     ) -> None:
         self.plan = plan
         self.cluster = cluster
+        self.engine = engine
         self.observer = observer
         self.stdin = stdin
+        self.archive = archive
+        self.outputs = outputs
         self.companions = companions
         self.facts = begin_facts(plan, cluster.limits.memory_bytes)
         """Those that are known before the run begins are filled in."""
@@ -104,43 +186,29 @@ class Driver:
         self.collector = Collector(self.facts, writer, observer, self._hear)
         self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick, stdin.look)
         self.starters = Starters(plan, self.agents.say)
-        self.members = Members(plan, engine, cluster, self.agents, self.collector, self._take_in)
-        self.outputs: Outputs | None = None
         self.attempt = ""
         """See `Started`."""
-        self.archive = b""
-        """The scenario's folder."""
         self._planned = plan
         self._restarts = 0
+        self._least_nodes = plan.launcher.least_nodes(plan.nnodes)
+        """The launcher goes on with so many."""
+        self._came: list[Channel] = []
+        """To nodes that were taken in while the run went on."""
 
     def _hear(self, node: str, message: Any) -> None:
-        """Pass a message on to the parts of the run that it is for."""
-        of_starter = getattr(message, "rank", None) == STARTER
-        if isinstance(message, (Made, Piece)) and self.outputs is not None:
-            self.outputs.hear(node, message)
-        elif of_starter and isinstance(message, (Output, Exited)):
+        """Pass a message on to the parts of the run that it may be for."""
+        if getattr(message, "rank", None) == agent.STARTER:
             self.starters.hear(node, message)
-        elif isinstance(message, (Taken, Breakpoint, Continued, Exited)) or (
-            isinstance(message, Output) and message.stream == ANSWERS
-        ):
+        else:
+            self.outputs.hear(node, message)
             self.stdin.hear(message)
         for companion in self.companions:
             companion.hear(message)
 
-    def drive(
-        self,
-        archive: bytes,
-        outputs: Outputs,
-        *,
-        meanwhile: Callable[[], object] = lambda: None,
-        afterwards: Callable[[RunFacts], object] = lambda _: None,
-    ) -> RunFacts:
+    def drive(self, afterwards: Callable[[RunFacts], object] = lambda _: None) -> RunFacts:
         """Run the plan to its end, whatever end that is; nothing of it is left in any node.
 
         Args:
-            archive: the scenario's folder, from `pack_folder`.
-            outputs: takes the files that the run makes.
-            meanwhile: called when the workers were let go; takes a few milliseconds.
             afterwards: called when all ranks have ended by themselves and their folder is still there.
 
         Raises:
@@ -149,13 +217,12 @@ class Driver:
             RecordError: the record cannot be written; the run was cancelled.
         """
         try:
-            self.archive, self.outputs = archive, outputs
             for node in list(self.agents.alive):
                 self._claim(node)
             self._prepare_all()
             if not self._cannot_begin():
                 self._go()
-                meanwhile()
+                import_module("lab.run.outcome")  # it judges: while the ranks are busy, nobody waits for its import
                 self._follow()
                 while self._may_restart():
                     self._begin_anew()
@@ -163,21 +230,22 @@ class Driver:
                 if not (self.facts.timed_out or self._failed()):
                     afterwards(self.facts)
         except KeyboardInterrupt:
-            self.agents.say_all(Stop(self.plan.run, hard=True))
+            self.agents.say_all(agent.Stop(self.plan.run, hard=True))
             self.collector.fact(events.Cancelled(time.time()))
             self._note_duration()
         finally:
             self.stdin.end()
             for companion in self.companions:
                 companion.finish()
-            self._leave(outputs)
-            self.members.close()
+            self._leave()
+            for channel in self._came:
+                channel.close()
         return self.facts
 
     # -- before the start
 
     def _claim(self, node: str) -> None:
-        claim = Claim(
+        claim = agent.Claim(
             run=self.plan.run,
             owner=owner(),
             lease_s=LEASE_S,
@@ -185,39 +253,42 @@ class Driver:
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
-            **users_of(self.plan, self.cluster),
+            **_users_of(self.plan, self.cluster),
         )
         self.collector.claims_sent[node] = time.time()
         self.agents.say(node, claim)
         for companion in self.companions:
             companion.claim(self.agents, node)
 
-    def _prepare(self, node: str, files: Iterable[Files]) -> None:
+    def _prepare(self, node: str, files: Iterable[agent.Files]) -> None:
         """Ship the scenario's folder to a node and have its workers wait at their gate, and the store listen."""
         plan = self.plan
-        mine = [self.stdin.start(worker) for worker in plan.workers if worker.node == node]
-        workers = tuple(worker._replace(attempt=self.attempt) for worker in mine)
-        held = [trigger for companion in self.companions for trigger in companion.triggers]
-        prepare = self.starters.prepare(node, Prepare(plan.run, workers, triggers=tuple(held)))
+        starts = (self.stdin.start(worker) for worker in plan.workers if worker.node == node)
+        workers = tuple(start._replace(attempt=self.attempt) for start in starts)
+        held = tuple(trigger for companion in self.companions for trigger in companion.triggers)
+        prepare = self.starters.prepare(node, agent.Prepare(plan.run, workers, triggers=held))
         if node == HOST:
-            store = Store(plan.master_addr, plan.master_port, plan.world_size)
-            emptied = self.cluster.shared if self.plan.fresh and not self._restarts else ""  # a restart goes on from it
+            store = agent.Store(plan.master_addr, plan.master_port, plan.world_size)
+            emptied = self.cluster.shared if plan.fresh and not self._restarts else ""  # a restart goes on from it
             prepare = prepare._replace(store=store, emptied=emptied)
         self.agents.say(node, *files, prepare)
 
     def _prepare_all(self) -> None:
         if self.plan.launcher.settings is not None and self.plan.launcher.name == LAB:
             self._plan_attempt()
-            self.collector.attempts.begin_with(self.attempt)
+            self.collector.attempts.numbers[self.attempt] = 0  # its ranks are those that are planned
         nodes, files = set(self.agents.alive), tuple(file_messages(self.plan.run, self.archive))
         for node in nodes:
             self._prepare(node, files)
             self.agents.keep_alive()  # to send a large folder to hundreds of nodes may take longer than their lease
-        self.agents.await_nodes(
-            lambda: self.collector.prepared >= nodes or self._cannot_begin() or bool(self.agents.silent),
-            _ANSWER_DEADLINE_S,
-            lambda: f"{name_nodes(nodes - self.collector.prepared)} to prepare the run",
-        )
+
+        def is_prepared() -> bool:
+            return self.collector.prepared >= nodes or self._cannot_begin() or bool(self.agents.silent)
+
+        if not self.agents.listen_for(is_prepared, _ANSWER_DEADLINE_S):
+            missing = name_nodes(nodes - self.collector.prepared)
+            waited = f"waited {format_duration(_ANSWER_DEADLINE_S)} for {missing} to prepare the run"
+            raise NodeLost(waited, "see `lab status` and `lab doctor`")
         gone = [(lost.node, lost.how) for lost in self.facts.lost_nodes]
         for node, how in (*gone, *((node, self.agents.troubles[node].how) for node in sorted(self.agents.silent))):
             raise NodeLost(f"{node} {how} before the run began", "make a new cluster with `lab down` and `lab up`")
@@ -225,52 +296,107 @@ class Driver:
     def _cannot_begin(self) -> bool:
         return bool(self.facts.refused or self.facts.lost_nodes or self.facts.engine_lost)
 
-    # -- while it runs
-
-    def _take_in(self, node: str) -> None:
-        """Have a node take part that came while the others are at it."""
-        self._claim(node)
-        self.starters.again(node)
-        self._prepare(node, file_messages(self.plan.run, self.archive))
-        self.agents.say(node, Go(self.plan.run))
+    # -- nodes that come while the others are at it
 
     @property
-    def changing(self) -> bool:
+    def has_enough_nodes(self) -> bool:
+        """Whether the launcher goes on with the nodes that are there."""
+        return len(self.agents.alive) >= self._least_nodes and HOST in self.agents.alive
+
+    def _missing_nodes(self) -> set[str]:
+        return {worker.node for worker in self._planned.workers} - self.agents.alive.keys()
+
+    @property
+    def _is_changing(self) -> bool:
         """Whether something that goes along is changing nodes just now."""
         return any(companion.pending for companion in self.companions)
 
-    def _look_for_nodes(self) -> None:
-        """Take in nodes that have come, unless the run is about to end, or one is just being stopped or started."""
-        ending = self.starters.ending or self.facts.timed_out or self._failed()
-        if not (ending or self.changing):
-            self.members.look()
+    def add_nodes(self) -> None:
+        """Take in nodes of the run that run and are not there: they were stopped and are started, or were late.
+
+        None is where the run is about to end, or one may just be stopped or started.
+        """
+        if self._least_nodes == self.plan.nnodes or not self._missing_nodes():
+            return
+        if self.starters.ending or self.facts.timed_out or self._failed() or self._is_changing:
+            return
+        if nodes_lock(self.engine.name, self.cluster.name).holder() is not None:
+            return
+        try:
+            found = self.engine.find(self.cluster.name)
+        except LabError:  # what becomes of the run is seen by its own nodes
+            return
+        self._add_running(found)
+
+    def bring_back(self) -> None:
+        """Start the nodes that were lost, and have them take part again.
+
+        Raises:
+            LabError: one does not start.
+        """
+        from lab.engine.protocol import PowerControl, capable
+
+        if missing := self._missing_nodes():
+            lost = [node for node in self.cluster.nodes if node.name in missing]
+            capable(self.engine, PowerControl).start(self.cluster, lost, announce=lambda _: None)
+            self._add_running(self.engine.find(self.cluster.name))
+
+    def _add_running(self, found: Sequence[ClusterInfo]) -> None:
+        missing = self._missing_nodes()
+        for node in found[0].nodes if found else ():
+            if node.name in missing and node.state == RUNNING:
+                self._add_node(node)
+
+    def _add_node(self, node: Node) -> None:
+        try:
+            (channel,) = self.engine.connect(self.cluster, [node])
+        except LabError:  # it is gone again
+            return
+        self._came.append(channel)
+        self.agents.add(channel)
+        for answered in (self.collector.claimed, self.collector.prepared, self.collector.finished):
+            answered.discard(node.name)
+        self.collector.fact(events.NodeCame(time.time(), node.name))
+        self._claim(node.name)
+        self._prepare(node.name, file_messages(self.plan.run, self.archive))
+        self.agents.say(node.name, agent.Go(self.plan.run))
+
+    # -- while it runs
 
     def _go(self) -> None:
         self.began = time.monotonic()
         for companion in self.companions:
-            companion.attend(self.agents, self.collector.fact, self._look_for_nodes)
-        self.agents.say_all(Go(self.plan.run))
+            companion.attend(self.agents, self.collector.fact, self.add_nodes)
+        self.agents.say_all(agent.Go(self.plan.run))
         if self.starters and self.plan.ranks_planned:  # those that are not there yet could be given nothing to read
-            until = min(self.began + _ANSWER_DEADLINE_S, self._deadline())
-            self.agents.listen(lambda: self._all_there() or self._all_over() or self._failed(), until)
-        self.stdin.begin(self.agents)
 
-    def _all_there(self) -> bool:
-        return all(rank.started is not None for rank in self.facts.ranks)
+            def have_started() -> bool:
+                there = all(rank.started is not None for rank in self.facts.ranks)
+                return there or self._all_over() or self._failed()
+
+            until = min(self.began + _ANSWER_DEADLINE_S, self._deadline())
+            self.agents.listen(have_started, lambda: until)
+        self.stdin.begin(self.agents)
 
     def _follow(self) -> None:
         """Listen until all ranks have ended, one has failed, or the time limit has passed; then stop the others."""
-        in_time = self.agents.listen_within(lambda: self._all_over() or self._failed(), self._deadline)
+        in_time = self.agents.listen(lambda: self._all_over() or self._failed(), self._deadline)
         self.stdin.end()
         if not in_time:
             self.agents.look()
             starting_s = self.starters.took_s(self.began, self.facts.ranks)
             self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s, starting_s))
             self._collect_stacks()
-        elif not (self._all_over() or self.facts.engine_lost or self.facts.refused):
-            self._await_culprit()
+        elif not (self._all_over() or self.facts.engine_lost or self.facts.refused):  # learn what becomes of the others
+            self.agents.look()
+            self.agents.listen_for(self._all_over, _FAILURE_GRACE_S, patient=True)
+            if not self.agents.listen_for(self._is_explained, _CULPRIT_GRACE_S, patient=True):
+                self._collect_stacks()
         self._note_duration()
-        self._stop()
+        for hard, patience_s in ((False, _TERM_GRACE_S), (True, _STOP_DEADLINE_S)):
+            if not self._all_over():
+                self.agents.say_all(agent.Stop(self.plan.run, hard))
+                self.agents.listen_for(self._all_over, patience_s, patient=True)
 
     def _deadline(self) -> float:
         """The monotonic time at which the run has taken too long; it moves while none has started, or some are held."""
@@ -279,29 +405,22 @@ class Driver:
         held_s = self.stdin.held_s + sum(companion.held_s for companion in self.companions)
         return self.began + self.starters.took_s(self.began, self.facts.ranks) + self.plan.timeout_s + held_s
 
-    def _await_culprit(self) -> None:
-        """After a first failure, learn what became of the others, and of the one whose fault it was."""
-        self.agents.look()
-        self.agents.listen_patiently(self._all_over, _FAILURE_GRACE_S)
-        if not self.agents.listen_patiently(self._explained, _CULPRIT_GRACE_S):
-            self._collect_stacks()
-
-    def _explained(self) -> bool:
+    def _is_explained(self) -> bool:
         """Whether somebody failed by its own fault, or nobody is left whose fault it could be."""
         from lab.diagnosis.errors import lost_a_peer  # not at the start: a run that passes needs none of it
 
         ended = [rank for rank in self.facts.ranks if rank.ended is not None]
-        told = any(not rank.failed or not lost_a_peer(rank) for rank in ended)
-        return told or self._all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
+        explained = any(not rank.failed or not lost_a_peer(rank) for rank in ended)
+        return explained or self._all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
 
     def _collect_stacks(self) -> None:
-        self.agents.say_all(Stacks(self.plan.run))
+        self.agents.say_all(agent.Stacks(self.plan.run))
         self.agents.listen_for(
             lambda: all(rank.stack or self._over(rank) for rank in self.facts.ranks), _STACK_DEADLINE_S
         )
 
     def _failed(self) -> bool:
-        if self.facts.engine_lost or self.facts.refused or not self.members.enough:
+        if self.facts.engine_lost or self.facts.refused or not self.has_enough_nodes:
             return True
         return self.starters.failed or (self.plan.ranks_planned and any(rank.failed for rank in self.facts.ranks))
 
@@ -322,48 +441,44 @@ class Driver:
     def _tick(self) -> None:
         if self.began:
             running = sum(not rank.over for rank in self.facts.ranks)
-            self._look_for_nodes()
+            self.add_nodes()
             self.observer.tick(time.monotonic() - self.began, running, self.collector.where)
 
     # -- its end
 
-    def _stop(self) -> None:
-        for hard, patience_s in ((False, _TERM_GRACE_S), (True, _STOP_DEADLINE_S)):
-            if not self._all_over():
-                self.agents.say_all(Stop(self.plan.run, hard))
-                self.agents.listen_patiently(self._all_over, patience_s)
-
-    def _leave(self, outputs: Outputs) -> None:
+    def _leave(self) -> None:
         """Have every agent clean up, once the files that are wanted were fetched."""
         agents, collector, interrupted = self.agents, self.collector, self.facts.interrupted
         nodes = collector.claimed & set(agents.alive) - agents.silent
         wanted = None if interrupted or not self.began else self.plan.outputs
-        finish = Finish(agents.run, wanted, LIMIT_BYTES)
         with suppress(LabError):
             if not interrupted:
                 collector.clocks.compare(agents.run, nodes)
                 agents.listen_for(lambda: collector.clocks.settled(nodes & set(agents.alive)), _CLOCKS_DEADLINE_S)
             for node in list(agents.alive):  # files of the shared folder go with the nodes
                 shared = self.cluster.shared if node == HOST and self.cluster.run else ""
-                agents.say(node, finish._replace(shared=shared))
-            self._hear_out(lambda: nodes & agents.alive.keys() <= collector.finished | outputs.told)
-            for node, paths in outputs.choose().items():
-                agents.say(node, Fetch(agents.run, tuple(paths)))
+                agents.say(node, agent.Finish(agents.run, wanted, LIMIT_BYTES, shared=shared))
+            self._hear_out(lambda: nodes & agents.alive.keys() <= collector.finished | self.outputs.nodes)
+            for node, paths in self.outputs.choose().items():
+                agents.say(node, agent.Fetch(agents.run, tuple(paths)))
             self._hear_out(lambda: nodes & agents.alive.keys() <= collector.finished)
-        outputs.close()
+        self.outputs.close()
         agents.close()
 
     def _hear_out(self, done: Callable[[], bool]) -> None:
         """Listen until it is done: not for ever, but as long as the nodes are heard to be at it."""
         patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
         heard, end = self.collector.heard, time.monotonic() + patience_s
-        while not done():
-            with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
-                self.agents.listen(done, end)
-            if time.monotonic() >= end:
-                if self.facts.interrupted or self.collector.heard <= heard:
-                    break
+
+        def deadline() -> float:
+            nonlocal heard, end
+            if time.monotonic() >= end and self.collector.heard > heard and not self.facts.interrupted:
                 heard, end = self.collector.heard, end + patience_s
+            return end
+
+        while not done() and time.monotonic() < deadline():
+            with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
+                self.agents.listen(done, deadline)
 
     # -- the lab's own launcher begins the workers anew after a failure
 
@@ -382,7 +497,7 @@ class Driver:
     def _begin_anew(self) -> None:
         """Have all workers begin anew, and nodes that were lost first."""
         if self.companions:  # what cut a node's power is done before it gets it back
-            self.agents.listen_for(lambda: not self.changing, _FAULT_DEADLINE_S)
+            self.agents.listen_for(lambda: not self._is_changing, _FAULT_DEADLINE_S)
         there = list(self.agents.alive)
         self._restarts += 1
         self._plan_attempt()
@@ -394,12 +509,12 @@ class Driver:
         for node in sorted(there, key=lambda name: name != HOST):
             self._prepare(node, ())
         try:
-            self.members.bring_back()
+            self.bring_back()
         except LabError as error:
             self.collector.fact(events.Refusal(time.time(), HOST, f"a node did not come back: {error.message}"))
 
 
-def users_of(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
+def _users_of(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
     """Who the workers in containers are, as a claim says it: all the same, or each rank of a node a user of its own.
 
     Folders of this machine that are mounted are read and written as whoever calls, unless that is root.
@@ -412,8 +527,121 @@ def users_of(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
 
 def plan_of_attempt(plan: Plan, number: int) -> Plan:
     """The plan of an attempt, from 0; each has a store of its own, at the same port."""
-    told = {
+    counts = {
         "TORCHELASTIC_RESTART_COUNT": str(number),
         "TORCHELASTIC_MAX_RESTARTS": str(plan.launcher.max_restarts),
     }
-    return replace(plan, workers=tuple(worker._replace(env={**worker.env, **told}) for worker in plan.workers))
+    return replace(plan, workers=tuple(worker._replace(env={**worker.env, **counts}) for worker in plan.workers))
+
+
+def execute(
+    plan: Plan,
+    cluster: ClusterInfo,
+    engine: Engine,
+    channels: list[Channel],
+    writer: RecordWriter,
+    observer: Observer,
+    options: RunOptions,
+    companions: Sequence[Companion] = (),
+) -> Result:
+    """Run a plan on a cluster, through channels to the agents of the nodes that take part, and judge it.
+
+    Raises:
+        LabError: the run could not begin, or its record could not be written; a run that began has a result.
+    """
+    scenario = plan.scenario
+    parcel = EMPTY if options.calls else pack_folder(scenario.script.parent, cluster.shape.data.values())
+    if parcel.warning:
+        observer.progress(parcel.warning)
+    description: dict[str, Any] = {
+        **plan.to_json(),
+        "engine": cluster.engine,
+        "cluster": cluster.name,
+        "memory_bytes": cluster.limits.memory_bytes,
+        "began": time.time(),
+    }
+    for companion in companions:
+        description |= companion.describe(writer.path)
+    if options.turn is not None:
+        description["turn"] = vars(options.turn)
+    writer.describe(dump_scenario(scenario), scenario.script, description)
+    if plan.launcher.name != (options.launcher or scenario.launcher.name):
+        observer.progress(f"{plan.launcher.name} starts the ranks: {plan.backend} needs it")
+    outputs, stdin = Outputs(options.outputs or writer.path / OUTPUTS), _choose_stdin(plan, options, observer)
+    driver = Driver(plan, cluster, engine, channels, writer, observer, stdin, parcel.archive, outputs, companions)
+
+    def run_check(facts: RunFacts) -> None:
+        if scenario.expect.check:
+            from lab.run.outcome import results_for_check
+
+            results = results_for_check(facts, writer)
+            check(driver, scenario.expect.check, results, _CHECK_DEADLINE_S, options.check_archive)
+
+    try:
+        facts = driver.drive(run_check)
+    except BaseException:
+        writer.close()
+        raise
+    driver.collector.attempts.end()
+    if any(rank.error.startswith("ModuleNotFoundError") for rank in facts.ranks):
+        for fact in not_shipped(facts, scenario.script.parent):
+            driver.collector.fact(fact)
+    for companion in companions:
+        companion.end()
+    from lab.run.outcome import outcome
+
+    return outcome(plan, cluster, facts, writer, outputs, options.update, companions)
+
+
+def _choose_stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin:
+    """What the ranks read."""
+    if options.calls is not None:
+        options.calls.timeout_s = plan.timeout_s
+        calls: Stdin = options.calls
+        return calls
+    has_terminal = options.terminal and os.isatty(0) and os.isatty(1)
+    choose = hook("stdin") if options.stdin or plan.interactive is not None or has_terminal else None
+    return (choose and choose(plan, observer, fed=options.stdin)) or Stdin()
+
+
+def check(
+    driver: Driver, reference: str, results: list[dict[str, Any]], deadline_s: float, archive: bytes = b""
+) -> RankFacts:
+    """Run the check `file.py:function`, after all ranks have ended and before anything is removed.
+
+    `archive` is the folder that it is in, where that is not the one that was shipped to the ranks.
+    """
+    plan, agents, facts = driver.plan, driver.agents, driver.facts.rank(agent.CHECK)
+    if HOST in agents.alive:
+        files = file_messages(plan.run, archive, for_check=True) if archive else ()
+        agents.say(HOST, *files, agent.Check(plan.run, reference, results, dict(plan.workers[0].env)))
+        if not agents.listen_for(lambda: facts.over, deadline_s):
+            error = f"the check did not end within {format_duration(deadline_s)}"
+            driver.collector.fact(agent.Exited(time=time.time(), rank=agent.CHECK, node=HOST, error=error))
+    return facts
+
+
+_LEVELS = 4
+"""Folders above that of the script in which a person's own modules are looked for."""
+
+
+def not_shipped(facts: RunFacts, folder: Path) -> Iterator[events.NotShipped]:
+    """A fact for each module that a rank did not find and this machine has; `folder` is the one that was shipped."""
+    from lab.diagnosis.errors import missing_module
+
+    for module in sorted({name for rank in facts.ranks if (name := missing_module(rank.error))}):
+        if (path := _find_module(module, folder)) is not None:
+            yield events.NotShipped(time.time(), module, str(path), str(folder))
+
+
+def _find_module(module: str, folder: Path) -> Path | None:
+    if (folder / module).is_dir():  # left out, whatever it holds
+        return folder / module
+    above = [parent for parent in folder.parents[:_LEVELS] if parent != Path(parent.anchor)]
+    on_path = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    for below in (folder, *above, Path.cwd(), *on_path):
+        if (below / f"{module}.py").is_file():
+            return below / f"{module}.py"
+        if (below / module / "__init__.py").is_file():
+            return below / module
+    return None

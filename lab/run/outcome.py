@@ -18,7 +18,7 @@ from lab.plan.plan import Plan
 from lab.record.read import Record
 from lab.record.result import Attempt, Expectation, RankResult, Result
 from lab.record.write import LATEST, RecordWriter
-from lab.run.outputs import Outputs
+from lab.run.ship import Outputs
 from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Where runs happen: the cluster of one name, taken over, made and removed as runs need it."""
+"""Where runs happen: the cluster of one name, taken over, made and removed as one run or several need it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Announce, Engine, Removed
-from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, UsageError, unforeseen
-from lab.feature import hook, load
+from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, unforeseen
+from lab.feature import hook, load, owners
 from lab.frozen import dataclass
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
-from lab.plan.fit import not_made, shape_for, with_asked
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
-from lab.plan.plan import Plan, make_plan, present
+from lab.plan.plan import Plan, asked_for_own, make_plan, not_made, own_name, present, shape_for, with_asked
 from lab.record.write import RecordWriter
+from lab.run.collect import Observer
+from lab.run.companion import Companion
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults, keeper_died, remove_orphan
-from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.reading import did_you_mean, shown
 from lab.spec.scenario import Scenario
@@ -28,7 +27,6 @@ from lab.words import listing, name_nodes
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.companion import Companion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,21 +42,19 @@ class Place:
 
     def find(self) -> ClusterInfo | None:
         """The cluster as the engine sees it now; None if there is none."""
-        found = self.engine.find(self.name)
-        if found and self._broken:
-            as_broken = hook("as_broken")
-            return as_broken(found[0]) if as_broken else found[0]
-        return found[0] if found else None
+        for info in self.engine.find(self.name)[:1]:
+            as_broken = hook("as_broken") if self._is_broken else None
+            return as_broken(info) if as_broken else info
+        return None
 
     @property
-    def _broken(self) -> bool:
+    def _is_broken(self) -> bool:
         """Whether something was broken on purpose and not undone: mostly there is nothing to import for that."""
         return faults_file(self.engine.name, self.name).exists()
 
     def _heal(self, info: ClusterInfo | None, *, keep_faults: bool) -> None:
         """Undo what was broken on purpose, by runs that are dead, and unless that is kept, by `lab fault`."""
-        heal = hook("heal") if self._broken else None
-        if heal:
+        if self._is_broken and (heal := hook("heal")):
             heal(self.engine, self.name, info, self.announce, by_hand=not keep_faults)
 
     def all_started(self, info: ClusterInfo) -> ClusterInfo:
@@ -105,7 +101,7 @@ class Place:
             ClusterUnfit: it is not what was asked for; the message says what differs.
         """
         info = self.find()
-        if self._broken:
+        if self._is_broken:
             self._heal(info, keep_faults=keep_faults)
             info = self.find()
         fits = info is not None and info.stays and not lock.removal_cut
@@ -128,9 +124,7 @@ class Place:
             asked["requirements"] = (*has.requirements, *lacking(self.engine, existing, asked["requirements"]))
         if "data" in asked:
             asked["data"] = {**has.data, **asked["data"]}
-        wanted = replace(has, **asked)
-        differences = existing.shape.differences(wanted)
-        if differences:
+        if differences := has.differences(replace(has, **asked)):
             raise ClusterUnfit(
                 f"cluster {self.name} is up in another shape ({'; '.join(differences)})",
                 "remove it with `lab down`, or make another one with --name",
@@ -145,7 +139,6 @@ class Place:
         """Make the cluster; `run` is the run that will remove it."""
         if shape.nodes < 1:
             raise ClusterUnfit(f"a cluster has at least 1 node, not {shape.nodes}")
-
         reap(self.engine, self.announce)
         forget_faults(self.engine.name, self.name)
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
@@ -191,16 +184,16 @@ class Place:
             refuse_lacking(self.engine, cluster, scenario)
         writer = RecordWriter(options.runs, scenario.name)
         try:
-            if cluster is not None:
-                try:
-                    return self._run_on(cluster, scenario, options, observer, writer)
-                except NodeLost as lost:  # a node was restarted, say, or could not be cleaned
-                    writer.discard()
-                    self._remove_rest(lost.message)
-                    writer = RecordWriter(options.runs, scenario.name)
-                    again = self.make(cluster.shape, run=cluster.run)
-                    return self._run_on(again, scenario, options, observer, writer)
-            return self._run_on_own(scenario, options, observer, writer)
+            if cluster is None:
+                return self._run_on_own(scenario, options, observer, writer)
+            try:
+                return self._run_on(cluster, scenario, options, observer, writer)
+            except NodeLost as lost:  # a node was restarted, say, or could not be cleaned
+                writer.discard()
+                self._remove_rest(lost.message)
+            writer = RecordWriter(options.runs, scenario.name)
+            again = self.make(cluster.shape, run=cluster.run)
+            return self._run_on(again, scenario, options, observer, writer)
         finally:
             writer.discard_if_empty()
 
@@ -235,7 +228,7 @@ class Place:
         observer: Observer,
         writer: RecordWriter,
     ) -> Result:
-        from lab.run.execute import execute
+        from lab.run.drive import execute
 
         plan = make_plan(scenario, writer.run, cluster, options)
         if plan.world_size > FEW_RANKS:
@@ -300,6 +293,8 @@ def not_running(info: ClusterInfo) -> str:
 def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str, Any], options: RunOptions) -> None:
     """Refuse a scenario file that mounts folders from outside of its own, or names an image that has to be pulled.
 
+    Somebody else may have written the file; what was made in Python is what its author wants.
+
     Args:
         scenario: what is to run on a cluster that is made for it.
         engine: where.
@@ -309,8 +304,16 @@ def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str
     Raises:
         UsageError: it does, and that is not allowed.
     """
-    if not options.allow_volumes:
-        refuse_foreign_folders(scenario, asked.get("data", {}))
+    if scenario.source is not None and not options.allow_volumes:
+        own, named = scenario.source.resolve().parent, asked.get("data", {})
+        mounts = [(one.source, f"at {one.target}{'' if one.read_only else ', writable,'}") for one in scenario.volumes]
+        mounts += [(path, f"as data {name}") for name, path in scenario.data.items() if named.get(name) != path]
+        outside = [f"{path.resolve()} {how}" for path, how in mounts if not path.resolve().is_relative_to(own)]
+        if outside:
+            raise UsageError(
+                f"{scenario.name} would mount {listing(outside)} in every node, and that is not in its folder",
+                "--allow-volumes allows it; whoever can write that scenario could then read what is mounted",
+            )
     if not options.pull and not asked.get("image"):
         refuse_absent_image(scenario, engine)
 
@@ -332,39 +335,15 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
         )
 
 
-def refuse_foreign_folders(scenario: Scenario, named: Mapping[str, Path]) -> None:
-    """Refuse a scenario file that mounts folders from outside of its own: somebody else may have written it.
-
-    `named` is data that whoever calls has named.
-    """
-    if scenario.source is None:  # whoever made it in Python said so
-        return
-    own = scenario.source.resolve().parent
-    mounts = listing(
-        f"{source.resolve()} {how}"
-        for source, how in (
-            *((one.source, f"at {one.target}{'' if one.read_only else ', writable,'}") for one in scenario.volumes),
-            *((source, f"as data {name}") for name, source in scenario.data.items() if named.get(name) != source),
-        )
-        if not source.resolve().is_relative_to(own)
-    )
-    if mounts:
-        raise UsageError(
-            f"{scenario.name} would mount {mounts} in every node, and that is not in its folder",
-            "--allow-volumes allows it; whoever can write that scenario could then read what is mounted",
-        )
-
-
 def reap(engine: Engine, announce: Announce) -> None:
     """Remove the owner's clusters, and what is left of them, that nobody will come back for."""
     from lab.engine.ready import idle_s
 
-    there = engine.find()
-    found: dict[str, ClusterInfo | None] = {info.name: info for info in there if info.run is not None}
-    found |= dict.fromkeys(engine.nodeless())
-    orphans = [name for name in (*found, *(info.name for info in there)) if keeper_died(engine.name, name)]
-    for name in dict.fromkeys((*found, *orphans)):
-        cluster, lock = found.get(name), ClusterLock(engine.name, name)
+    clusters = {info.name: info for info in engine.find()}
+    temporary = [*(name for name, info in clusters.items() if info.run is not None), *engine.nodeless()]
+    orphans = [name for name in (*temporary, *clusters) if keeper_died(engine.name, name)]
+    for name in dict.fromkeys((*temporary, *orphans)):
+        cluster, lock = clusters.get(name), ClusterLock(engine.name, name)
         if lock.holder() is not None:
             continue
         try:
@@ -375,13 +354,10 @@ def reap(engine: Engine, announce: Announce) -> None:
             with lock.held("removing what a dead command left", removes=True):
                 if lock.crashed or (cluster is not None and idle_s(engine, cluster) > LEASE_S):
                     engine.remove(name, settle=True)
-                    announce(f"removed cluster {name}: {_why(cluster)}")
+                    why = why_unusable(cluster) if cluster else "whoever was making it is dead"
+                    announce(f"removed cluster {name}: {why}")
         except LabError as error:  # somebody else is at it, or it cannot be removed: the new cluster is another one
             announce(f"warning: cluster {name}, left by a dead command, is still there: {error.message}")
-
-
-def _why(cluster: ClusterInfo | None) -> str:
-    return f"it was made for run {cluster.run}, which is dead" if cluster else "whoever was making it is dead"
 
 
 _THERE = NodeCost(node_bytes=0, shared_bytes=0, node_threads=0)
@@ -430,3 +406,120 @@ def refuse_lacking(engine: Engine, cluster: ClusterInfo, scenario: Scenario) -> 
             f"{scenario.name} needs {listing(missing)}, which cluster {cluster.name} does not have",
             "`lab down`, then run it without a cluster or after `lab up --requirements FILE`; or use another --name",
         )
+
+
+class ClusterSlot:
+    """A place with its warm cluster, which is there, or is made when a run needs it, and again where it broke.
+
+    Args:
+        place: where.
+        shape: of a cluster that is made.
+        cluster: the one that is there; None: one has to be made.
+        made_for: what one is made for that `clear` removes; None: it stays.
+    """
+
+    def __init__(self, *, place: Place, shape: Shape, cluster: ClusterInfo | None = None, made_for: str | None) -> None:
+        self.place, self.shape, self.cluster, self.made_for = place, shape, cluster, made_for
+
+    def make_ready(self) -> ClusterInfo:
+        """Have the cluster there, with all its nodes running.
+
+        Raises:
+            LabError: it cannot be made.
+        """
+        intact = self.place.still_there() if self.cluster else None
+        wanted = self.cluster.shape if self.cluster else self.shape
+        self.cluster = intact or self.place.make(wanted, self.made_for)
+        return self.cluster
+
+    def try_run(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result | LabError:
+        """Return the result of a run, or what kept it from beginning.
+
+        A scenario whose faults made it fail is run once more without them, where it says so; then that counts.
+
+        Raises:
+            EngineUnavailable: the engine does not answer.
+            LabError: the cluster cannot be made.
+        """
+        cluster = self.make_ready()
+        first = catch_error(lambda: self.place.run(cluster, scenario, options, observer))
+        again = None if isinstance(first, LabError) or first.verdict != "failed" else _once_more(scenario, options)
+        if again is None:
+            return first
+        cluster = self.make_ready()
+        self.place.announce(f"{scenario.name} failed under its faults, and is run once more without them")
+        return catch_error(lambda: self.place.run(cluster, *again, observer))
+
+    def is_last(self, outcome: Result | LabError) -> bool:
+        """Whether other runs are not wanted after this one, or cannot be had."""
+        if outcome.exit_code == Interrupted.exit_code:
+            return True
+        return outcome.exit_code == EngineUnavailable.exit_code and self.place.engine_is_gone()
+
+    def clear(self) -> None:
+        """Remove the cluster, unless it is to stay."""
+        if self.made_for is not None:
+            self.place.remove_own()
+            self.cluster = None
+
+
+def run_one(
+    place: Place, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer
+) -> Result:
+    """Run a scenario, and where it says so once more without its faults, on a cluster or on one that is made for it.
+
+    Raises:
+        LabError: it could not begin.
+    """
+    if _once_more(scenario, options) is None:
+        return place.run(cluster, scenario, options, observer)
+    if cluster is None:
+        refuse_foreign_wishes(scenario, place.engine, place.asked, options)
+    made_for = None if cluster or options.keep else scenario.name
+    shape = shape_for(scenario, options, place.asked)
+    slot = ClusterSlot(place=place, shape=shape, cluster=cluster, made_for=made_for)
+    try:
+        outcome = slot.try_run(scenario, options, observer)
+    finally:
+        slot.clear()
+    if isinstance(outcome, LabError):
+        raise outcome
+    return outcome
+
+
+def run_apart(
+    place: Place, scenario: Scenario, options: RunOptions, observer: Observer, shared: Shape | None
+) -> Result:
+    """Run one scenario of many on a cluster that it gets for itself, which is otherwise as the shared one.
+
+    Raises:
+        LabError: it could not begin.
+    """
+    asked = {key: value for key, value in asked_for_own(scenario, place.asked, shared).items() if value}
+    place = replace(place, name=own_name(place.name), asked=asked)
+    with ClusterLock(place.engine.name, place.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
+        cluster = place.usable(lock, remake=True, keep_faults=options.keep_faults)
+        return run_one(place, cluster, scenario, options, observer)
+
+
+def catch_error(run: Callable[[], Result]) -> Result | LabError:
+    """Return the result of one run of many, or what kept it from beginning.
+
+    Raises:
+        EngineUnavailable: the engine does not answer.
+    """
+    try:
+        return run()
+    except (EngineUnavailable, Interrupted):
+        raise
+    except LabError as error:
+        return error
+
+
+def _once_more(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
+    """What is run once more where a scenario fails; None: nothing is."""
+    for feature in owners(scenario.extra):
+        if "once_more" in feature.hooks:
+            again: tuple[Scenario, RunOptions] | None = load(feature.hooks["once_more"])(scenario, options)
+            return again
+    return None

@@ -1,4 +1,4 @@
-"""The scenario's folder as an archive for the nodes: its files, and links that stay within it."""
+"""Files of a run: the scenario's folder as an archive for the nodes, and what ranks made, brought back."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ import re
 import stat
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import translate
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lab.engine.archive import Source, pack_pieces
-from lab.errors import UsageError
-from lab.node.messages.agent import Files
-from lab.words import format_bytes, format_limit
+from lab.engine.archive import NewFile, Source, pack_pieces
+from lab.errors import RecordError, UsageError
+from lab.node.messages.agent import SHARED, Files, Made, MadeFile, Piece
+from lab.record.record_files import move_file
+from lab.words import format_bytes, format_limit, plural
+
+if TYPE_CHECKING:
+    from lab.record.result import Output
+
+# -- to the nodes
 
 _LONGEST_IGNORE, _MOST_PATTERNS = 64 * 1024, 1000
 """Of `.labignore`: every path is matched against every pattern."""
-_LIMIT_BYTES = 64 * 1024 * 1024
+LIMIT_BYTES = 64 * 1024**2
+"""What is shipped to nodes at most, and what is brought back of one run; then, the largest files are left out."""
+_LIMIT = format_limit(LIMIT_BYTES)
 _MOST_FILES = 20_000
 _DEEPEST = 100
 _CHUNK_BYTES = 96 * 1024
@@ -63,26 +72,38 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
             message names it, or the largest.
     """
     top, left_out = Path(os.path.realpath(folder)), list[str]()
+    is_data = {Path(os.path.realpath(one)) for one in data}.__contains__
     sources, total, largest = list[Source](), 0, (0, "")
-    for below, facts in _entries(top, _ignored(top, data)):
-        path, link, mode = top / below, "", facts.st_mode
+    for below, about in _list_tree(top, is_data, _read_labignore(top)):
+        path, link, mode = top / below, "", about.st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-            left_out.append(f"{below} is {_kind(mode)}")
+            kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+            left_out.append(f"{below} is {kind}")
             continue
-        total, largest = total + facts.st_size, max(largest, (facts.st_size, str(below)))
+        total, largest = total + about.st_size, max(largest, (about.st_size, str(below)))
         if stat.S_ISLNK(mode):
             target = Path(os.path.realpath(path))
             if not target.is_relative_to(top):
                 left_out.append(f"{below} is a link that leads out of the folder, to {target}")
                 continue
             link = os.path.relpath(target, path.parent)
-        sources.append(Source(path, below.as_posix(), facts, link))
-        if total > _LIMIT_BYTES or len(sources) > _MOST_FILES:
-            raise _too_much(folder, *largest)
+        sources.append(Source(path, below.as_posix(), about, link))
+        if total > LIMIT_BYTES or len(sources) > _MOST_FILES:
+            raise UsageError(
+                f"{folder} holds more than a run can ship ({_LIMIT} or {_MOST_FILES:,} files); "
+                f"the largest seen is {largest[1]} ({format_bytes(largest[0])})",
+                _DATA,
+            )
     return Parcel(zlib.compress(b"".join(pack_pieces(sources)), 1), tuple(left_out))
 
 
-def _entries(top: Path, ignored: Ignored) -> Iterator[tuple[Path, os.stat_result]]:
+Ignored = Callable[[Path, bool], bool]
+"""Whether something stays behind: its path below the top folder, and whether it is a folder."""
+
+
+def _list_tree(
+    top: Path, is_data: Callable[[Path], bool], is_ignored: Ignored
+) -> Iterator[tuple[Path, os.stat_result]]:
     """Everything that is no folder: its path below the top one, and what it is; of a link, its own."""
     waiting, seen = [Path()], 0
     while waiting:
@@ -98,40 +119,21 @@ def _entries(top: Path, ignored: Ignored) -> Iterator[tuple[Path, os.stat_result
             with os.scandir(top / where) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
             for entry in found:
-                below = where / entry.name
-                is_folder = entry.is_dir(follow_symlinks=False)
-                if (_skips_folder(entry.name) and os.path.isdir(entry)) or ignored(below, is_folder):
+                below, is_folder = where / entry.name, entry.is_dir(follow_symlinks=False)
+                is_skipped = entry.name in _SKIPPED_FOLDERS or entry.name.startswith(".")
+                if (is_skipped and os.path.isdir(entry)) or is_data(top / below) or is_ignored(below, is_folder):
                     continue
                 if is_folder:
                     folders.append(below)
                 elif not entry.name.endswith((".pyc", ".pyo")):
                     yield below, entry.stat(follow_symlinks=False)
         except OSError as error:
-            raise _unreadable(top / where, error) from error
+            raise UsageError(f"cannot read {top / where}: {error.strerror or error}") from error
         waiting += reversed(folders)
 
 
-def _kind(mode: int) -> str:
-    names = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
-    return next((name for test, name in names if test(mode)), "a device")
-
-
-def _skips_folder(name: str) -> bool:
-    return name in _SKIPPED_FOLDERS or name.startswith(".")
-
-
-Ignored = Callable[[Path, bool], bool]
-"""Whether something stays behind: its path below the top folder, and whether it is a folder."""
-
-
-def _ignored(folder: Path, data: Iterable[Path]) -> Ignored:
-    """Whether a path below the folder is data, or is named by `.labignore`."""
-    apart = {Path(os.path.realpath(one)) for one in data}
-    named = _named_by_labignore(folder)
-    return (lambda path, is_folder: folder / path in apart or named(path, is_folder)) if apart else named
-
-
-def _named_by_labignore(folder: Path) -> Ignored:
+def _read_labignore(folder: Path) -> Ignored:
+    """Whether `.labignore` names a path below its folder."""
     try:
         with open(os.open(folder / ".labignore", _FILE), encoding="utf-8", errors="replace") as file:
             text = file.read(_LONGEST_IGNORE + 1)
@@ -141,31 +143,18 @@ def _named_by_labignore(folder: Path) -> Ignored:
     if len(text) > _LONGEST_IGNORE or len(patterns) > _MOST_PATTERNS:
         allowed = f"{_LONGEST_IGNORE:,} characters and {_MOST_PATTERNS:,} lines"
         raise UsageError(f"{folder / '.labignore'} is too long; allowed: {allowed}", "name folders: `data/`")
-    all_named = _any_of(pattern for pattern in patterns if not pattern.endswith("/"))
-    folders_named = _any_of(pattern.rstrip("/") for pattern in patterns)
 
-    def ignored(path: Path, is_folder: bool) -> bool:
-        named = folders_named if is_folder else all_named
+    def matches_any(patterns: Iterable[str]) -> re.Pattern[str]:
+        return re.compile("|".join(map(translate, filter(None, patterns))) or "(?!)")
+
+    of_all = matches_any(pattern for pattern in patterns if not pattern.endswith("/"))
+    of_folders = matches_any(pattern.rstrip("/") for pattern in patterns)
+
+    def is_ignored(path: Path, is_folder: bool) -> bool:
+        named = of_folders if is_folder else of_all
         return bool(named.match(path.name) or named.match(str(path)))
 
-    return ignored
-
-
-def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """What matches any of the patterns that are not empty."""
-    return re.compile("|".join(translate(pattern) for pattern in patterns if pattern) or "(?!)")
-
-
-def _unreadable(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot read {path}: {error.strerror or error}")
-
-
-def _too_much(folder: Path, size: int, largest: str) -> UsageError:
-    return UsageError(
-        f"{folder} holds more than a run can ship ({format_limit(_LIMIT_BYTES)} or {_MOST_FILES:,} files); "
-        f"the largest seen is {largest} ({format_bytes(size)})",
-        _DATA,
-    )
+    return is_ignored
 
 
 def file_messages(run: str, archive: bytes, *, for_check: bool = False) -> Iterator[Files]:
@@ -173,3 +162,135 @@ def file_messages(run: str, archive: bytes, *, for_check: bool = False) -> Itera
     for start in range(0, len(archive), _CHUNK_BYTES):
         end = start + _CHUNK_BYTES
         yield Files(run, archive[start:end], last=end >= len(archive), for_check=for_check)
+
+
+# -- back from the nodes
+
+_LONGEST_PATH = 1000
+
+
+class Outputs:
+    """What the nodes of one run tell of, and what is fetched of it.
+
+    A file that several ranks made alike is kept once, by its path; any other below `rank<N>`, by its path there.
+
+    Args:
+        folder: where they are put; made when there is something.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.brought: list[Output] = []
+        """What is there now."""
+        self.left_out: list[str] = []
+        """What is not, each as what it is and why."""
+        self._made: dict[str, Made] = {}
+        self._awaited: dict[tuple[str, str], tuple[Output, bool, str]] = {}
+        """What was asked for, by node and path there; whether its owner may execute it; its name while it arrives."""
+        self._open: dict[tuple[str, str], NewFile] = {}
+        self._unfinished: Path | None = None
+        """The folder of files that have not arrived wholly."""
+
+    @property
+    def nodes(self) -> set[str]:
+        """Nodes that wait to be asked for files."""
+        return set(self._made)
+
+    def hear(self, node: str, message: Any) -> None:
+        """A node says what was made there, or sends a part of a file."""
+        if isinstance(message, Made):
+            self._made[node] = message
+        elif isinstance(message, Piece) and (node, message.path) in self._awaited:
+            self._add_piece((node, message.path), message)
+
+    def choose(self) -> Mapping[str, list[str]]:
+        """The paths to fetch from each node that told of files; what there is no room for is left out."""
+        chosen: dict[str, list[str]] = {node: [] for node in self._made}
+        room, taken = LIMIT_BYTES, set[str]()
+        for node, output, file in sorted(_copies(self._made), key=lambda copy: (copy[1].bytes, copy[1].path)):
+            if not _is_path(file.path):
+                self._leave_out(output, "its name is not one")
+            elif not file.fingerprint:
+                self._leave_out(output, f"it is {format_bytes(output.bytes)}")
+            elif output.bytes > room:
+                self._leave_out(output, f"with its {format_bytes(output.bytes)} a run has more than {_LIMIT}")
+            elif output.path in taken:
+                self._leave_out(output, "there is another one of that name")
+            else:
+                room -= output.bytes
+                taken.add(output.path)
+                chosen[node].append(file.path)
+                self._awaited[node, file.path] = output, file.executable, str(len(self._awaited))
+        more = sum(made.more for made in self._made.values())
+        if more:
+            self.left_out.append(f"{plural(more, 'file')} that were not looked at: there are too many")
+        return chosen
+
+    def close(self) -> None:
+        """What has not arrived wholly by now is left out."""
+        for node, path in tuple(self._awaited):
+            self._give_up((node, path), f"{node} did not send it")
+        if self._unfinished is not None:
+            import shutil
+
+            shutil.rmtree(self._unfinished, ignore_errors=True)
+        self.brought.sort(key=lambda output: output.path)
+
+    def _add_piece(self, key: tuple[str, str], piece: Piece) -> None:
+        """A node sends a part of a file; what cannot be written is left out."""
+        output, executable, name = self._awaited[key]
+        try:
+            if self._unfinished is None:
+                import tempfile
+
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._unfinished = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=self.folder))
+            if key not in self._open:
+                self._open[key] = NewFile(self._unfinished / name, executable=executable)
+            file = self._open[key]
+            file.write(piece.data)
+            if file.size_bytes > output.bytes:
+                self._give_up(key, f"{key[0]} sent more of it than it has")
+            elif piece.last:
+                file.close()
+                move_file(self.folder, f"{self._unfinished.name}/{name}", self.folder, output.path)
+                del self._awaited[key], self._open[key]
+                self.brought.append(output)
+        except (OSError, RecordError) as error:
+            why = error.message if isinstance(error, RecordError) else error.strerror or error
+            self._give_up(key, f"it cannot be written: {why}")
+
+    def _give_up(self, key: tuple[str, str], why: str) -> None:
+        """Leave out a file that was asked for; what has arrived of it goes when this is closed."""
+        if file := self._open.pop(key, None):
+            with suppress(OSError):
+                file.close()
+        self._leave_out(self._awaited.pop(key)[0], why)
+
+    def _leave_out(self, output: Output, why: str) -> None:
+        self.left_out.append(f"{output.path}: {why}")
+
+
+def _copies(made: Mapping[str, Made]) -> Iterator[tuple[str, Output, MadeFile]]:
+    """What to keep, once each: the node that has it, what it is, what the node says of it."""
+    from lab.record.result import Output
+
+    by_path: dict[str, list[tuple[str, MadeFile]]] = {}
+    for node, message in made.items():
+        for file in message.files:
+            by_path.setdefault(file.path, []).append((node, file))
+    for path, copies in by_path.items():
+        node, first = copies[0]
+        are_alike = len({file.fingerprint for _, file in copies}) == 1 and first.fingerprint
+        if are_alike and (len(copies) > 1 or path.startswith(SHARED)) and not path.startswith("rank"):
+            ranks = tuple(sorted({file.rank for _, file in copies}))
+            yield node, Output(path=path, ranks=ranks, bytes=first.bytes), first
+        else:
+            for node, file in copies:
+                yield node, Output(path=f"rank{file.rank}/{path}", ranks=(file.rank,), bytes=file.bytes), file
+
+
+def _is_path(path: str) -> bool:
+    """Whether it leads to a place below a folder, whatever a node says."""
+    parts = path.split("/")
+    return len(path) < _LONGEST_PATH and "\0" not in path and not any(part in ("", ".", "..") for part in parts)

@@ -290,7 +290,7 @@ SELDOM = {
 def test_a_run_that_needs_nothing_special_imports_nothing_for_it():
     scenario = ROOT / "scenarios" / "scatter.yaml"
     code = (
-        "import lab.cli.cmd_run, lab.engine.docker.engine, lab.run.execute, lab.run.outcome, lab.record.result\n"
+        "import lab.cli.cmd_run, lab.engine.docker.engine, lab.run.drive, lab.run.outcome, lab.record.result\n"
         "from pathlib import Path\nfrom lab.spec.load import dump_scenario, open_scenario\n"
         f"dump_scenario(open_scenario(Path({str(scenario)!r})))\n"
     )

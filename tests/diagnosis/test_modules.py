@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.errors import missing_module, way_to_module
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.record.events import NotShipped
-from lab.run.execute import not_shipped
+from lab.run.drive import not_shipped
 
 
 @pytest.mark.parametrize(

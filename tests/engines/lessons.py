@@ -13,7 +13,7 @@ import pytest
 from lab import Cluster, Result
 from lab.engine.doctor import refusal
 from lab.errors import MachineLacks
-from lab.features.faults.planning import beyond_engine
+from lab.features.faults.fault import beyond_engine
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
 

@@ -9,7 +9,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.features.faults.fault import Fault, When
-from lab.features.faults.kind import FaultKind
+from lab.features.faults.kinds import FaultKind
 from lab.features.faults.kinds.nodes import Hog, Memory
 from tests.engines.conftest import written
 

@@ -10,7 +10,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.plan.cluster import ClusterInfo
-from lab.run.observe import Observer
+from lab.run.collect import Observer
 from lab.run.options import RunOptions
 from tests.engines.conftest import scenario_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError, Result
-from lab.run.observe import Observer
+from lab.run.collect import Observer
 from lab.spec.load import load_scenario
 from tests.engines.conftest import written
 

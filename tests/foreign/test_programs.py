@@ -21,7 +21,7 @@ import pytest
 
 from lab import Cluster
 from lab.node import processes
-from lab.run.observe import Observer
+from lab.run.collect import Observer
 from lab.spec.load import scenario_from_script
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -13,7 +13,7 @@ import pytest
 from lab import Cluster, Result
 from lab.cli.main import main
 from lab.node.messages.agent import Made, MadeFile, Piece
-from lab.run.outputs import LIMIT_BYTES, Outputs
+from lab.run.ship import LIMIT_BYTES, Outputs
 from tests.hostile.test_pages import assert_nothing_acts, assert_page_is_harmless
 
 MIB = 1 << 20

@@ -14,8 +14,7 @@ from lab.plan.plan import WorkerPlan
 from lab.record.events import Clock
 from lab.record.layout import EVENTS, RESULT
 from lab.record.layout import PLAN as PLAN_FILE
-from lab.record.output import IndexReader, read_output
-from lab.record.read import Record, RecordedPlan, find_record, list_records
+from lab.record.read import IndexReader, Record, RecordedPlan, find_record, list_records, read_output
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.record.write import RecordWriter
 

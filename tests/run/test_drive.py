@@ -15,10 +15,10 @@ from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.diagnosis.judge import judge
 from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
-from lab.node.config import FIRST_UID
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     ANOTHERS,
+    FIRST_UID,
     OWN,
     Busy,
     Claimed,
@@ -41,8 +41,7 @@ from lab.node.messages.agent import (
 from lab.node.recorder.journal import clock_id
 from lab.node.users import GROUP
 from lab.plan.cluster import MASTER_PORT, Shape
-from lab.plan.fit import PlanOptions
-from lab.plan.plan import make_plan
+from lab.plan.plan import PlanOptions, make_plan
 from lab.record.events import Clock
 from lab.record.layout import OUTPUTS
 from lab.record.read import Record
@@ -50,14 +49,11 @@ from lab.record.write import RecordWriter
 from lab.run import conversation
 from lab.run import drive as leave
 from lab.run import drive as subject
-from lab.run.collect import EXCHANGES, clock_of
+from lab.run.collect import EXCHANGES, Observer, clock_of
 from lab.run.companion import Stdin
 from lab.run.conversation import Conversation
-from lab.run.drive import Driver
-from lab.run.execute import check
-from lab.run.observe import Observer
-from lab.run.outputs import Outputs
-from lab.run.ship import pack_folder
+from lab.run.drive import Driver, check
+from lab.run.ship import Outputs, pack_folder
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
 from tests.fake_engine import ANY_RANK, END, FakeAgent, FakeEngine, exits, notes, prints
@@ -100,9 +96,11 @@ class Driven:
             self.writer,
             observer or Observer(),
             stdin or Stdin(),
+            self.archive,
+            Outputs(self.writer.path / OUTPUTS),
         )
         try:
-            facts = self.driver.drive(self.archive, Outputs(self.writer.path / OUTPUTS), **more)
+            facts = self.driver.drive(**more)
         finally:
             self.writer.close()
         assert read_facts(self.record) == facts  # whatever happened
@@ -198,7 +196,8 @@ def test_workers_are_told_what_they_read_and_the_lab_what_becomes_of_it(drive):
             agents.say("node1", Input("r", 1, b"x"))
 
         def hear(self, message: Any) -> None:
-            self.heard.append(type(message))
+            if isinstance(message, (Taken, Exited)):
+                self.heard.append(type(message))
 
         def end(self) -> None:
             self.heard.append("end")
@@ -524,14 +523,21 @@ def test_a_node_that_does_not_know_the_run_any_more_is_noticed_at_the_next_ping(
 def test_a_node_that_is_still_being_cleaned_is_waited_for(drive, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(leave, "_FINISH_DEADLINE_S", 0.05)
     driven = drive(FakeEngine(answers={"node1": {"finish": [Cleaning(""), Cleaning("")]}}))
-    waits = []
+    waits: list[set[float]] = []
     listen = Conversation.listen
 
-    def note(self: Conversation, done, until: float) -> bool:
-        waits.append(until)
-        return listen(self, done, until)
+    def note(self: Conversation, done, deadline) -> bool:
+        deadlines: set[float] = set()
+        waits.append(deadlines)
+
+        def noted() -> float:
+            until = deadline()
+            deadlines.add(until)
+            return until
+
+        return listen(self, done, noted)
 
     monkeypatch.setattr(Conversation, "listen", note)
     facts = driven.drive()
-    assert len(set(waits[-2:])) == 2  # what it said lengthened the wait once
+    assert [len(deadlines) for deadlines in waits[-2:]] == [2, 1]  # what it said lengthened the first of them once
     assert not facts.refused

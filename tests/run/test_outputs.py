@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.node.messages.agent import Made, MadeFile, Piece
-from lab.run.outputs import LIMIT_BYTES, Outputs
+from lab.run.ship import LIMIT_BYTES, Outputs
 
 
 def file(path: str, rank: int = 0, size: int = 3, fingerprint: str | None = None) -> MadeFile:

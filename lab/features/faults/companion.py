@@ -17,8 +17,8 @@ from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
 from lab.features.faults.injection import Breaker
-from lab.features.faults.target import AgentLine, ClusterTarget
-from lab.node.messages.agent import Done, Output, Reached, Release, Started
+from lab.features.faults.target import ClusterTarget
+from lab.node.messages.agent import Output, Reached, Release, Started
 from lab.record import events
 from lab.record.result import Expectation
 from lab.run.companion import Companion
@@ -26,7 +26,7 @@ from lab.words import format_duration, format_value
 
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine
-    from lab.features.faults.planning import FaultsPart
+    from lab.features.faults.fault import FaultsPart
     from lab.plan.cluster import ClusterInfo
     from lab.plan.plan import Plan
     from lab.record.read import Record
@@ -42,47 +42,27 @@ _LONGEST_NOTE = 60
 
 def triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
     """The points at which ranks are held, as `Prepare` has them; and whether their writes have to be seen."""
-    seen = ({"trigger": -1, "sidecar": "faults.write_filter"},) if any(fault.what.of_writes for fault in faults) else ()
-    return seen + tuple(
-        {"trigger": index, "heals": heals, **_point(event)}
-        for index, fault in enumerate(faults)
-        for event, heals in ((fault.when, False), (fault.until, True))
-        if event is not None and event.exact
-    )
+    points: list[dict[str, Any]] = []
+    if any(fault.what.of_writes for fault in faults):
+        points.append({"trigger": -1, "sidecar": "faults.write_filter"})
+    for index, fault in enumerate(faults):
+        for event, heals in fault.events():
+            if event.exact:
+                names = ("rank", "note") if event.note is not None else ("rank", "op", "phase", "count", "edge")
+                said = {name: getattr(event, name) for name in names if getattr(event, name) is not None}
+                points.append({"trigger": index, "heals": heals, **said})
+    return tuple(points)
 
 
-def _point(event: When) -> dict[str, Any]:
-    rank = {} if event.rank is None else {"rank": event.rank}
-    if event.note is not None:
-        return {**rank, "note": event.note}
-    what = {"op": event.op} if event.op is not None else {"phase": event.phase}
-    return {**rank, **what, "count": event.count, "edge": event.edge}
-
-
-def reached_why(event: When, reached: Reached) -> str:
+def describe_reached(event: When, reached: Reached) -> str:
     """What happened, where a rank that is held has come to that event: `rank 0 noted step = 3`; empty where not."""
-    who = f"rank {reached.rank}"
     if event.rank not in (None, reached.rank):
         return ""
+    who, what = f"rank {reached.rank}", event.op or event.phase
     if event.note is not None:
         fits = event.equals is None or equal(event.equals, reached.value, _RELATIVE, _ABSOLUTE)
         return f"{who} noted {event.note} = {format_value(reached.value, _LONGEST_NOTE)}" if fits else ""
-    what = event.op or event.phase
-    verb = "had done" if event.edge == "after" else "came to"
-    return f"{who} {verb} {what} {event.count}" if what else ""
-
-
-def printed_why(event: When, rank: int, lines: str) -> str:
-    """What happened, where a rank has printed what that event waits for; empty where it has not.
-
-    Raises:
-        TooLong: searching takes too long.
-        OSError: the search could not be made.
-    """
-    if event.log is None or event.rank not in (None, rank):
-        return ""
-    found = Searches().find(lines, event.log, re.MULTILINE)
-    return "" if found is None else f"rank {rank} printed {format_value(found, _LONGEST_SHOWN)}"
+    return f"{who} {'had done' if event.edge == 'after' else 'came to'} {what} {event.count}" if what else ""
 
 
 WAITING, APPLYING, IN_FORCE, HEALING, HEALED, FAILED = "waiting", "applying", "in force", "healing", "healed", "failed"
@@ -110,22 +90,14 @@ class Armed:
     """Whose event that was."""
     reached: Reached | None = None
     """The same, where that rank was held for it."""
-    found: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
     """What was read back."""
     wrong: str = ""
     """Why it could not be done, or not waited for."""
 
-    @property
-    def when(self) -> str:
-        """Its events, in words."""
-        return fault_sentence(fault_data(self.fault)).removeprefix(f"{self.fault} ")
-
-    @property
-    def awaits(self) -> When | None:
-        """The event that comes next, which sets it off or heals it; None: none does."""
-        if self.state == WAITING:
-            return self.fault.when
-        return self.fault.until if self.state in (APPLYING, IN_FORCE) else None
+    def awaits(self, *, heals: bool) -> bool:
+        """Whether the event that sets it off may come now, or the one that heals it."""
+        return self.state in ((APPLYING, IN_FORCE) if heals else (WAITING,))
 
     @property
     def node(self) -> str:
@@ -142,38 +114,37 @@ class Armed:
     def event(self) -> events.Fault:
         """That it is in force."""
         event = events.Fault(self.at or time.time(), str(self.fault), self.rank, self.node, self.why)
-        return event._replace(number=self.index, begun=self.begun, found=dict(self.found) or None, **self.point)
+        return event._replace(number=self.index, begun=self.begun, found=dict(self.measured) or None, **self.point)
 
     def to_result(self, began: float | None) -> dict[str, Any]:
         """As results have it; `began`: Unix time at which the workers were let go."""
-        set_off, begun = self.at or self.begun, began or 0.0
+
+        def since_begin(moment: float | None) -> float | None:
+            return round(moment - began, 6) if moment and began else None
+
         return {
             "fault": str(self.fault),
             "node": self.node,
             "rank": self.rank,
             **self.point,
-            "at_s": round(set_off - begun, 6) if self.why and set_off and begun else None,
-            "healed_s": round(self.healed - begun, 6) if self.healed and begun else None,
+            "at_s": since_begin(self.at or self.begun) if self.why else None,
+            "healed_s": since_begin(self.healed),
             "why": self.why,
-            "found": dict(self.found),
+            "found": dict(self.measured),
             "failed": self.wrong,
         }
 
     def expectation(self) -> Expectation:
         """As something that had to come."""
-        return Expectation(
-            what=f"fault {self.fault}",
-            expected=self.when,
-            got=f"({self.wrong})" if self.wrong else self.why or self.when,
-            met=not self.wrong,
-        )
+        when = fault_sentence(fault_data(self.fault)).removeprefix(f"{self.fault} ")
+        got = f"({self.wrong})" if self.wrong else self.why or when
+        return Expectation(what=f"fault {self.fault}", expected=when, got=got, met=not self.wrong)
 
 
 _HEAL_S = 120.0
 """Everything is taken back long before."""
 _SELDOM_S = 1.0
 Recorder = Callable[[events.Event], object]
-_Work = tuple[Future[None], Callable[[Future[None]], object]]
 
 
 class Faults(Companion):
@@ -200,8 +171,8 @@ class Faults(Companion):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
         """One after the other, beside the run: starting a node takes seconds."""
         self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._running: list[_Work] = []
-        """What the thread has to do, and what follows once it is done."""
+        self._running: list[tuple[Future[None], Callable[[BaseException | None], object]]] = []
+        """What the thread has to do, and what follows once it is done, or has failed."""
         self._timers: list[tuple[float, Callable[[], object]]] = []
         """Monotonic times, and what is due then."""
         self._held: list[Reached] = []
@@ -211,7 +182,6 @@ class Faults(Companion):
         self._unfinished: dict[tuple[int, int], bytes] = {}
         """What each rank has printed of a line that goes on, by rank and stream."""
         self._agents: Conversation | None = None
-        self._line: AgentLine | None = None
         self._resting = False
         """Whether nothing sets anything off any more."""
         self._record: Recorder = lambda _: None
@@ -231,30 +201,26 @@ class Faults(Companion):
             one.fault.what.check(self._target)
         for one in self._armed:
             if one.fault.when == START:
-                one.state, one.begun = APPLYING, time.time()
+                one.begun = time.time()
                 self._apply(one)
                 one.state = IN_FORCE
 
     def attend(self, agents: Conversation, record: Recorder, done: Callable[[], object]) -> None:
         """Take part in a conversation, as the workers are let go; `done` is called when something is in force."""
         self._agents, self._record, self._done, self._began = agents, record, done, time.time()
-        self._line = self._target.line = AgentLine(agents, self._wake)
         look_often = agents.look_often
         agents.look_often = lambda: min(look_often(), self._fire())
         agents.hear(self._wake_r, self._proceed)
         for one in self._armed:
             if one.state == IN_FORCE:
                 self._report_in_force(one)
-            for event, heals in ((one.fault.when, False), (one.fault.until, True)):
-                if event is not None and event.at_s is not None:
-                    why = f"{format_duration(event.at_s)} had passed"
-                    self._timers.append((time.monotonic() + event.at_s, partial(self._come, one, why, heals=heals)))
+            for event, heals in one.fault.events():
+                if event.at_s is not None:
+                    self._come_after(event.at_s, one, heals=heals)
 
     def hear(self, message: Any) -> None:
         """See whether what an agent says of its ranks sets something off."""
-        if isinstance(message, Done) and self._line is not None:
-            self._line.receive(message)
-        elif isinstance(message, Reached):
+        if isinstance(message, Reached):
             self._hear_reached(message)
         elif isinstance(message, Started):
             self._target.ranks = {**self._target.ranks, message.rank: message.node}
@@ -263,42 +229,49 @@ class Faults(Companion):
 
     def _hear_reached(self, reached: Reached) -> None:
         """A rank is held: it is let go once what it waits for is done, or at once where it waits for nothing."""
-        one = self._armed[reached.trigger] if 0 <= reached.trigger < len(self._armed) else None
-        event = None if one is None else one.fault.until if reached.heals else one.fault.when
-        why = reached_why(event, reached) if event is not None else ""
         if not self._held:
             self._held_since = time.monotonic()
         self._held.append(reached)
-        if one is None or not why or not self._come(one, why, reached.rank, heals=reached.heals, reached=reached):
+        comes = False
+        for one in self._armed:
+            for event, heals in one.fault.events():
+                if (one.index, heals) == (reached.trigger, reached.heals) and (why := describe_reached(event, reached)):
+                    comes = self._come(one, why, reached.rank, heals=heals, reached=reached)
+        if not comes:
             self._release(reached)
 
     def _hear_lines(self, output: Output) -> None:
-        waiting = [(one, event) for one in self._armed if (event := one.awaits) is not None and event.log is not None]
+        waiting = [
+            (one, event.log, heals)
+            for one in self._armed
+            for event, heals in one.fault.events()
+            if event.log is not None and event.rank in (None, output.rank) and one.awaits(heals=heals)
+        ]
         if not waiting:
             return
         key = (output.rank, output.stream)
         whole, newline, rest = (self._unfinished.get(key, b"") + output.data).rpartition(b"\n")
         self._unfinished[key] = rest[-_LONGEST_LINE:]
-        for one, event in waiting if newline else ():
+        for one, pattern, heals in waiting if newline else ():
             try:
-                why = printed_why(event, output.rank, (whole + newline).decode("utf-8", "replace"))
+                match = Searches().find((whole + newline).decode("utf-8", "replace"), pattern, re.MULTILINE)
             except (TooLong, OSError) as error:
                 one.state, one.wrong = FAILED, str(error)
                 continue
-            if why:
-                self._come(one, why, output.rank, heals=one.state != WAITING)
+            if match is not None:
+                why = f"rank {output.rank} printed {format_value(match, _LONGEST_SHOWN)}"
+                self._come(one, why, output.rank, heals=heals)
 
     def _come(
         self, one: Armed, why: str, rank: int | None = None, *, heals: bool = False, reached: Reached | None = None
     ) -> bool:
         """An event has come; returns whether it does anything."""
-        if self._resting or one.state not in ((APPLYING, IN_FORCE) if heals else (WAITING,)):
+        if self._resting or not one.awaits(heals=heals):
             return False
         if heals:
             return self._heal(one, why, reached)
         one.state, one.begun, one.why, one.rank, one.reached = APPLYING, time.time(), why, rank, reached
-        unfit = one.fault.what.unfit(reached.brought) if reached is not None else ""
-        if unfit:
+        if reached is not None and (unfit := one.fault.what.unfit(reached.brought)):
             self._fail(one, unfit)
             return False
         if one.fault.what.by_worker:
@@ -307,8 +280,12 @@ class Faults(Companion):
             if reached is not None:
                 self._release(reached, one.fault.deed)
         else:
-            self._submit(partial(self._apply, one), partial(self._applied, one, reached))
+            self._submit(one, self._apply, self._applied, reached)
         return True
+
+    def _come_after(self, seconds: float, one: Armed, *, heals: bool) -> None:
+        due = partial(self._come, one, f"{format_duration(seconds)} had passed", heals=heals)
+        self._timers.append((time.monotonic() + seconds, due))
 
     def _fail(self, one: Armed, why: str) -> None:
         one.state, one.wrong = FAILED, why
@@ -318,7 +295,7 @@ class Faults(Companion):
         if one.fault.what.by_worker:
             return False
         one.state = HEALING
-        self._submit(partial(self._undo, one), partial(self._undone, one, why, reached))
+        self._submit(one, self._undo, partial(self._undone, why), reached)
         return True
 
     @property
@@ -330,68 +307,69 @@ class Faults(Companion):
 
     def _apply(self, one: Armed) -> None:
         until = time.time() + one.fault.for_s if one.fault.for_s is not None else None
-        one.journal, found = self._breaker.apply(one.fault.what, until)
-        one.at, one.found = time.time(), found.found
+        one.journal, read_back = self._breaker.apply(one.fault.what, until)
+        one.at, one.measured = time.time(), read_back.found
 
     def _undo(self, one: Armed) -> None:
         if one.journal:
             with suppress(LabError):  # it is undone all the same
-                one.found = {**one.found, **one.fault.what.met(self._target)}
+                one.measured = {**one.measured, **one.fault.what.met(self._target)}
             self._breaker.undo(one.journal, one.fault.what)
             one.healed = time.time()
 
     # -- in the thread of the run
 
-    def _submit(self, work: Callable[[], None], after: Callable[[Future[None]], object]) -> None:
-        future = self._thread.submit(work)
-        self._running.append((future, after))
+    def _submit(
+        self,
+        one: Armed,
+        work: Callable[[Armed], None],
+        after: Callable[[Armed, BaseException | None], object],
+        reached: Reached | None,
+    ) -> None:
+        """Have the thread of faults do something, and then go on here; a rank that is held for it is let go then."""
+
+        def follow(error: BaseException | None) -> None:
+            after(one, error)
+            if reached is not None:
+                self._release(reached)
+
+        future = self._thread.submit(work, one)
+        self._running.append((future, follow))
         future.add_done_callback(self._wake)
 
-    def _wake(self, _: object = None) -> None:
+    def _wake(self, _: object) -> None:
         with suppress(BlockingIOError):  # it is awake
             os.write(self._wake_w, b".")
 
     def _proceed(self) -> None:
-        """Go on with what the thread has done, and send what it asks agents for."""
+        """Go on with what the thread has done."""
         with suppress(BlockingIOError):
             os.read(self._wake_r, 4096)
-        if self._line is not None:
-            self._line.pass_on()
-        for pair in [pair for pair in self._running if pair[0].done()]:
-            self._running.remove(pair)
-            pair[1](pair[0])
+        for future, follow in [one for one in self._running if one[0].done()]:
+            self._running.remove((future, follow))
+            follow(future.exception())
 
-    def _applied(self, one: Armed, reached: Reached | None, future: Future[None]) -> None:
-        error = future.exception()
+    def _applied(self, one: Armed, error: BaseException | None) -> None:
         if error is not None:
             self._fail(one, str(getattr(error, "message", error)))
         else:
             self._report_in_force(one)
             self._done()
-        if reached is not None:
-            self._release(reached)
 
-    def _undone(self, one: Armed, why: str, reached: Reached | None, future: Future[None]) -> None:
-        error = future.exception()
+    def _undone(self, why: str, one: Armed, error: BaseException | None) -> None:
         if error is None and one.healed is not None:  # else it is in the journal
             one.state = HEALED
             self._record(events.FaultHealed(one.healed, str(one.fault), one.index, why))
             self._done()
-        if reached is not None:
-            self._release(reached)
 
     def _report_in_force(self, one: Armed) -> None:
         one.state = IN_FORCE if one.state == APPLYING else one.state
         self._record(one.event())
-        for_s = one.fault.for_s
-        if for_s is not None:
-            due = partial(self._come, one, f"{format_duration(for_s)} had passed", heals=True)
-            self._timers.append((time.monotonic() + for_s, due))
+        if one.fault.for_s is not None:
+            self._come_after(one.fault.for_s, one, heals=True)
 
     def _fire(self) -> float:
         """Do what is due; returns for how many seconds nothing will be."""
-        if self._line is not None:
-            self._line.pass_on()  # a node that was lost answers nothing
         now = time.monotonic()
         for timer in [timer for timer in self._timers if timer[0] <= now]:
             self._timers.remove(timer)
@@ -430,7 +408,6 @@ class Faults(Companion):
                 self._heal(one, "the run ended")
         self._agents.listen_for(lambda: not self._running, _HEAL_S)
         self._agents.look()
-        self._line = self._target.line = None
 
     def end(self) -> None:
         """The run is over: what has not come never does."""
@@ -440,7 +417,6 @@ class Faults(Companion):
 
     def close(self) -> None:
         """Let go of what it listened with; what still is in force is in the journal."""
-        self._line = self._target.line = None
         self._thread.shutdown(wait=True)
         os.close(self._wake_r)
         os.close(self._wake_w)

@@ -1,4 +1,4 @@
-"""Faults as scenarios, command lines and journals say them: what is broken, set off by which event, healed by which."""
+"""Faults as scenarios, command lines and journals say them: what breaks, when, whether a run can have it. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
-from lab.features.faults.kind import FaultKind, key_of, make_or_refuse
-from lab.features.faults.kinds import fault_kinds
+from lab.features.faults.kinds import FaultKind, fault_kinds, key_of, make_or_refuse
+from lab.features.faults.kinds.links import WholeNetwork
+from lab.features.faults.network import Network, network_of
 from lab.operations import OPERATIONS
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_all_keys, read_keys, said_of
@@ -19,10 +20,14 @@ from lab.spec.document import read_document, read_value
 from lab.spec.kinds import Kind, late, rank, read_text
 from lab.spec.reading import Reading, Value
 from lab.spec.scenario import MAX_TIMEOUT_S, Expect, Scenario
-from lab.words import clip, format_value
+from lab.words import clip, format_value, listing
 
 if TYPE_CHECKING:
     from lab.features.faults.network import Network
+    from lab.plan.cluster import ClusterInfo
+    from lab.plan.plan import PlanOptions
+    from lab.run.options import RunOptions
+    from lab.spec.scenario import Scenario
 
 PHASES = (
     *("init_process_group", "new_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step"),
@@ -66,16 +71,17 @@ class When:
         Raises:
             UsageError: it names several events, or none and yet something of one.
         """
-        said = [name for name in _EVENTS if getattr(self, name) is not None]
-        if len(said) > 1:
-            raise UsageError(f"a fault is set off by one event, and this is {' and '.join(said)}", "make two of it")
-        if "note" not in said and self.equals is not None:
+        names = [name for name in _EVENTS if getattr(self, name) is not None]
+        is_counted = names in (["op"], ["phase"])
+        if len(names) > 1:
+            raise UsageError(f"a fault is set off by one event, and this is {' and '.join(names)}", "make two of it")
+        if self.equals is not None and self.note is None:
             raise UsageError("a fault that no note sets off has no value", "say which note has it")
-        if not said and self.rank is not None:
+        if self.rank is not None and not names:
             raise UsageError("of a rank, a call, a phase, a note or a line sets a fault off", "say which")
-        if said in (["op"], ["phase"]) and self.rank is None:
-            raise UsageError(f"a fault that a rank's {said[0]} sets off names the rank", "say `rank: 0`, for instance")
-        if said not in (["op"], ["phase"]) and (self.count, self.edge) != (1, "before"):
+        if self.rank is None and is_counted:
+            raise UsageError(f"a fault that a rank's {names[0]} sets off names the rank", "say `rank: 0`, for instance")
+        if not is_counted and (self.count, self.edge) != (1, "before"):
             raise UsageError("count and edge belong to an operation or a phase", "say which")
 
     @property
@@ -113,17 +119,17 @@ def when_sentence(data: Any) -> str:
     """An event that a file or a record says, in words: `when rank 0 notes step = 3`."""
     if not isinstance(data, Mapping):
         return "before the run begins"
+    said = {name: clip(str(value), _LONGEST_SHOWN) for name, value in data.items()}
     who = f"rank {data['rank']}" if "rank" in data else "a rank"
-    if "at" in data:
-        return f"after {clip(str(data['at']), _LONGEST_SHOWN)}"
-    if "log" in data:
-        return f"when {who} prints /{clip(str(data['log']), _LONGEST_SHOWN)}/"
-    if "op" in data or "phase" in data:
-        what = clip(str(data.get("op") or data.get("phase")), _LONGEST_SHOWN)
+    if "at" in said:
+        return f"after {said['at']}"
+    if "log" in said:
+        return f"when {who} prints /{said['log']}/"
+    if what := said.get("op") or said.get("phase"):
         verb = "has done" if data.get("edge") == "after" else "comes to"
         return f"when {who} {verb} {what} {data.get('count', 1)}"
     value = f" = {format_value(data['equals'], _LONGEST_SHOWN)}" if "equals" in data else ""
-    return f"when {who} notes {clip(str(data.get('note')), _LONGEST_SHOWN)}{value}"
+    return f"when {who} notes {said.get('note')}{value}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,17 +154,18 @@ class Fault:
             raise UsageError("a fault ends after a time or at an event, not at both", "leave `for` or `until` out")
         if self.until == START:
             raise UsageError("a fault cannot be healed before the run begins", "say an event of the run")
-        if not self.what.by_worker:
-            return
+        if self.what.by_worker:
+            self._refuse_what_no_worker_does()
+
+    def _refuse_what_no_worker_does(self) -> None:
         if not self.when.exact:
             raise UsageError(
                 f"{self} is done by the rank itself, which has to be held for it",
                 "set it off by a call, a phase or a note of that rank",
             )
         if self.when.rank not in self.what.ranks:
-            raise UsageError(
-                f"{self} is done by that rank itself, so its event is one of the same rank", "name it there"
-            )
+            why = f"{self} is done by that rank itself, so its event is one of the same rank"
+            raise UsageError(why, "name it there")
         if self.until is not None:
             raise UsageError(f"{self} is done by the rank itself, which hears of no event", "say `for`, or neither")
         operation = OPERATIONS.get(self.when.op or "")
@@ -168,6 +175,10 @@ class Fault:
                 f"{self} is done to what a call brings",
                 "set it off before a call of an operation that takes tensors, such as {op: all_reduce}",
             )
+
+    def events(self) -> list[tuple[When, bool]]:
+        """The events that set it off and that heal it, each with whether it heals it."""
+        return [(self.when, False), *([(self.until, True)] if self.until is not None else [])]
 
     @property
     def deed(self) -> Mapping[str, Any]:
@@ -187,21 +198,13 @@ class Fault:
 @cache
 def _declared() -> type:
     """The keys of a fault in a file: one for each kind, and those that say when."""
-
-    def example(kind: type[FaultKind]) -> str:
-        return f"faults: [{{{kind.example}, when: {'{rank: 1, op: all_reduce}' if kind.by_worker else 'start'}}}]"
-
-    named = [
-        (_attribute(name), Any, key(None, kind.value(), example(kind), "none", name=name))
-        for name, kind in fault_kinds().items()
-    ]
+    named = []
+    for name, kind in fault_kinds().items():
+        when = "{rank: 1, op: all_reduce}" if kind.by_worker else "start"
+        example = f"faults: [{{{kind.example}, when: {when}}}]"
+        named.append((f"{name}_", Any, key(None, kind.value(), example, "none", name=name)))
     timing = [(one.attribute, Any, key(None, one.kind, one.example, name=one.name)) for one in keys_of(Fault).values()]
     return make_dataclass("FaultKeys", [*named, *timing])
-
-
-def _attribute(kind: str) -> str:
-    """Of the key that names a kind, which may be a word of Python's own."""
-    return f"{kind}_"
 
 
 def fault_list() -> Kind:
@@ -225,7 +228,7 @@ def one_fault() -> Kind:
         if len(chosen) != 1:
             found = " and ".join(chosen) or "none of them"
             raise value.problem(f"a fault is one of {names}, and this is {found}; make each its own")
-        what = data.pop(_attribute(chosen[0]))
+        what = data.pop(f"{chosen[0]}_")  # a name may be a word of Python's own
         return None if what is None else make_or_refuse(value, lambda: Fault(what=what, **data))
 
     one_of = [{"required": [name]} for name in fault_kinds()]
@@ -303,9 +306,10 @@ def named_faults(named: Iterable[str]) -> tuple[Fault, ...]:
     Raises:
         ScenarioError: one is none; a line a problem.
     """
-    files = (".yaml", ".yml")
-    found = (read_faults(Path(one)) if one.endswith(files) else (parse_fault(one),) for one in named)
-    return tuple(fault for faults in found for fault in faults)
+    faults: list[Fault] = []
+    for one in named:
+        faults += read_faults(Path(one)) if one.endswith((".yaml", ".yml")) else [parse_fault(one)]
+    return tuple(faults)
 
 
 def read_faults(path: Path) -> tuple[Fault, ...]:
@@ -314,18 +318,18 @@ def read_faults(path: Path) -> tuple[Fault, ...]:
     Raises:
         ScenarioError: it says no faults; a line a problem.
     """
-    reading, found = Reading(path), tuple[Fault, ...]()
+    reading, faults = Reading(path), tuple[Fault, ...]()
     with reading.attempt():
         value = Value(read_document(path), "", reading)
         if value.kind == "mapping":
-            named = {name.raw: one for name, one in value.pairs(fault_list().allowed)}
+            named = {name.raw: one for name, one in value.pairs("")}
             if _KEY not in named:
                 raise value.problem(f"it has no key {_KEY}; allowed: {fault_list().allowed}")
             value = named[_KEY]
         value.field = _KEY
-        found = tuple(fault_list().read(value))
+        faults = tuple(fault_list().read(value))
     reading.raise_if_any()
-    return found
+    return faults
 
 
 def parse_fault(text: str) -> Fault:
@@ -362,3 +366,130 @@ def kind_of(data: Mapping[str, Any]) -> FaultKind:
     """
     (kind, value), *_ = data.items()
     return parse_kind(kind, json.dumps(value))
+
+
+class FaultsPart:
+    """The faults of a plan."""
+
+    name = "faults"
+    companion = "lab.features.faults.companion:Faults"
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+
+    def data(self) -> list[dict[str, Any]]:
+        """Each as a file would say it."""
+        return [fault_data(fault) for fault in self.faults]
+
+    def sentences(self) -> list[str]:
+        """A line for each."""
+        return [f"fault: {fault_sentence(one)}" for one in self.data()]
+
+    def before(self) -> dict[str, bool]:
+        """Nodes that it stops or starts before the run begins, and whether each runs then."""
+        return {node: bool(fault.what.leaves_running) for fault in self._before() for node in fault.what.nodes}
+
+    def stopping(self, nodes: Iterable[str]) -> list[str]:
+        """Those that stop any of these nodes before the run begins."""
+        stopped = {*nodes}
+        return [str(fault) for fault in self._before() if stopped & {*fault.what.nodes}]
+
+    def starting(self) -> list[str]:
+        """Those that start nodes while the run goes on."""
+        return [str(fault) for fault in self.faults if fault.what.leaves_running and fault not in self._before()]
+
+    def _before(self) -> list[Fault]:
+        return [fault for fault in self.faults if fault.when == START and fault.what.leaves_running is not None]
+
+
+def plan_faults(
+    scenario: Scenario, options: PlanOptions, cluster: ClusterInfo, nnodes: int, world_size: int
+) -> FaultsPart | None:
+    """What is broken on purpose in a run, and its network; None where neither is asked for.
+
+    Raises:
+        ScenarioError: what is asked for is no network.
+        UsageError: the run cannot have it.
+    """
+    said = broken_in(scenario)
+    faults = network_first(said.network, options.network, (*said.faults, *options.faults))
+    if not faults and detected_within(scenario.expect) is None:
+        return None
+    off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
+    unrecorded = off if options.trace and scenario.trace.on else "its calls are not recorded"
+    strict = cluster.shape.strict
+    refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded, strict=strict)
+    return FaultsPart(faults)
+
+
+def network_first(
+    planned: Network | None, asked: str | Mapping[str, Any] | None, faults: Sequence[Fault]
+) -> tuple[Fault, ...]:
+    """The network of a run, before all that is broken in it: like a fault, it is made, read back and taken back.
+
+    Raises:
+        ScenarioError: what is asked for is no network.
+    """
+    like = planned if asked is None else network_of(asked)
+    if like is None:
+        return tuple(faults)
+    return (Fault(what=WholeNetwork(like=like), when=START), *faults)
+
+
+def beyond(faults: Sequence[Fault], engine: str) -> str:
+    """Why an engine cannot do what is to be broken, as a sentence that begins with the fault; empty where it can."""
+    return next((f"{fault}, which {why}" for fault in faults if (why := fault.what.why_not(engine))), "")
+
+
+def beyond_engine(scenario: Scenario, engine: str) -> str:
+    """Why an engine cannot do what is to be broken in a scenario; empty where it can."""
+    said = broken_in(scenario)
+    return beyond(network_first(said.network, None, said.faults), engine)
+
+
+def once_more(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
+    """A scenario without its faults, and options without any, where it says that it is run once more; else None."""
+    said = broken_in(scenario)
+    if not (said.rerun and said.faults):
+        return None
+    return with_faults(scenario, ()), replace(options, faults=(), fresh=False)
+
+
+def refuse_faults(
+    faults: Sequence[Fault],
+    name: str,
+    engine: str,
+    nnodes: int,
+    world_size: int,
+    unrecorded: str = "",
+    *,
+    strict: bool = False,
+) -> None:
+    """Refuse faults that this run cannot have.
+
+    Args:
+        unrecorded: why calls are not recorded, as the end of a sentence; empty: they are.
+        strict: whether it runs on a strict cluster.
+
+    Raises:
+        UsageError: the engine cannot do one, or it is of a node or rank that does not take part.
+    """
+    nodes = [f"node{rank}" for rank in range(nnodes)]
+    if wrong := beyond(faults, engine):
+        raise UsageError(f"{name} is to {wrong}")
+    for fault in faults:
+        is_to, events = f"{name} is to {fault}", [event for event, _ in fault.events()]
+        if strict and fault.what.strict_cannot:
+            raise UsageError(f"{is_to}, which {fault.what.strict_cannot}", "run it without --strict")
+        if unrecorded and any(event.op or event.phase for event in events):
+            raise UsageError(
+                f"{is_to} at a call or phase, where the recorder holds the rank, and {unrecorded}",
+                "record the run, or set the fault off by a note, a line or a time",
+            )
+        if absent := [node for node in fault.what.nodes if node not in nodes]:
+            takes = "does" if len(absent) == 1 else "do"
+            there = " to ".join(dict.fromkeys(("node0", nodes[-1])))
+            raise UsageError(f"{is_to}, and {listing(absent)} {takes} not take part", f"the run has {there}")
+        for number in (*fault.what.ranks, *(event.rank or 0 for event in events)):
+            if number >= world_size:
+                raise UsageError(f"{is_to}, and rank {number} does not take part: world_size is {world_size}")

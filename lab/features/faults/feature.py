@@ -26,12 +26,12 @@ FEATURE = Feature(
     },
     hooks={
         "as_broken": f"{_HOME}.injection:as_broken",
-        "beyond": f"{_HOME}.planning:beyond_engine",
+        "beyond": f"{_HOME}.fault:beyond_engine",
         "fault_names": f"{_HOME}.verbs:names",
         "doctor_probe": f"{_HOME}.doctor",
         "heal": f"{_HOME}.injection:heal_all",
-        "once_more": f"{_HOME}.planning:once_more",
+        "once_more": f"{_HOME}.fault:once_more",
     },
     on_node=f"{_HOME}.on_node",
-    parts=(f"{_HOME}.planning:plan_faults",),
+    parts=(f"{_HOME}.fault:plan_faults",),
 )

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations
 from typing import Any, NamedTuple
 
 from lab.errors import UsageError
@@ -50,25 +50,9 @@ class Condition:
     """The share of packets that is lost, by chance."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Broken(Condition):
-    """A condition that no cable is in by itself."""
-
-    duplicate: float | None = None
-    """The share of packets that arrives twice."""
-    corrupt: float | None = None
-    """The share of packets with a bit flipped."""
-    reorder: float | None = None
-    """The share of packets that is not delayed, and so overtakes others."""
-    drop: float | None = None
-    """1: nothing arrives."""
-    reset: float | None = None
-    """1: each packet of a TCP connection is answered by its reset."""
-
-
 def asked(condition: Condition) -> dict[str, float]:
     """What a condition says, by name."""
-    values = {one.name: getattr(condition, one.name, None) for one in fields(Broken)}
+    values = {one.name: getattr(condition, one.name) for one in fields(Condition)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -143,49 +127,48 @@ def link() -> kinds.Kind:
     )
 
 
-def tables(
-    conditions: Mapping[Way, Mapping[str, float]],
-    addresses: Mapping[str, str],
-    cables: Mapping[str, float] | None = None,
-    nameless: Sequence[str] = (),
+Layer = tuple[Link, Mapping[str, float]]
+"""Links, and what packets on them meet."""
+
+
+def tables_of(
+    layers: Iterable[Layer], addresses: Mapping[str, str], nameless: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """What each node is told, as the deed `links` takes it; only nodes that have to do something.
+    """What each node is told, as the fault action `links` takes it; only nodes that have to do something.
 
     Args:
-        conditions: of each way.
+        layers: the least exact first; those that are as exact as the one before add up, others replace it.
         addresses: of every node.
-        cables: bits a second of all that a node sends to others, by node.
         nameless: nodes that can ask for no name.
     """
-    told: dict[str, dict[str, Any]] = {}
-
-    def table(node: str) -> dict[str, Any]:
-        return told.setdefault(node, {"address": addresses[node], "to": {}, "from": {}})
-
-    for way, condition in conditions.items():
-        for node, peer, side, names in ((*way, "to", _BY_SENDER), (*way[::-1], "from", _BY_RECEIVER)):
-            if part := {name: condition[name] for name in names if name in condition}:
-                table(node)[side][addresses[peer]] = part
-    for node, rate in (cables or {}).items():
-        table(node)["rate_bits_per_s"] = rate
-        for other, address in addresses.items():
-            if other != node:
-                table(node)["to"].setdefault(address, {})
+    names, cables = list(addresses), dict[str, float]()
+    met: dict[Way, tuple[dict[str, float], dict[str, float], int]] = {}
+    for where, condition in layers:
+        rest = dict(condition)
+        rate = rest.pop("rate_bits_per_s", 0.0)
+        own_cables = where.cables(names) if rate else []
+        cables |= dict.fromkeys(own_cables, rate)
+        for way in where.ways(names):
+            before, level, exactness = met.get(way, ({}, {}, -1))
+            if where.exactness != exactness or where.one == ALL:
+                before, level = {**before, **level}, {}
+            mine = rest if way[0] in own_cables else condition  # a cable is shared by all that its node sends
+            met[way] = before, combine_conditions(level, mine), where.exactness
+    tables: dict[str, dict[str, Any]] = {
+        node: {"address": address, "to": {}, "from": {}} for node, address in addresses.items()
+    }
+    for (sender, receiver), (before, level, _) in met.items():
+        both = {**before, **level}
+        if by_sender := {name: both[name] for name in _BY_SENDER if name in both}:
+            tables[sender]["to"][addresses[receiver]] = by_sender
+        if by_receiver := {name: both[name] for name in _BY_RECEIVER if name in both}:
+            tables[receiver]["from"][addresses[sender]] = by_receiver
+    for node, rate in cables.items():
+        peers: dict[str, Any] = {address: {} for other, address in addresses.items() if other != node}
+        tables[node] |= {"rate_bits_per_s": rate, "to": peers | tables[node]["to"]}
     for node in nameless:
-        table(node)["no_names"] = True
-    return told
-
-
-def on_link(
-    where: Link, condition: Condition, nodes: Sequence[str]
-) -> tuple[dict[Way, dict[str, float]], dict[str, float]]:
-    """One condition on some links: by way, and the cables of nodes."""
-    whole = asked(condition)
-    rate = whole.get("rate_bits_per_s")
-    cables = dict.fromkeys(where.cables(nodes), rate) if rate else {}
-    rest = {name: value for name, value in whole.items() if name != "rate_bits_per_s"}
-    # a cable is shared by all that its node sends
-    return {way: dict(rest if way[0] in cables else whole) for way in where.ways(nodes)}, cables
+        tables[node]["no_names"] = True
+    return {node: table for node, table in tables.items() if table["to"] or table["from"] or len(table) > 3}
 
 
 Drops = dict[str, tuple[str, ...]]
@@ -234,8 +217,8 @@ def _drops_of(shape: str, nodes: Sequence[str]) -> Drops:
     if word == "ring":  # each sees its neighbours
         count = len(nodes)
         return {
-            node: tuple(other for place, other in enumerate(nodes) if (place - own) % count not in (0, 1, count - 1))
-            for own, node in enumerate(nodes)
+            own: tuple(other for at, other in enumerate(nodes) if (at - place) % count not in (0, 1, count - 1))
+            for place, own in enumerate(nodes)
         }
     rest = [node for node in nodes if node not in named]
     middle = (len(rest) + 1) // 2
@@ -244,8 +227,7 @@ def _drops_of(shape: str, nodes: Sequence[str]) -> Drops:
         sets = [named, rest]
     elif word in ("halves", "bridge"):  # a bridge sees both halves, and is seen by both
         sets = [rest[:middle], rest[middle:]]
-    home = {node: number for number, names in enumerate(sets) for node in names}
-    return {node: tuple(other for other in home if home[other] != home[node]) for node in home}
+    return {node: tuple(chain(*(other for other in sets if other is not own))) for own in sets for node in own}
 
 
 class Profile(NamedTuple):
@@ -277,14 +259,10 @@ PROFILES: Mapping[str, Profile] = {
 
 
 def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
-    """A mapping from names of one kind to values of another."""
+    """A mapping from names of one kind to values of another, as pairs."""
 
     def read(value: Value) -> tuple[tuple[Any, Any], ...]:
-        found = []
-        for name_value, item in value.pairs(allowed):
-            with value.reading.attempt():
-                found.append((name.read(name_value), one.read(item)))
-        return tuple(found)
+        return tuple(value.mapping(allowed, lambda key, item: (name.read(key), one.read(item))).items())
 
     schema = {"type": "object", "additionalProperties": one.schema}
     return Kind(allowed, read, schema, lambda data: {str(left): one.dump(right) for left, right in data})
@@ -323,51 +301,20 @@ class Network(Condition):
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
-        names = list(addresses)
-        layers = self._layers(names)
-        ways = {way: _conditions_on(layers, way, names) for way in permutations(names, 2)}
-        cables: dict[str, float] = {}
-        for where, condition in layers:
-            if condition.get("rate_bits_per_s"):
-                cables.update(dict.fromkeys(where.cables(names), condition["rate_bits_per_s"]))
-        return tables({way: met for way, met in ways.items() if met}, addresses, cables)
+        return tables_of(self._layers(list(addresses)), addresses)
 
-    def _layers(self, names: Sequence[str]) -> list[tuple[Link, dict[str, float]]]:
+    def _layers(self, names: Sequence[str]) -> list[Layer]:
         """All conditions, the least exact first."""
         layers = [(Link(ALL), asked(self))]
         if self.profile is not None:
-            profile = PROFILES[self.profile]
+            profile, middle = PROFILES[self.profile], (len(names) + 1) // 2
             layers.insert(0, (Link(ALL), asked(profile.every)))
-            if profile.between is not None:
-                layers += [(Link(*pair), asked(profile.between)) for pair in self._between(names)]
+            racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
+            home = {name: place for place, members in enumerate(racks) for name in members}
+            apart = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
+            layers += [(Link(one, "-", other), asked(profile.between)) for one, other in apart if profile.between]
         own = [(where, asked(condition)) for where, condition in self.links]
         return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
-
-    def _between(self, names: Sequence[str]) -> list[tuple[str, str, str]]:
-        """Pairs of nodes of different racks."""
-        middle = (len(names) + 1) // 2
-        racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
-        home = {name: place for place, members in enumerate(racks) for name in members}
-        return [(one, "-", other) for one, other in combinations(names, 2) if home.get(one) != home.get(other)]
-
-
-def _conditions_on(
-    layers: Sequence[tuple[Link, Mapping[str, float]]], way: Way, names: Sequence[str]
-) -> dict[str, float]:
-    """What packets on a way meet; a rate of a cable is not theirs alone, but holds for what comes to its node."""
-    found: dict[str, float] = {}
-    level: dict[str, float] = {}
-    last = -1
-    for where, condition in layers:
-        if way not in where.ways(names):
-            continue
-        mine = dict(condition)
-        if way[0] in where.cables(names):
-            mine.pop("rate_bits_per_s", None)
-        if where.exactness != last or where.one == ALL:
-            found, level, last = {**found, **level}, {}, where.exactness
-        level = combine_conditions(level, mine)
-    return {**found, **level}
 
 
 def network() -> Kind:

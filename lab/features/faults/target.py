@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotInTime
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -17,12 +14,10 @@ from typing import Any
 
 from lab.engine.protocol import Engine, LimitControl, PauseControl, PowerControl, capable
 from lab.errors import ClusterError
-from lab.features.faults.on_node.agent_deeds import LIBRARY, LIBRARY_LACKING
-from lab.features.faults.on_node.deeds import DEADLINE_S, Asked
+from lab.features.faults.on_node.actions import DEADLINE_S, LIBRARY, LIBRARY_LACKING, Asked
 from lab.node.messages import wire
 from lab.node.messages.agent import Do, Done, LookAt, Undo
 from lab.plan.cluster import ClusterInfo, Node
-from lab.run.conversation import Conversation
 
 ANSWER_S = DEADLINE_S + 5.0
 """An agent that has not answered by then does not."""
@@ -32,87 +27,6 @@ LIBRARY_PARTS = (
     *("protocols/__init__.py", "requests/__init__.py", "requests/main.py"),
 )
 """What agents need of pyroute2; not its own `__init__.py`, which imports all the rest: 0.3 s."""
-
-
-class AgentLine:
-    """What the thread of faults asks the agents of a run, with which only the thread of the run communicates.
-
-    Args:
-        agents: those of the run.
-        wake: has the thread of the run call `pass_on` soon.
-    """
-
-    def __init__(self, agents: Conversation, wake: Callable[[], object]) -> None:
-        self._agents = agents
-        self._wake = wake
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[str, Asked, Future[Done]]] = []
-        self._asked: dict[str, tuple[str, Future[Done]]] = {}
-        """By id: the node, and what becomes of it."""
-
-    def ask(self, node: str, asked: Asked) -> Done | None:
-        """Ask, in the thread of faults, and wait; None where the run does not have the node.
-
-        Raises:
-            ClusterError: there was no answer.
-        """
-        future: Future[Done] = Future()
-        with self._lock:
-            self._waiting.append((node, asked._replace(run=self._agents.run), future))
-        self._wake()
-        try:
-            done = future.result(ANSWER_S)
-        except NotInTime:
-            raise _silent(node) from None
-        return None if done.id != asked.id else done
-
-    def pass_on(self) -> None:
-        """Send what waits; answer for nodes that were lost."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for node, asked, future in waiting:
-            self._asked[asked.id] = node, future
-            self._agents.say(node, asked)
-        for identity, (node, future) in list(self._asked.items()):
-            if node not in self._agents.alive:
-                del self._asked[identity]
-                future.set_result(Done("", {}))
-
-    def receive(self, done: Done) -> None:
-        """An agent has answered."""
-        _, future = self._asked.pop(done.id, ("", None))
-        if future is not None:
-            future.set_result(done)
-
-
-def _ask_directly(engine: Engine, cluster: ClusterInfo, node: Node, asked: Asked) -> Done:
-    """Ask an agent over a channel of its own, and wait.
-
-    Raises:
-        ClusterError: there was no answer.
-        NodeLost: the node cannot be reached.
-    """
-    (channel,) = engine.connect(cluster, [node])
-    reader, poll, until = wire.LineReader(), select.poll(), time.monotonic() + ANSWER_S
-    try:
-        with suppress(OSError):
-            channel.send(wire.encode(asked))
-            poll.register(channel.fileno(), select.POLLIN)
-            while (left_s := until - time.monotonic()) > 0:
-                poll.poll(left_s * 1000)
-                data = channel.receive()
-                if data == b"":
-                    break
-                for message in reader.feed(data or b""):
-                    if isinstance(message, Done) and message.id == asked.id:
-                        return message
-        raise _silent(node.name)
-    finally:
-        channel.close()
-
-
-def _silent(node: str) -> ClusterError:
-    return ClusterError(f"the agent of {node} does not answer", "see `lab status`")
 
 
 @cache
@@ -146,8 +60,6 @@ class ClusterTarget:
         self._engine, self._info = engine, cluster
         self.in_force: Callable[[], Iterable[Any]] = tuple
         """All faults that are in force, or just being injected, in their order; not one that is just being healed."""
-        self.line: AgentLine | None = None
-        """To the agents of the run that goes on; None: each is asked over a channel of its own."""
 
     def _node(self, name: str) -> Node:
         return self._info.named(name)[0]
@@ -163,17 +75,16 @@ class ClusterTarget:
     def start(self, node: str) -> None:
         """Start a node and wait until its agent can fork workers; tell it, and others, what is in force."""
         capable(self._engine, PowerControl).start(self._info, [self._node(node)], announce=lambda _: None)
-        in_force = [*self.in_force()]
-        for uninformed in self._uninformed(node) if in_force else ():
-            for what in in_force:
-                what.renew(self, uninformed)
-
-    def _uninformed(self, node: str) -> Sequence[str]:
-        """Who has to be told once more what is in force: a node that is back, and all, where it has another address."""
-        before = self.addresses
-        now = {one.name: one.address for info in self._engine.find(self.cluster) for one in info.nodes}
-        self.addresses = {name: now.get(name) or address for name, address in before.items()}
-        return [node] if self.addresses == before else [name for name in before if self.running(name)]
+        in_force, before = [*self.in_force()], self.addresses
+        if in_force:
+            now = {one.name: one.address for info in self._engine.find(self.cluster) for one in info.nodes}
+            self.addresses = {name: now.get(name) or address for name, address in before.items()}
+            others = (
+                [] if self.addresses == before else [name for name in before if name != node and self.running(name)]
+            )
+            for uninformed in (node, *others):  # all, where it is back with another address
+                for what in in_force:
+                    what.renew(self, uninformed)
 
     def pause(self, node: str) -> None:
         """Have every process of a node stand still, where it runs."""
@@ -218,19 +129,35 @@ class ClusterTarget:
         return self._request(LookAt, node, deed, arguments)
 
     def _request(
-        self, kind: type[Do | Undo | LookAt], node: str, deed: str, arguments: Mapping[str, Any]
+        self, kind: type[Do | Undo | LookAt], node: str, action: str, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         if self.paused(node):
             raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
-        done = self._send(node, kind("", f"faults.{deed}", dict(arguments)))
+        request = kind(os.urandom(8).hex(), f"faults.{action}", dict(arguments))
+        done = self._send(node, request)
         if done.wrong == LIBRARY_LACKING:
-            self._send(node, Do("", "faults.library", {"files": library()}))
-            done = self._send(node, kind("", f"faults.{deed}", dict(arguments)))
+            self._send(node, Do(os.urandom(8).hex(), "faults.library", {"files": library()}))
+            done = self._send(node, request)
         if done.wrong:
             raise ClusterError(f"{node}: {done.wrong}")
         return done.found
 
-    def _send(self, node: str, asked: Asked) -> Done:
-        asked = asked._replace(id=os.urandom(8).hex())
-        done = self.line.ask(node, asked) if self.line is not None else None
-        return done or _ask_directly(self._engine, self._info, self._node(node), asked)
+    def _send(self, node: str, request: Asked) -> Done:
+        """Send a request to an agent over a channel of its own, and wait for the answer."""
+        (channel,) = self._engine.connect(self._info, [self._node(node)])
+        reader, poll, until = wire.LineReader(), select.poll(), time.monotonic() + ANSWER_S
+        try:
+            with suppress(OSError):
+                channel.send(wire.encode(request))
+                poll.register(channel.fileno(), select.POLLIN)
+                while (left_s := until - time.monotonic()) > 0:
+                    poll.poll(left_s * 1000)
+                    data = channel.receive()
+                    if data == b"":
+                        break
+                    for message in reader.feed(data or b""):
+                        if isinstance(message, Done) and message.id == request.id:
+                            return message
+            raise ClusterError(f"the agent of {node} does not answer", "see `lab status`")
+        finally:
+            channel.close()

@@ -15,8 +15,7 @@ from lab.engine.select import engine_names
 from lab.errors import UsageError
 from lab.features.faults.fault import named_faults
 from lab.features.faults.injection import Standing, fault_of
-from lab.features.faults.kind import FaultKind
-from lab.features.faults.kinds import fault_kinds
+from lab.features.faults.kinds import FaultKind, fault_kinds
 from lab.report.cluster_view import cluster_json
 from lab.report.style import Style
 from lab.report.table import table_text

@@ -21,12 +21,12 @@ from lab.features.functions.answers import Misread, all_lost_a_peer, known_class
 from lab.features.functions.on_node import messages
 from lab.features.functions.on_node.messages import Answered, Failure
 from lab.features.functions.pack import How, Packed, is_own, lend, pack_call
-from lab.node.messages.agent import CALLED, Exited, Input, Output, Taken, WorkerStart
+from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, Output, Taken, WorkerStart
 from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
 from lab.report.harmless import harmless
+from lab.run.collect import Observer
 from lab.run.companion import Stdin
-from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
@@ -158,7 +158,7 @@ class CallLine(Stdin):
     def hear(self, message: wire.Message) -> None:
         """Take what a rank answered, has read, or that it has ended."""
         if isinstance(message, Output):
-            if message.rank in self._nodes:
+            if message.stream == ANSWERS and message.rank in self._nodes:
                 self._heard(message.rank, message.data)
         elif isinstance(message, Taken):
             self._underway[message.rank] = max(0, self._underway.get(message.rank, 0) - message.bytes)

@@ -29,8 +29,8 @@ from lab.words import name_ranks
 if TYPE_CHECKING:
     from lab.node.messages import wire
     from lab.plan.plan import Plan
+    from lab.run.collect import Observer
     from lab.run.conversation import Conversation
-    from lab.run.observe import Observer
 
 _INPUT, _LOCAL, _CHARACTERS = 0, 3, 6
 _CHUNK_BYTES = 4096

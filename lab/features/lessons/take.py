@@ -30,7 +30,7 @@ from lab.record.result import Result
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text
-from lab.run.observe import Observer
+from lab.run.collect import Observer
 from lab.run.options import RunOptions
 from lab.spec.load import find_lesson, open_scenario
 from lab.spec.scenario import Scenario

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,9 +88,9 @@ def checked_requirements(texts: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"requirements: {wrong}") from None
 
 
-def is_within(path: Path, folder: Path) -> bool:
-    """Whether a path, with its links followed, is below a folder."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+def is_within(path: Path, folder: Path | None) -> bool:
+    """Whether a path, with its links followed, is below a folder; None: the whole machine."""
+    return folder is None or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def read_file(path: Path, named: Path | None = None, *, within: Path | None = None) -> tuple[str, ...]:
@@ -105,11 +106,8 @@ def read_file(path: Path, named: Path | None = None, *, within: Path | None = No
     Raises:
         ScenarioError: a line is none; the message names every such line.
     """
-    reading = Reading(named or path)
     files = _Files(within, Path(os.path.abspath(path)).parent)
-    found = merged(list(_read_lines(path, reading, {Path(os.path.realpath(path))}, files)))
-    reading.raise_if_any()
-    return found
+    return merged(_read_lines(path, Reading(named or path), [], files))
 
 
 class _Files(NamedTuple):
@@ -119,45 +117,44 @@ class _Files(NamedTuple):
     shown_below: Path
 
 
-def _read_lines(path: Path, reading: Reading, seen: set[Path], files: _Files) -> Iterator[str]:
+def _read_lines(path: Path, reading: Reading, outer: Sequence[str], files: _Files) -> list[str]:
+    """The requirements in a file and in those that it names; `outer`: the files that have led here."""
+    found, seen, may_show = list[str](), [*outer, os.path.realpath(path)], is_within(path, files.shown_below)
+    for number, line in _logical_lines(_read_text(path, reading)):
+        other = re.fullmatch(_OTHER_FILE, line)
+        name = os.path.expanduser(other[1].strip()) if other else ""
+        try:
+            if not other:
+                found.append(normal(line, path.parent, within=files.within))
+            elif not is_within(path.parent / name, files.within):
+                reading.add(Position(number), f"found {shown(name, 200)}, {_OUTSIDE}")
+            elif len(seen) >= _MAX_NESTED:
+                reading.add(Position(number), f"found file {len(seen) + 1} in one another; allowed: {_MAX_NESTED}")
+            elif os.path.realpath(path.parent / name) not in seen:
+                found += _read_lines(path.parent / name, Reading(Path(name)), seen, files)
+        except Wrong as wrong:
+            what = str(wrong) if may_show else f"found a line that is none; allowed: {ONE}"
+            reading.add(Position(number), what)
+        except ScenarioError as error:
+            for problem in error.message.splitlines():
+                reading.add(Position(number), problem)
+    reading.raise_if_any()
+    return found
+
+
+def _read_text(path: Path, reading: Reading) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(descriptor, encoding="utf-8-sig") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, "Is no regular file")
-            text = file.read(_MAX_BYTES)
+            return file.read(_MAX_BYTES)
     except UnicodeDecodeError:
         reading.add(Position(), "is no text in UTF-8; allowed: a file of requirements")
-        return
     except OSError as error:
         why = error.strerror if os.path.lexists(path) else missing_file("file", path)
         reading.add(Position(), f"{why}; allowed: a file of requirements")
-        return
-    may_show = is_within(path, files.shown_below)
-    for number, line in _logical_lines(text):
-        other = re.fullmatch(_OTHER_FILE, line)
-        if other is None:
-            try:
-                yield normal(line, path.parent, within=files.within)
-            except Wrong as wrong:
-                what = str(wrong) if may_show else f"found a line that is none; allowed: {ONE}"
-                reading.add(Position(number), what)
-            continue
-        name = os.path.expanduser(other[1].strip())
-        other_path = path.parent / name
-        real = Path(os.path.realpath(other_path))
-        if files.within is not None and not is_within(other_path, files.within):
-            reading.add(Position(number), f"found {shown(name, 200)}, {_OUTSIDE}")
-        elif len(seen) >= _MAX_NESTED:
-            reading.add(Position(number), f"found file {len(seen) + 1} in one another; allowed: {_MAX_NESTED}")
-        elif real not in seen:
-            inner = Reading(Path(name))
-            yield from _read_lines(other_path, inner, seen | {real}, files)
-            try:
-                inner.raise_if_any()
-            except ScenarioError as error:
-                for problem in error.message.splitlines():
-                    reading.add(Position(number), problem)
+    return ""
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -165,13 +162,11 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     begun, first = "", 0
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         first = first if begun else number
-        if line.endswith("\\"):
-            begun += line[:-1]
-            continue
-        whole = re.sub(_COMMENT, "", begun + line).strip()
-        begun = ""
-        if whole:
-            yield first, whole
+        begun += line.removesuffix("\\")
+        if not line.endswith("\\"):
+            if whole := re.sub(_COMMENT, "", begun).strip():
+                yield first, whole
+            begun = ""
 
 
 def normal(text: str, folder: Path, *, within: Path | None = None) -> str:
@@ -218,12 +213,12 @@ def _check_address(url: str, within: Path | None) -> None:
     """Only a wheel can be installed without running anything of it on this machine."""
     from urllib.parse import urlsplit
 
-    address = urlsplit(url)
+    address, path = urlsplit(url), wheel_path(url)
     if address.scheme not in ("file", "http", "https") or not address.path.endswith(".whl"):
         raise Wrong(f"found the address {shown(url, 200)}; allowed: {_WHEEL}, or a name and a version")
-    if address.scheme == "file" and within is not None and not is_within(Path(wheel_path(url) or "/"), within):
+    if path is not None and not is_within(Path(path or "/"), within):
         raise Wrong(f"found {shown(url, 200)}, {_OUTSIDE}")
-    if address.scheme == "file" and not os.path.isfile(wheel_path(url) or ""):
+    if path is not None and not os.path.isfile(path):
         raise Wrong(f"found {shown(url, 200)}, which does not exist; allowed: {_WHEEL}")
 
 
@@ -246,10 +241,8 @@ def merged(*lists: Iterable[str]) -> tuple[str, ...]:
     """All of them, in the order of their names; of a package that several lists name, what the last of them says."""
     merged_by_package: dict[str, list[str]] = {}
     for requirements in lists:
-        by_package: dict[str, list[str]] = {}
-        for one in sorted(set(requirements)):
-            by_package.setdefault(package_of(one), []).append(one)
-        merged_by_package |= by_package
+        for name, of_package in groupby(sorted(set(requirements), key=lambda one: (package_of(one), one)), package_of):
+            merged_by_package[name] = list(of_package)
     return tuple(one for name in sorted(merged_by_package) for one in merged_by_package[name])
 
 
@@ -276,8 +269,21 @@ def read_block(script: Path) -> tuple[str, ...]:
     """
     with open(script, "rb") as file:
         text = file.read(_MAX_BYTES).decode("utf-8", "replace").splitlines()
-    reading = Reading(script)
-    requirements = _read_block(text, script, reading)
+    reading, blocks = Reading(script), [(begin, end) for kind, begin, end in _find_blocks(text) if kind == "script"]
+    begin, end = blocks[0] if blocks else (0, 0)
+    content = [line[2:] for line in text[begin:end]]
+    length = sum(map(len, content))
+    requirements: tuple[str, ...] = ()
+    if len(blocks) > 1:
+        again = f"found a second block '# /// script', after line {begin}; allowed: one"
+        reading.add(Position(blocks[1][0]), again)
+    elif not blocks and "# /// script" in text:
+        why = "found a block '# /// script' that has no end; allowed: comments up to a line '# ///'"
+        reading.add(Position(text.index("# /// script") + 1), why)
+    elif length > _LONGEST_BLOCK:
+        reading.add(Position(begin), f"found a block of {length:,} characters; allowed: {_LONGEST_BLOCK:,}")
+    elif blocks:
+        requirements = _read_dependencies(content, begin + 1, script.parent, reading)
     reading.raise_if_any()
     return requirements
 
@@ -287,39 +293,19 @@ def _find_blocks(lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
 
     A block ends at the last `# ///` of the comments that follow its first line.
     """
-    begin, comments_end, last_end = 0, 0, -1
+    ends = [-1] * (len(lines) + 1)
+    for at in reversed(range(len(lines))):
+        if lines[at] == "#" or lines[at].startswith("# "):
+            ends[at] = at if lines[at] == _END and ends[at + 1] < 0 else ends[at + 1]
+    begin = 0
     while begin < len(lines):
-        opened = _OPENED.fullmatch(lines[begin])
-        begin += 1
-        if opened is None:
-            continue
-        if begin > comments_end:
-            comments_end, last_end = begin, -1
-        while comments_end < len(lines) and (lines[comments_end] == "#" or lines[comments_end].startswith("# ")):
-            if lines[comments_end] == _END:
-                last_end = comments_end
-            comments_end += 1
-        if last_end > begin:
-            yield opened[1], begin, last_end
-            begin = last_end + 1
+        opened, begin = _OPENED.fullmatch(lines[begin]), begin + 1
+        if opened and ends[begin] > begin:
+            yield opened[1], begin, ends[begin]
+            begin = ends[begin] + 1
 
 
-def _read_block(text: Sequence[str], script: Path, reading: Reading) -> tuple[str, ...]:
-    blocks = [(begin, end) for kind, begin, end in _find_blocks(text) if kind == "script"]
-    if len(blocks) > 1:
-        again = f"found a second block '# /// script', after line {blocks[0][0]}; allowed: one"
-        reading.add(Position(blocks[1][0]), again)
-    if not blocks:
-        if "# /// script" in text:
-            why = "found a block '# /// script' that has no end; allowed: comments up to a line '# ///'"
-            reading.add(Position(text.index("# /// script") + 1), why)
-        return ()
-    first = blocks[0][0] + 1
-    lines = [line[2:] for line in text[slice(*blocks[0])]]
-    length = sum(map(len, lines))
-    if length > _LONGEST_BLOCK:
-        reading.add(Position(first - 1), f"found a block of {length:,} characters; allowed: {_LONGEST_BLOCK:,}")
-        return ()
+def _read_dependencies(lines: Sequence[str], first: int, folder: Path, reading: Reading) -> tuple[str, ...]:
     listed = _parse("\n".join(lines), first, reading).get("dependencies", [])
     at = next((number for number, line in enumerate(lines) if line.lstrip().startswith("dependencies")), 0)
     if not isinstance(listed, list):
@@ -327,13 +313,13 @@ def _read_block(text: Sequence[str], script: Path, reading: Reading) -> tuple[st
         return ()
     requirements = []
     for one in listed:
-        place = next((n for n, line in enumerate(lines) if n >= at and isinstance(one, str) and one in line), at)
         try:
             if not isinstance(one, str):
                 raise Wrong(f"found {shown(one)}; allowed: {ONE}")
-            requirements.append(normal(one, script.parent, within=script.parent))
+            requirements.append(normal(one, folder, within=folder))
         except Wrong as wrong:
-            reading.add(Position(first + place, 1), f"dependencies: {wrong}")
+            place = next((n for n in range(at, len(lines)) if isinstance(one, str) and one in lines[n]), at)
+            reading.add(Position(first + place), f"dependencies: {wrong}")
     return merged(requirements)
 
 
@@ -345,18 +331,17 @@ def _parse(toml: str, first: int, reading: Reading) -> dict[str, Any]:
     else:
         import tomli as tomllib
 
+    line, column = 1, 1
     try:
         said: dict[str, Any] = tomllib.loads(toml)
         return said
     except RecursionError:
-        reading.add(Position(first), "found TOML that is nested too deep; allowed: as in PEP 723")
-        return {}
+        what = "TOML that is nested too deep"
     except tomllib.TOMLDecodeError as error:
         where = re.search(_AT_LINE, str(error))
         line, column = (int(where[1]), int(where[2]) + 2) if where and where[1] else (toml.count("\n") + 1, 1)
-        why = re.sub(_AT_LINE, "", str(error))
-        reading.add(Position(first + line - 1, column), f"found what is not TOML ({why}); allowed: as in PEP 723")
-        return {}
+        what = f"what is not TOML ({re.sub(_AT_LINE, '', str(error))})"
     except ValueError:  # from int()
-        reading.add(Position(first), "found a number of too many digits; allowed: as in PEP 723")
-        return {}
+        what = "a number of too many digits"
+    reading.add(Position(first + line - 1, column), f"found {what}; allowed: as in PEP 723")
+    return {}

@@ -16,13 +16,13 @@ import site
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from lab.engine import ownership as label
-from lab.engine.docker.connection import Connection
+from lab.engine.docker.connection import Connection, Refused
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
 from lab.engine.local.create import PACKAGES_VARIABLE
@@ -38,10 +38,10 @@ from lab.features.packages.wheels import (
     check_wheels,
     fetch_wheels,
     install_request,
+    install_wheels,
     library_folder,
     probe_text,
     program_text,
-    run_program,
 )
 from lab.node.files import remove_tree
 from lab.node.recorder.build import cache_folder
@@ -64,6 +64,8 @@ _NOBODY = 65534
 """The user who installs wheels."""
 _OWN = "the lab's own Python"
 _MADE = "made.json"
+_ABSENT, _IN_USE = 404, 409
+"""What the engine answers where an image cannot be removed."""
 
 
 def package_store(engine: Engine) -> PackageStore | None:
@@ -85,8 +87,8 @@ class _Store:
 
     def lacking(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
         """Those of some requirements that the nodes do not meet."""
-        told = capable(self._engine, PythonRunner).ask_python(cluster, probe_text())
-        target = Target.told(f"cluster {cluster.name}", told)
+        reply = capable(self._engine, PythonRunner).ask_python(cluster, probe_text())
+        target = Target.parse(f"cluster {cluster.name}", reply)
         return tuple(one for one in requirements if not target.meets(one))
 
 
@@ -111,16 +113,16 @@ class ImagePackages(_Store):
         """Make ready the image that nodes with these packages are made of; returns its name."""
         connection = self._connection
         base = ensure_image(connection.client, image or DEFAULT_IMAGE, lambda progress: announce(progress.text))
+        name = f"{REPOSITORY}:{key_of(base.id, requirements)}"
 
-        def ensure() -> str:
-            name = f"{REPOSITORY}:{key_of(base.id, requirements)}"
-            if again or not inspect_image(connection.client, name):
-                with making(name.replace(":", "-"), announce) as folder:
-                    if again or not inspect_image(connection.client, name):  # else it was made meanwhile
-                        self._make(name, base, requirements, folder, announce)
-            return name
+        def is_made() -> bool:
+            return not again and inspect_image(connection.client, name) is not None
 
-        return connection.call(ensure)
+        def make(work: Path) -> None:
+            self._make(name, base, requirements, work, announce)
+
+        connection.call(lambda: make_once(name.replace(":", "-"), is_made, make, announce))
+        return name
 
     def _make(self, name: str, base: ImageInfo, requirements: Sequence[str], folder: Path, announce: Announce) -> None:
         target = self._examine(base.name)
@@ -161,12 +163,12 @@ class ImagePackages(_Store):
         try:
             api.start(container)
             code = api.wait(container, timeout=PROBE_DEADLINE_S)["StatusCode"]
-            told = api.logs(container, stderr=False).decode("utf-8", "replace")
+            reply = api.logs(container, stderr=False).decode("utf-8", "replace")
         finally:
             api.remove_container(container, force=True, v=True)
         if code == NO_TORCH:
             raise ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
-        return Target.told(f"image {image}", told)
+        return Target.parse(f"image {image}", reply)
 
     def prepared(self) -> list[Prepared]:
         """The images with packages that this owner has, by name."""
@@ -189,22 +191,14 @@ class ImagePackages(_Store):
 
     def discard(self, prepared: Prepared) -> str:
         """Remove an image with packages; returns why that cannot be, empty if it was done."""
-        from docker.errors import APIError, ImageNotFound
-
         connection = self._connection
-
-        def remove() -> str:
-            try:
-                connection.client.api.remove_image(prepared.name)
-            except ImageNotFound:
-                return ""
-            except APIError as error:
-                if error.status_code != 409:
-                    raise
-                return "a container uses it"
-            return ""
-
-        return connection.call(remove)
+        try:
+            connection.call(lambda: connection.client.api.remove_image(prepared.name))
+        except Refused as refused:
+            if refused.status not in (_ABSENT, _IN_USE):
+                raise
+            return "a container uses it" if refused.status == _IN_USE else ""
+        return ""
 
 
 def _dockerfile(base: ImageInfo, target: Target, wheels: Sequence[Path]) -> str:
@@ -267,12 +261,16 @@ class EnvironmentPackages(_Store):
                 f"the {self._engine.name} engine adds no packages to images, so not to {image}", "leave the image out"
             )
         folder = Path(self.name_of(image, requirements))
-        if again or not (folder / _MADE).exists():
-            with making(folder.name, announce) as work:
-                if again and _is_used(folder):
-                    raise ClusterError(f"{folder} is in use by a cluster that is up", "`lab down` first")
-                if again or not (folder / _MADE).exists():  # else it was made meanwhile
-                    self._make(folder, requirements, work, announce)
+
+        def is_made() -> bool:
+            return not again and (folder / _MADE).exists()
+
+        def make(work: Path) -> None:
+            if again and _is_used(folder):
+                raise ClusterError(f"{folder} is in use by a cluster that is up", "`lab down` first")
+            self._make(folder, requirements, work, announce)
+
+        make_once(folder.name, is_made, make, announce)
         return str(folder)
 
     def _make(self, folder: Path, requirements: Sequence[str], work: Path, announce: Announce) -> None:
@@ -280,12 +278,11 @@ class EnvironmentPackages(_Store):
         wheels = fetch_wheels(target, requirements, work, announce)
         check_wheels(target, wheels, whole_path=False)
         announce(f"packages: installing {len(wheels)} over {_OWN}")
-        request = install_request(target, str(folder), list(map(str, wheels)), str(library_folder().parent))
         about = {"base": sys.executable, "requirements": requirements, "added": [path.name for path in wheels]}
         try:
             _remove(folder)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            run_program(program_text(), request, work, "installing the packages")
+            install_wheels(target, folder, wheels, work)
             (folder / _MADE).write_text(json.dumps(about))
         except BaseException as error:
             _remove(folder)
@@ -361,10 +358,8 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
         ClusterUnfit: such a wheel is not there.
     """
     digest = hashlib.sha256("\n".join((_FORMAT, base, *requirements)).encode())
-    for one in requirements:
-        path = wheel_path(one.partition(" @ ")[2].partition(" ;")[0].strip()) if " @ " in one else None
-        if path is None:
-            continue
+    addresses = [one.partition(" @ ")[2].partition(" ;")[0].strip() for one in requirements]
+    for path in filter(None, map(wheel_path, addresses)):
         try:
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -376,6 +371,14 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
         except OSError as error:
             raise ClusterUnfit(f"cannot read the wheel {path}: {error.strerror}") from error
     return digest.hexdigest()[:16]
+
+
+def make_once(key: str, is_made: Callable[[], bool], make: Callable[[Path], None], announce: Announce) -> None:
+    """Make what is not there, in a folder to work in; others who want to make the same wait meanwhile."""
+    if not is_made():
+        with making(key, announce) as work:
+            if not is_made():  # somebody else may have made it by now
+                make(work)
 
 
 @contextmanager

@@ -5,25 +5,23 @@ from __future__ import annotations
 import configparser
 import json
 import os
-import queue
 import re
+import select
 import subprocess
 import sys
-import threading
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from itertools import dropwhile, islice, takewhile
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import ClusterError, ClusterUnfit, LabError
 from lab.features.packages import install_program, pip_program, probe
 from lab.features.packages.install_program import BELOW
 from lab.features.packages.pip_program import NO_PIP, REFUSED
-from lab.features.packages.requirements import package_of
 from lab.spec.reading import shown
 from lab.words import clip, format_bytes, format_duration, listing
 
@@ -36,9 +34,14 @@ PROBE_DEADLINE_S = 60
 
 
 @cache
+def program_text(program: ModuleType = install_program) -> str:
+    """The text of a program, to be run by another Python; by default of the one that installs wheels."""
+    return Path(str(program.__file__)).read_text()
+
+
 def probe_text() -> str:
     """The program that a Python runs to say what it is."""
-    return Path(probe.__file__).read_text()
+    return program_text(probe)
 
 
 class Package(NamedTuple):
@@ -75,11 +78,11 @@ class Target:
     has: Mapping[str, Package]
 
     @classmethod
-    def told(cls, what: str, text: str) -> Target:
-        """What a Python said of itself.
+    def parse(cls, what: str, text: str) -> Target:
+        """Read what a Python reported of itself.
 
         Raises:
-            ClusterError: it said something else.
+            ClusterError: it reported something else.
         """
         try:
             data: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
@@ -105,28 +108,34 @@ class Target:
         """Whether what is there is all that a requirement asks for."""
         from packaging.requirements import Requirement
 
-        return self._meets(Requirement(requirement))
-
-    def _meets(self, wanted: Requirement) -> bool:
-        from packaging.requirements import Requirement
-
-        if wanted.marker is not None and not wanted.marker.evaluate(dict(self.markers)):
+        wanted = Requirement(requirement)
+        if not self.applies(wanted):
             return True
-        there = self.has.get(package_of(str(wanted)))
-        if there is None or wanted.url is not None or not fits(wanted, there.version):
-            return False
-        needed = [Requirement(text) for text in there.requires] if wanted.extras else []
-        return all(
-            self._meets(Requirement(str(one).partition(";")[0]))
-            for one in needed
-            for extra in wanted.extras
-            if one.marker is not None and one.marker.evaluate({**self.markers, "extra": extra})
+        there = self.installed(wanted)
+        return (
+            there is not None
+            and is_fulfilled(wanted, there)
+            and all(
+                self.meets(needed.partition(";")[0])
+                for needed in there.requires
+                if any(self.applies(Requirement(needed), extra) for extra in wanted.extras)
+            )
         )
 
+    def applies(self, wanted: Requirement, extra: str = "") -> bool:
+        """Whether a requirement is one for this Python, by what stands behind its semicolon."""
+        return wanted.marker is None or wanted.marker.evaluate({**self.markers, "extra": extra})
 
-def fits(wanted: Requirement, version: str) -> bool:
-    """Whether a version is one that a requirement allows."""
-    return wanted.specifier.contains(version, prereleases=True)
+    def installed(self, wanted: Requirement) -> Package | None:
+        """What it has of the package that a requirement is about."""
+        from packaging.utils import canonicalize_name
+
+        return self.has.get(canonicalize_name(wanted.name))
+
+
+def is_fulfilled(wanted: Requirement, there: Package) -> bool:
+    """Whether a version is one that a requirement allows; what is to come from an address is never there."""
+    return wanted.url is None and wanted.specifier.contains(there.version, prereleases=True)
 
 
 SILENT_S = 900.0
@@ -142,29 +151,32 @@ _ENVIRONMENT = {
     "PYTHONIOENCODING": "utf-8",
 }
 _LONGEST = 100
+_STEP = re.compile(r"(?P<word>Collecting|Downloading) (?:\S*/)?(?P<name>[^\s#/]*)\S*(?: (?P<size>\([\d.]+ \w+\)))?")
+"""What pip does, without addresses, which may hold passwords."""
 
 
-def run_pip(target: Target, arguments: Sequence[str], folder: Path, tell: Callable[[str], None]) -> None:
+def run_pip(target: Target, arguments: Sequence[str], folder: Path, announce: Callable[[str], None]) -> None:
     """Run pip for the packages of a Python, in a folder; its index and options are those of whoever calls.
 
     Raises:
-        LabError: pip is not there, or fails, or says nothing for too long.
+        LabError: pip is not there, or fails, or prints nothing for too long.
     """
-    program, markers = Path(pip_program.__file__).read_text(), json.dumps(dict(target.markers))
-    code, lines = _run([sys.executable, "-c", program, markers, target.executable, *arguments], folder, tell)
+    program, markers = program_text(pip_program), json.dumps(dict(target.markers))
+    code, lines = _run([sys.executable, "-c", program, markers, target.executable, *arguments], folder, announce)
     if code:
         raise pip_failed(code, lines, target)
 
 
-def run_program(program: str, argument: str, folder: Path, what: str) -> None:
-    """Run the text of a program with the lab's own Python, in a folder.
+def install_wheels(target: Target, folder: Path, wheels: Sequence[Path], work: Path) -> None:
+    """Make a virtual environment with wheels over the lab's own Python.
 
     Raises:
-        ClusterError: it fails.
+        ClusterError: that fails.
     """
-    code, lines = _run([sys.executable, "-I", "-c", program, argument], folder)
+    request = install_request(target, str(folder), list(map(str, wheels)), str(library_folder().parent))
+    code, lines = _run([sys.executable, "-I", "-c", program_text(), request], work)
     if code:
-        raise ClusterError(f"{what} failed: {shown(lines[-1] if lines else code, 300)}")
+        raise ClusterError(f"installing the packages failed: {shown(lines[-1] if lines else code, 300)}")
 
 
 def ask_python(python: str, what: str, folder: Path, *packages: str) -> Target:
@@ -173,70 +185,48 @@ def ask_python(python: str, what: str, folder: Path, *packages: str) -> Target:
     Raises:
         ClusterError: it does not say.
     """
-    return Target.told(what, "\n".join(_run([python, "-c", probe_text(), *packages], folder)[1]))
+    return Target.parse(what, "\n".join(_run([python, "-c", probe_text(), *packages], folder)[1]))
 
 
-def _run(command: Sequence[str], folder: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[int, list[str]]:
-    """Run a command, which has to say something from time to time; returns its exit code and what it printed."""
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, **_ENVIRONMENT},
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    )
-    lines, arriving = list[str](), queue.SimpleQueue[str | None]()
-
-    def read() -> None:
+def _run(
+    command: Sequence[str], folder: Path, announce: Callable[[str], None] = lambda _: None
+) -> tuple[int, list[str]]:
+    """Run a command, which has to print something from time to time; returns its exit code and what it printed."""
+    environment, lines, rest = {**os.environ, **_ENVIRONMENT}, list[str](), b""
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=folder, env=environment, bufsize=0, **pipes) as process:
         assert process.stdout is not None
-        with process.stdout as stream:
-            for line in stream:
-                arriving.put("".join(one if one.isprintable() else repr(one)[1:-1] for one in line.rstrip()))
-        arriving.put(None)
-
-    threading.Thread(target=read, name="lab-pip", daemon=True).start()
-    try:
-        while (line := arriving.get(timeout=SILENT_S)) is not None:
-            lines.append(line)
-            if line.startswith(("Collecting ", "Downloading ")):
-                tell(f"packages: {clip(_brief(line), _LONGEST)}")
-            elif line.startswith("WARNING: Retrying "):
-                tell("packages: the index does not answer, pip tries again")
-        return process.wait(timeout=SILENT_S), lines
-    except queue.Empty:
-        hint = "try `pip download` of the same packages by hand"
-        raise ClusterError(f"no word from pip for {format_duration(SILENT_S)}", hint) from None
-    finally:
-        if process.poll() is None:
+        try:
+            while select.select([process.stdout], [], [], SILENT_S)[0]:
+                piece = process.stdout.read(1 << 16)
+                *whole, rest = (rest + piece).split(b"\n")
+                for line in whole if piece else filter(None, [rest]):
+                    text = line.decode("utf-8", "replace").rstrip()
+                    lines.append("".join(one if one.isprintable() else repr(one)[1:-1] for one in text))
+                    if step := _STEP.match(lines[-1]):
+                        brief = " ".join(filter(None, (step["word"].lower(), step["name"], step["size"])))
+                        announce(f"packages: {clip(brief, _LONGEST)}")
+                    elif lines[-1].startswith("WARNING: Retrying "):
+                        announce("packages: the index does not answer, pip tries again")
+                if not piece:
+                    return process.wait(SILENT_S), lines
+        finally:
             process.kill()
-            process.wait(timeout=SILENT_S)
-
-
-def _brief(line: str) -> str:
-    """`downloading tqdm-4.67.1-py3-none-any.whl (78 kB)`: without addresses, which may hold passwords."""
-    word, _, rest = line.partition(" ")
-    name, *size = rest.split() or [""]
-    name = name.rpartition("/")[2].partition("#")[0]
-    return " ".join([word.lower(), name, *(size if word == "Downloading" else [])])
+    hint = "try `pip download` of the same packages by hand"
+    raise ClusterError(f"no word from pip for {format_duration(SILENT_S)}", hint)
 
 
 _INDEX = (
     "pip's own configuration names the index: PIP_INDEX_URL, pip.conf; "
     "without one, PIP_NO_INDEX=1 and PIP_FIND_LINKS=FOLDER"
 )
-_CONFLICT = re.compile(r"^\s+(?:The user requested )?(?P<what>.+?)\s*$")
-_CONSTRAINT = re.compile(r"^\(constraint\) (?P<name>[\w.-]+)===(?P<version>\S+)$")
+_WANTED = re.compile(r"^[ \t]+(?:The user requested )?(\S.*)$", re.MULTILINE)
+_CONSTRAINT = re.compile(r"\(constraint\) ([\w.-]+)===(\S+)")
 _NOTHING_FITS = re.compile(
-    r"(?:No matching distribution found for|Could not find a version that satisfies the requirement) (?P<what>[^\s(]+)"
+    r"(?:No matching distribution found for|Could not find a version that satisfies the requirement) ([^\s(]+)"
 )
-_INVALID = re.compile(
-    r"^ERROR: (?P<what>\S+) has an invalid wheel, (?:\S+ has an invalid wheel, )?(?P<why>.*)$", re.MULTILINE
-)
-_VERSIONS = re.compile(r"\(from versions: (?P<versions>[^)]*)\)")
+_INVALID = re.compile(r"^ERROR: (\S+) has an invalid wheel, (?:\S+ has an invalid wheel, )?(.*)$", re.MULTILINE)
+_VERSIONS = re.compile(r"\(from versions: (?!none)([^)]+)\)")
 _UNREACHABLE = re.compile(
     r"connection broken|NewConnectionError|NameResolutionError|Temporary failure in name|Name or service not known"
     r"|ConnectTimeout|ReadTimeout|SSLError|CERTIFICATE_VERIFY_FAILED|Could not fetch URL|Network is unreachable",
@@ -251,35 +241,29 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
 
     Args:
         code: its exit code.
-        lines: what it said.
+        lines: what it printed.
         target: the Python that the packages were for.
     """
+    text = "\n".join(lines)
     if code == NO_PIP:
         hint = f"{sys.executable} -m ensurepip, or install pip into the lab's environment in your own way"
         return ClusterUnfit(f"packages are fetched by pip, which {sys.executable} does not have", hint)
-    text = "\n".join(lines)
     if REFUSED in text:
-        names = [line.split()[1] for line in lines if line.startswith("Collecting ") and len(line.split()) > 1]
+        names = re.findall(r"^Collecting (\S+)", text, re.MULTILINE) or ["a package"]
         hint = "name a version of which there is a wheel, or make one with `pip wheel` and name its path"
-        return ClusterUnfit(f"{_one_line(names[-1]) if names else 'a package'} cannot be installed: {REFUSED}", hint)
+        return ClusterUnfit(f"{_one_line(names[-1])} cannot be installed: {REFUSED}", hint)
     if "conflicting dependencies" in text:
-        return _conflict(lines, target)
-    invalid = _INVALID.search(text)
-    if invalid:
+        return _conflict(text, target)
+    if invalid := _INVALID.search(text):
         hint = "leave this package out, or take another version of it"
-        return ClusterUnfit(f"a wheel of {invalid['what']} is damaged: {_one_line(invalid['why'])}", hint)
+        return ClusterUnfit(f"a wheel of {invalid[1]} is damaged: {_one_line(invalid[2])}", hint)
     nothing = _NOTHING_FITS.search(text)
-    unreachable = next(filter(_UNREACHABLE.search, lines), None)
-    if unreachable is not None:
-        what = f" for {nothing['what']}" if nothing else ""
-        said = _ERRNO.search(unreachable) or _UNREACHABLE.search(unreachable)
-        why = said[said.lastindex or 0].strip() if said else ""
-        return ClusterError(f"pip cannot reach a package index{what}: {why}", _INDEX)
+    for line in filter(_UNREACHABLE.search, lines):
+        why = [*_ERRNO.findall(line), *_UNREACHABLE.findall(line)][0].strip()
+        return ClusterError(f"pip cannot reach a package index{f' for {nothing[1]}' if nothing else ''}: {why}", _INDEX)
     if nothing:
-        versions = _VERSIONS.search(text)
-        known = versions["versions"].strip() if versions else ""
-        there = "" if known in ("", "none") else f"; there are {clip(known, 100)}"
-        message = f"no wheel of {nothing['what']} fits {target.what} ({target.name}){there}"
+        known = "".join(f"; there are {clip(one.strip(), 100)}" for one in _VERSIONS.findall(text)[:1])
+        message = f"no wheel of {nothing[1]} fits {target.what} ({target.name}){known}"
         return ClusterUnfit(message, f"check its name and version; only wheels are installed; {_INDEX}")
     if "no space left on device" in text.lower():
         return ClusterError("packages cannot be fetched: no space left on device", "make room, or set XDG_CACHE_HOME")
@@ -289,21 +273,16 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
     return ClusterError(f"pip cannot fetch the packages: {_one_line(errors[0])}", _INDEX)
 
 
-def _conflict(lines: Sequence[str], target: Target) -> ClusterUnfit:
+def _conflict(text: str, target: Target) -> ClusterUnfit:
     """Who wants what, of packages that do not go together."""
-    wants, there = list[str](), list[str]()
-    after = dropwhile(lambda line: not line.startswith("The conflict is caused by"), lines)
-    for conflict in takewhile(bool, map(_CONFLICT.match, islice(after, 1, None))):
-        what = conflict["what"] if conflict else ""
-        fixed = _CONSTRAINT.match(what)
-        if fixed:
-            there.append(f"{fixed['name']} {fixed['version']}")
-        else:
-            wants.append(what.replace(" depends on ", " needs "))
-    wanted = listing(wants[:6]) or "the packages that were asked for"
+    caused = text.partition("The conflict is caused by")[2].partition("\n\n")[0]
+    wants = [what for what in _WANTED.findall(caused) if not _CONSTRAINT.match(what)]
+    there = [" ".join(fixed) for fixed in _CONSTRAINT.findall(caused)]
+    wanted = listing(what.replace(" depends on ", " needs ") for what in wants[:6])
     has = f", and {target.what} has {listing(there)}, which stays" if there else ""
     hint = "ask for other versions" + (f", {target.other_image}" if there else "")
-    return ClusterUnfit(f"the requirements contradict each other: {wanted}{has}", hint)
+    message = f"the requirements contradict each other: {wanted or 'the packages that were asked for'}{has}"
+    return ClusterUnfit(message, hint)
 
 
 def _one_line(text: str) -> str:
@@ -315,7 +294,7 @@ _BEFORE_ALL_OTHERS = "999999999"
 
 
 def fetch_wheels(
-    target: Target, requirements: Sequence[str], folder: Path, tell: Callable[[str], None] = lambda _: None
+    target: Target, requirements: Sequence[str], folder: Path, announce: Callable[[str], None] = lambda _: None
 ) -> list[Path]:
     """Fetch what a Python lacks of what is required, with all that it needs, into a folder that is there.
 
@@ -330,48 +309,41 @@ def fetch_wheels(
     there.mkdir()
     wheels.mkdir()
     known = {name: package for name, package in target.has.items() if _version(package.version)}
-    for name, package in known.items():
-        _write_stand_in(there, target, name, package)
+    stand_ins = {_write_stand_in(there, target, name, package) for name, package in known.items()}
     fixed.write_text("".join(f"{name}==={package.version}\n" for name, package in known.items()))
-    tell("packages: looking for what is missing")
-    options = ["--find-links", str(there), "--constraint", str(fixed), "--dest", str(wheels)]
-    run_pip(target, ["download", *options, *fitting(target), "--", *requirements], folder, tell)
-    stand_ins = {path.name for path in there.iterdir()}
+    announce("packages: looking for what is missing")
+    folders = ["--find-links", str(there), "--constraint", str(fixed), "--dest", str(wheels)]
+    python = ["--implementation", "cp", "--python-version", target.python, "--abi", target.abi]
+    fitting = ["--only-binary=:all:", *python, *(f"--platform={platform}" for platform in target.platforms)]
+    run_pip(target, ["download", *folders, *fitting, "--", *requirements], folder, announce)
     return sorted(path for path in wheels.iterdir() if path.name not in stand_ins)
-
-
-def fitting(target: Target) -> list[str]:
-    """The options of pip by which only wheels for that Python are taken."""
-    version = ["--implementation", "cp", "--python-version", target.python, "--abi", target.abi]
-    return ["--only-binary=:all:", *version, *(f"--platform={platform}" for platform in target.platforms)]
 
 
 def _refuse_contradictions(target: Target, requirements: Sequence[str]) -> None:
     from packaging.requirements import Requirement
 
     for wanted in map(Requirement, requirements):
-        there = target.has.get(wanted.name)
-        meant = wanted.marker is None or wanted.marker.evaluate(dict(target.markers))
-        if there is not None and meant and (wanted.url is not None or not fits(wanted, there.version)):
+        there = target.installed(wanted)
+        if there is not None and target.applies(wanted) and not is_fulfilled(wanted, there):
             raise ClusterUnfit(
                 f"{wanted} was asked for, and {target.what} has {wanted.name} {there.version}, which stays",
                 f"leave its version out, {target.other_image}",
             )
 
 
-def _write_stand_in(folder: Path, target: Target, name: str, package: Package) -> None:
-    """A wheel that says that a package is there, and what its extras need besides."""
-    as_file = name.replace("-", "_")
-    version = re.sub("-", "_", package.version)
+def _write_stand_in(folder: Path, target: Target, name: str, package: Package) -> str:
+    """A wheel that says that a package is there, and what its extras need besides; returns the name of its file."""
+    stem = f"{name.replace('-', '_')}-{package.version.replace('-', '_')}"
     tag = f"cp{target.python.replace('.', '')}-{target.abi}-{target.platforms[0]}"
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {package.version}"]
     lines += [f"Provides-Extra: {extra}" for extra in package.extras]
     lines += [f"Requires-Dist: {text}" for text in package.requires]
-    about = f"{as_file}-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"{as_file}-{version}-{_BEFORE_ALL_OTHERS}-{tag}.whl", "w") as wheel:
-        wheel.writestr(f"{about}/METADATA", "\n".join(lines) + "\n")
-        wheel.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
-        wheel.writestr(f"{about}/RECORD", "")
+    file = f"{stem}-{_BEFORE_ALL_OTHERS}-{tag}.whl"
+    with zipfile.ZipFile(folder / file, "w") as wheel:
+        wheel.writestr(f"{stem}.dist-info/METADATA", "\n".join(lines) + "\n")
+        wheel.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    return file
 
 
 def _version(text: str) -> Version | None:
@@ -399,6 +371,10 @@ _OWN_MODULES = frozenset({"lab", "labnode", "sitecustomize", "usercustomize"})
 _OWN_FILES = frozenset({"pyvenv.cfg", "lib64"})
 _OWN_PROGRAMS = re.compile(r"python(\d+(\.\d+)?)?(-config)?")
 _IMPORTED = (".py", ".pyc", ".so")
+_UNREADABLE = (
+    *(zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError),
+    *(configparser.Error, AssertionError),  # of entry points
+)
 
 
 def check_wheels(target: Target, wheels: Sequence[Path], *, whole_path: bool) -> None:
@@ -418,30 +394,35 @@ def check_wheels(target: Target, wheels: Sequence[Path], *, whole_path: bool) ->
         try:
             with zipfile.ZipFile(wheel) as archive:
                 _check_wheel(target, wheel, archive, taken)
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError, configparser.Error) as error:
+        except _UNREADABLE as error:
             raise _refused(wheel.name, f"it cannot be read ({shown(str(error), 200)})") from error
 
 
 def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, taken: Collection[str]) -> None:
-    wheel, entries = path.name, archive.infolist()
+    from installer.utils import parse_entrypoints
+
+    wheel, entries, packed_bytes = path.name, archive.infolist(), path.stat().st_size
     if len(entries) > MAX_FILES:
         raise _refused(wheel, f"it holds {len(entries):,} files, and {MAX_FILES:,} are allowed")
     size = sum(entry.file_size for entry in entries)
     if size > MAX_BYTES:
         raise _refused(wheel, f"it holds {format_bytes(size)}, and {format_bytes(MAX_BYTES)} are allowed")
-    if size > _PLAIN_BYTES and size > _MAX_RATIO * path.stat().st_size:
-        packed = format_bytes(path.stat().st_size)
-        raise _refused(wheel, f"it unpacks {packed} to {format_bytes(size)}, more than {_MAX_RATIO} times as much")
+    if size > _PLAIN_BYTES and size > _MAX_RATIO * packed_bytes:
+        unpacked = f"{format_bytes(packed_bytes)} to {format_bytes(size)}"
+        raise _refused(wheel, f"it unpacks {unpacked}, more than {_MAX_RATIO} times as much")
     about = _name_of_metadata(wheel, entries)
     for entry in entries:
-        _refuse_bad_name(wheel, entry.filename.removesuffix("/"), folders=True)
+        _refuse_bad_name(wheel, entry.filename.removesuffix("/"))
         if (entry.external_attr >> 16) & _FORMAT == _LINK:
             raise _refused(wheel, f"{shown(entry.filename, 200)} in it is a symbolic link")
-        scheme, inner = _destination(entry.filename, about, target)
-        _refuse_overlap(target, wheel, entry.filename, scheme, inner, taken)
-    for program in _entry_points(archive, about):
-        _refuse_bad_name(wheel, program)
-        _refuse_overlap(target, wheel, f"bin/{program}", "scripts", PurePosixPath(program), taken)
+        _refuse_overlap(target, wheel, entry.filename, *_destination(entry.filename, about, target), taken)
+    for entry in entries:
+        if entry.filename == f"{about}.dist-info/entry_points.txt":
+            if entry.file_size > _MAX_ENTRY_POINTS_BYTES:
+                raise ValueError("entry_points.txt is too large")
+            for program, *_ in parse_entrypoints(archive.read(entry).decode("utf-8")):
+                _refuse_bad_name(wheel, program, deepest=1)
+                _refuse_overlap(target, wheel, f"bin/{program}", "scripts", PurePosixPath(program), taken)
 
 
 def _name_of_metadata(wheel: str, entries: Sequence[zipfile.ZipInfo]) -> str:
@@ -451,34 +432,33 @@ def _name_of_metadata(wheel: str, entries: Sequence[zipfile.ZipInfo]) -> str:
     name, version, _, _ = parse_wheel_filename(wheel)
     folders = {entry.filename.partition("/")[0] for entry in entries}
     metadata = sorted(one for one in folders if one.endswith((".dist-info", ".egg-info")))
-    stem, _, suffix = metadata[0].rpartition(".") if metadata else ("", "", "")
-    its_name, _, its_version = stem.rpartition("-")
-    is_its = suffix == "dist-info" and canonicalize_name(its_name) == name and _version(its_version) == version
-    if len(metadata) != 1 or not is_its:
-        what = shown(", ".join(metadata), 200) if metadata else "none"
-        raise _refused(wheel, f"it has to hold one folder {name}-{version}.dist-info, and holds {what}")
-    return stem
+    if len(metadata) == 1 and metadata[0].endswith(".dist-info"):
+        stem = metadata[0].removesuffix(".dist-info")
+        its_name, _, its_version = stem.rpartition("-")
+        if canonicalize_name(its_name) == name and _version(its_version) == version:
+            return stem
+    what = shown(", ".join(metadata), 200) if metadata else "none"
+    raise _refused(wheel, f"it has to hold one folder {name}-{version}.dist-info, and holds {what}")
 
 
-def _refuse_bad_name(wheel: str, name: str, *, folders: bool = False) -> None:
-    parts = name.split("/") if folders else [name]
-    acts = "\\" in name or not name.isprintable() or len(name) > _MAX_PATH
-    if acts or any(part in ("", ".", "..") or "/" in part or len(part) > _MAX_NAME for part in parts):
+def _refuse_bad_name(wheel: str, name: str, deepest: int = _MAX_PATH) -> None:
+    parts = name.split("/")
+    bad = "\\" in name or not name.isprintable() or len(name) > _MAX_PATH or len(parts) > deepest
+    if bad or any(part in ("", ".", "..") or len(part) > _MAX_NAME for part in parts):
         raise _refused(wheel, f"{shown(name, 200)} in it is no path below the folder of packages")
 
 
 def _destination(name: str, about: str, target: Target) -> tuple[str, PurePosixPath]:
     """Where a file goes: a scheme of wheels, and the path below the folder of that scheme."""
-    path = PurePosixPath(name)
-    if path.parts[0] != f"{about}.data":
-        return "library", path
-    scheme, path = (path.parts[1] if len(path.parts) > 1 else "data"), PurePosixPath(*path.parts[2:])
-    if scheme == "data" and path.parts[:1] == ("bin",):
-        return "scripts", PurePosixPath(*path.parts[1:])
-    library = ("lib", f"python{target.python}", "site-packages")
-    if scheme == "data" and path.parts[:3] == library:
-        return "library", PurePosixPath(*path.parts[3:])
-    return {"purelib": "library", "platlib": "library"}.get(scheme, scheme), path
+    root, *inner = PurePosixPath(name).parts
+    if root != f"{about}.data":
+        return "library", PurePosixPath(name)
+    scheme, path = inner[0] if inner else "data", inner[1:]
+    if scheme == "data":
+        for below, other in (["bin"], "scripts"), (["lib", f"python{target.python}", "site-packages"], "library"):
+            if path[: len(below)] == below:
+                return other, PurePosixPath(*path[len(below) :])
+    return "library" if scheme in ("purelib", "platlib") else scheme, PurePosixPath(*path)
 
 
 def _refuse_overlap(
@@ -488,13 +468,15 @@ def _refuse_overlap(
         return
     own = overlap = False
     if scheme == "scripts":
-        own = _OWN_PROGRAMS.fullmatch(path.name) is not None
-        overlap = str(path) in taken
+        own, overlap = bool(_OWN_PROGRAMS.fullmatch(path.name)), str(path) in taken
     elif scheme == "data":
         own = path.parts[0] in _OWN_FILES
     elif scheme == "library":
-        own = path.name == BELOW or any(one in _OWN_MODULES for one in _modules(path))
-        overlap = any(one in target.modules for one in _modules(path))
+        modules = ["/".join(path.parts[:depth]) for depth in range(1, len(path.parts))]
+        if path.suffix in _IMPORTED:
+            modules.append("/".join((*path.parts[:-1], path.name.partition(".")[0])))
+        own = path.name == BELOW or not _OWN_MODULES.isdisjoint(modules)
+        overlap = any(one in target.modules for one in modules)
     if overlap:
         raise ClusterUnfit(
             f"{wheel} holds {shown(name, 200)}, which {target.what} has already, and keeps",
@@ -504,40 +486,11 @@ def _refuse_overlap(
         raise _refused(wheel, f"{shown(name, 200)} in it would take the place of a file of the environment")
 
 
-def _modules(path: PurePosixPath) -> Iterator[str]:
-    """The packages that a file is in, from the outermost, and the module that it is itself."""
-    for depth in range(1, len(path.parts)):
-        yield "/".join(path.parts[:depth])
-    if path.suffix in _IMPORTED:
-        yield "/".join((*path.parts[:-1], path.name.partition(".")[0]))
-
-
-def _entry_points(archive: zipfile.ZipFile, about: str) -> list[str]:
-    """The programs that are made for entry points of a wheel."""
-    try:
-        entry = archive.getinfo(f"{about}.dist-info/entry_points.txt")
-    except KeyError:
-        return []
-    if entry.file_size > _MAX_ENTRY_POINTS_BYTES:
-        raise ValueError("entry_points.txt is too large")
-    parser = configparser.ConfigParser(delimiters="=", interpolation=None, strict=False)
-    parser.optionxform = str  # type: ignore[method-assign,assignment]
-    parser.read_string(archive.read(entry).decode("utf-8"))
-    sections = [one for one in ("console_scripts", "gui_scripts") if parser.has_section(one)]
-    return [name.strip() for one in sections for name in parser.options(one)]
-
-
 def _refused(wheel: str, why: str) -> ClusterUnfit:
     return ClusterUnfit(f"{wheel} cannot be installed: {why}", "leave this package out, or take another version of it")
 
 
 _LIBRARY = "installer"
-
-
-@cache
-def program_text() -> str:
-    """The program, to be run by the Python that the packages are for."""
-    return Path(install_program.__file__).read_text()
 
 
 @cache
@@ -562,5 +515,4 @@ def install_request(target: Target, folder: str, wheels: Sequence[str], library:
         wheels: paths of wheels, where the program runs.
         library: the folder that holds the library, where the program runs.
     """
-    said = {"folder": folder, "below": list(target.folders), "wheels": list(wheels), "installer": library}
-    return json.dumps(said)
+    return json.dumps({"folder": folder, "below": list(target.folders), "wheels": wheels, "installer": library})

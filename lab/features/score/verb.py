@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
-from lab.features.faults.truth import Injected, find_injected
+from lab.features.faults.detection import Injected, find_injected
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style

@@ -14,8 +14,7 @@ from lab.features.html.timelines import end_text
 from lab.features.watch.tail import News, TraceTail
 from lab.node.messages.agent import STARTER, Exited, Halted, Note, Stack, Started
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
-from lab.record.output import IndexReader, Piece, read_output
-from lab.record.read import Record
+from lab.record.read import IndexReader, Piece, Record, read_output
 from lab.record.result import Result
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step

@@ -24,7 +24,7 @@ from lab.record.result import Result
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text
-from lab.run.observe import Observer
+from lab.run.collect import Observer
 from lab.run.options import RunOptions
 from lab.spec.load import SIGN, open_scenario
 

@@ -12,8 +12,7 @@ from lab.engine.protocol import Traits
 from lab.errors import UsageError
 from lab.features.chaos.search import DURATIONS_S, Pool, earliest, kinds_drawn, moments_of, said
 from lab.features.faults.fault import When, fault_sentence
-from lab.features.faults.kind import FaultKind, key_of
-from lab.features.faults.kinds import fault_kinds
+from lab.features.faults.kinds import FaultKind, fault_kinds, key_of
 from lab.node.messages.agent import Note
 from lab.record.events import event_line
 from lab.record.layout import EVENTS

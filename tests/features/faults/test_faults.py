@@ -20,7 +20,7 @@ from lab.node.messages.agent import Release
 from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed, FaultHealed
 from lab.record.read import Record
-from lab.run.observe import Observer
+from lab.run.collect import Observer
 from tests.fake_engine import FakeEngine, exits, notes, prints
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterError
-from lab.features.faults.kind import FaultKind, key_of
-from lab.features.faults.kinds import fault_kinds
+from lab.features.faults.kinds import FaultKind, fault_kinds, key_of
 from lab.features.faults.kinds.nodes import Kill, Start
 from lab.features.faults.target import ClusterTarget
 from lab.plan.cluster import Node, Shape

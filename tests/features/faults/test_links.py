@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lab.errors import ScenarioError, UsageError
-from lab.features.faults.fault import fault_data, one_fault
+from lab.features.faults.fault import fault_data, one_fault, refuse_faults
 from lab.features.faults.network import (
     PROFILES,
     Link,
@@ -19,7 +19,6 @@ from lab.features.faults.network import (
     parse_link,
 )
 from lab.features.faults.on_node import combine_conditions, merge_parts
-from lab.features.faults.planning import refuse_faults
 from lab.spec.reading import Reading, Value
 
 ADDRESSES = {f"node{rank}": f"10.0.0.{rank + 2}" for rank in range(4)}

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from lab.errors import ClusterUnfit, LabError, UsageError
-from lab.features.faults.fault import START, Fault, When
+from lab.features.faults.fault import START, Fault, FaultsPart, When
 from lab.features.faults.kinds.nodes import Kill, Start
-from lab.features.faults.planning import FaultsPart
 from lab.features.launchers.torchrun import Torchrun
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
 from lab.plan.plan import present, refuse_absence

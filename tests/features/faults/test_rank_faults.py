@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from lab.errors import ClusterError, ScenarioError, UsageError
-from lab.features.faults.fault import Fault, When, fault_data
+from lab.features.faults.fault import Fault, When, fault_data, refuse_faults
 from lab.features.faults.kinds.ranks import Flip, Hang, Loader, Nan, Pauses, RankFault, Signal
-from lab.features.faults.planning import refuse_faults
 from lab.spec.load import dump_scenario, load_scenario
 
 AT_A_CALL = When(rank=1, op="all_reduce", count=3)

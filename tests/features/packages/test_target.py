@@ -40,7 +40,7 @@ def test_a_requirement_is_met_by_what_is_there(target: Target, requirement: str,
 
 def test_a_python_says_what_it_is() -> None:
     said = subprocess.run([sys.executable, "-c", probe_text()], check=True, capture_output=True, text=True).stdout
-    target = Target.told("this Python", f"a line of somebody else\n{said}")
+    target = Target.parse("this Python", f"a line of somebody else\n{said}")
     assert target.executable == sys.executable
     assert target.python == "{}.{}".format(*sys.version_info)
     assert target.platforms[-1].startswith("linux_")
@@ -51,4 +51,4 @@ def test_a_python_says_what_it_is() -> None:
 @pytest.mark.parametrize("said", ["", "no", "{}", "[]"])
 def test_what_is_no_answer_is_told(said: str) -> None:
     with pytest.raises(ClusterError, match="does not say what it has"):
-        Target.told("image x", said)
+        Target.parse("image x", said)

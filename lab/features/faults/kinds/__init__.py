@@ -1,12 +1,243 @@
-"""The kinds of faults; a new one is a class with an example in one of these modules."""
+"""What a kind of fault is; each kind is a class with an example in one of the modules here."""
 
 from __future__ import annotations
 
 import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
 from functools import cache
 from importlib import import_module
+from random import Random
+from typing import Any, ClassVar, Literal, TypeVar
 
-from lab.features.faults.kind import FaultKind, key_of
+from lab.engine.protocol import Need
+from lab.engine.select import traits_of
+from lab.errors import UsageError
+from lab.features.faults.target import ClusterTarget
+from lab.spec.declare import dump_keys, keys_of, mapping_schema, read_all_keys
+from lab.spec.kinds import Kind
+from lab.spec.reading import Value
+
+T = TypeVar("T")
+Harm = Literal["slows", "loses", "spoils"]
+"""What a run may suffer: it takes longer and comes out the same; it loses somebody and may fail; data is changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chance:
+    """What decides where a fault is drawn for a run."""
+
+    random: Random
+    nodes: Sequence[str]
+    """Of the run."""
+    ranks: Sequence[int]
+    """Of the run."""
+
+    def one_of(self, choices: Sequence[T]) -> T:
+        """One of them, each as likely as any other."""
+        return self.random.choice(choices)
+
+
+@dataclass(frozen=True)
+class ReadBack:
+    """The state of a fault, measured where it was injected."""
+
+    in_force: bool
+    found: Mapping[str, Any] = field(default_factory=dict)
+    """What was measured, by what it is, with its unit in the name: `{"asked_bits_per_s": 1e8}`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultKind(ABC):
+    """One kind of fault: its data, and how it is injected, which may take seconds."""
+
+    does: ClassVar[str]
+    """What it breaks, a line for the reference."""
+    example: ClassVar[str]
+    """Its key and value, as a file writes them: `kill: node2`. A class with an example is a kind of its own."""
+    says: ClassVar[str] = "{key} {node}"
+    """What it is in words, with the values of its attributes: `kill node2`."""
+    shown_as: ClassVar[tuple[str, ...]]
+    """Causes of a culprit, or kinds of findings, that are right for it; empty: it breaks nothing."""
+    by_worker: ClassVar[bool] = False
+    """Whether the worker itself does it, as `deed` says: only where its call, phase or note holds it."""
+    of_writes: ClassVar[bool] = False
+    """Whether it acts on what ranks write to files: that has to be seen from their start."""
+    of_call: ClassVar[bool] = False
+    """Whether it acts on the tensors that a call brings: only before one that takes some."""
+    leaves_running: ClassVar[bool | None] = None
+    """Whether its nodes run afterwards; None: as before."""
+    harm: ClassVar[Harm] = "loses"
+    """What a run may suffer from it at most, where it is healed after a while."""
+    passes: ClassVar[bool] = False
+    """Whether a search has it healed after a while, though it loses somebody: else those who try again try for ever."""
+    needs: ClassVar[Need] = ""
+    """What it needs of the engine, beside that its nodes run."""
+    strict_cannot: ClassVar[str] = ""
+    """Why a strict cluster cannot have it, as the end of a sentence; empty: it can."""
+
+    @classmethod
+    @abstractmethod
+    def value(cls) -> Kind:
+        """What the value of its key may be: read as this class, dumped as a file says it."""
+
+    @classmethod
+    def why_not(cls, engine: str) -> str:
+        """Why an engine cannot do it, as the end of a sentence that begins with the fault; empty: it can."""
+        return traits_of(engine).cannot.get(cls.needs, "")
+
+    @classmethod
+    def drawn(cls, _: Chance) -> FaultKind | None:
+        """One of its kind, for a search; None: no search draws one."""
+        return None
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> str:
+        """What a command line says of it, as the value in a file would.
+
+        Raises:
+            UsageError: it says too little, or too much.
+        """
+        text = " ".join(words)
+        return f"{{{text}}}" if ": " in text and not text.startswith("{") else text
+
+    @classmethod
+    def on_the_command_line(cls) -> str:
+        """Its example as `lab fault` takes it: `kill node2`."""
+        kind, _, value = cls.example.partition(": ")
+        return f"{kind} '{value}'" if " " in value else f"{kind} {value}"
+
+    def __str__(self) -> str:
+        return self.says.format(key=key_of(type(self)), **vars(self))
+
+    @property
+    def deed(self) -> Mapping[str, Any]:
+        """What the worker does itself."""
+        return {}
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it acts on."""
+        return ()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that it acts on, where it acts on ranks."""
+        return ()
+
+    def check(self, _: ClusterTarget) -> None:
+        """See, before a run begins, whether it can be injected, as far as that can be seen.
+
+        Raises:
+            LabError: it cannot.
+        """
+        return
+
+    def unfit(self, _brought: Sequence[Mapping[str, Any]]) -> str:
+        """Why it cannot be done to a call that brings these tensors (see `Reached`); empty: it can."""
+        return ""
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Inject it; it is in force when this returns.
+
+        Raises:
+            LabError: it cannot be injected.
+        """
+        raise NotImplementedError
+
+    def renew(self, _target: ClusterTarget, _node: str) -> None:
+        """Inject it once more into a node that has come back, and knows nothing of it."""
+        return
+
+    def met(self, _: ClusterTarget) -> Mapping[str, Any]:
+        """What it has done by now, by what that is: `{"dropped_packets": 12}`; asked just before it is undone."""
+        return {}
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Take it back, also where it is not in force, and by somebody who only knows its data.
+
+        Raises:
+            LabError: it cannot be taken back.
+        """
+        raise NotImplementedError
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Read its state where it was injected.
+
+        Raises:
+            LabError: that cannot be read.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedFault(FaultKind):
+    """A kind with keys, of which the first says what it acts on: `cpu: {node: node1, cores: 0.2}`."""
+
+    @classmethod
+    def value(cls) -> Kind:
+        """The value of the first key, where no other is required, or a mapping with all keys."""
+        keys, required = keys_of(cls), required_keys(cls)
+        (name, main), *_ = ((name, one.kind) for name, one in keys.items())
+        alone, mapping_of = required == [name], ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
+        allowed = ", or ".join([main.allowed] * alone + [f"a mapping with the keys {mapping_of}"] * (len(keys) > 1))
+
+        def read(value: Value) -> Any:
+            if len(keys) == 1 or (alone and value.kind != "mapping"):
+                return cls(**{name: main.read(value)})
+            return read_fault(cls, value, allowed)
+
+        def dump(data: Any) -> Any:
+            values = dump_keys(data)
+            return values if len(values) > 1 else values[name]
+
+        schemas = [main.schema] * alone + [mapping_schema(cls, required=required)] * (len(keys) > 1)
+        return Kind(allowed, read, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, dump)
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> str:
+        """Two words are the values of the first two keys: `node1 0.2`."""
+        keys = [*keys_of(cls)]
+        if len(words) == 2 and len(keys) > 1:
+            return f"{{{keys[0]}: {words[0]}, {keys[1]}: {words[1]}}}"
+        return super().parse(words)
+
+
+def required_keys(kind: type[FaultKind]) -> list[str]:
+    """The keys of a kind that have no default."""
+    return [name for name, one in keys_of(kind).items() if one.default is MISSING]
+
+
+def read_fault(kind: type[FaultKind], value: Value, allowed: str) -> Any:
+    """A fault from the mapping of its keys; None where one of them is a problem.
+
+    Raises:
+        InvalidError: a key is missing, or the fault is none.
+    """
+    named = {name.raw for name, _ in value.pairs(allowed)}
+    missing = [name for name in required_keys(kind) if name not in named]
+    if missing:
+        raise value.problem(f"without {' and '.join(missing)}; allowed: {allowed}")
+    data = read_all_keys(value, kind)
+    return None if data is None else make_or_refuse(value, lambda: kind(**data))
+
+
+def make_or_refuse(value: Value, make: Callable[[], T], allowed: str = "") -> T:
+    """What `make` returns; a `UsageError` of it is a problem of the value.
+
+    Raises:
+        InvalidError: it is one.
+    """
+    try:
+        return make()
+    except UsageError as error:
+        raise value.problem(f"{error.message}; allowed: {allowed}" if allowed else error.message) from None
+
+
+def key_of(kind: type[FaultKind]) -> str:
+    """The key of a kind in a file."""
+    return kind.example.partition(":")[0]
 
 
 @cache

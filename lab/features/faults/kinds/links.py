@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from lab.errors import LabError, MachineLacks, UsageError
-from lab.features.faults.kind import Chance, FaultKind, Harm, ReadBack, key_of
+from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of, read_fault, required_keys
 from lab.features.faults.network import (
     ALL,
     FASTEST,
@@ -16,7 +17,6 @@ from lab.features.faults.network import (
     PARTITION,
     PARTITION_ALLOWED,
     SLOWEST,
-    Broken,
     Link,
     Network,
     checked_partition,
@@ -26,13 +26,12 @@ from lab.features.faults.network import (
     link_at_start,
     named_nodes,
     network,
-    on_link,
-    tables,
+    tables_of,
 )
 from lab.features.faults.on_node import LATE, NO_NETEM
 from lab.features.faults.target import ClusterTarget
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_all_keys
+from lab.spec.declare import dump_keys, key, keys_of, mapping_schema
 from lab.spec.kinds import NODE, Kind, list_of, read_text
 from lab.spec.reading import Value
 
@@ -98,7 +97,7 @@ class LinkFault(FaultKind):
         """Whether it is in force on every node that runs, what it has met by now, and what packets meet."""
         told = self._told(target)
         states = [target.look_at(node, "links", one) for node, one in told]
-        if not all(one["part"] in state["parts"] for (_, one), state in zip(told, states, strict=True)):
+        if not all(str(self) in state["parts"] for state in states):
             return ReadBack(in_force=False)
         return ReadBack(True, {**count_met(states), **self._measured(target, told)})
 
@@ -107,23 +106,21 @@ class LinkFault(FaultKind):
         for node, one in told:
             for peer, how in one["to"].items():
                 rate = min(filter(None, (how.get("rate_bits_per_s"), one.get("rate_bits_per_s"))), default=None)
-                if rate is None and not how.get("delay_s"):
-                    continue
-                names = {address: name for name, address in target.addresses.items()}
-                found = target.look_at(node, "link_probe", {"address": one["address"], "peer": peer})
-                aims = {"rate_bits_per_s": rate, "delay_s": how.get("delay_s")}
-                wanted = {f"asked_{name}": aim for name, aim in aims.items() if aim}
-                return {**wanted, **found, "measured": f"{node} -> {names[peer]}"}
+                aims = {"asked_rate_bits_per_s": rate, "asked_delay_s": how.get("delay_s")}
+                if wanted := {name: aim for name, aim in aims.items() if aim}:
+                    measured = target.look_at(node, "link_probe", {"address": one["address"], "peer": peer})
+                    other = next(name for name, address in target.addresses.items() if address == peer)
+                    return {**wanted, **measured, "measured": f"{node} -> {other}"}
         return {}
 
 
 def count_met(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What nodes have dropped, lost, reset and sent twice by now, all together."""
-    packets: dict[str, int] = {}
+    packets = Counter[str]()
     for state in states:
         for name, met in state["met"].items():
             if word := _MET.get(name.partition(" ")[0]):
-                packets[f"{word}_packets"] = packets.get(f"{word}_packets", 0) + met["packets"]
+                packets[f"{word}_packets"] += met["packets"]
     were_reset = sum(state.get("were_reset", 0) for state in states)
     return {**packets, **({"reset_connections": were_reset} if were_reset else {})}
 
@@ -138,35 +135,25 @@ class OnLink(LinkFault):
     link: Link = key(MISSING, link(), "link: node2 -> node0")
     """Which links: a node, one way, both ways, or all."""
 
-    def condition(self) -> Broken:
+    def condition(self) -> Mapping[str, float]:
         """The condition that the link is in."""
         attributes = [one.attribute for one in keys_of(type(self)).values() if one.attribute != "link"]
-        return Broken(**{name: getattr(self, name) for name in attributes})
+        return {name: value for name in attributes if (value := getattr(self, name)) is not None}
 
     @classmethod
     def value(cls) -> Kind:
         """Words in the order of its keys, or a mapping with them."""
-        keys = keys_of(cls)
-        amounts = [name for name in keys if name != "link"]
+        _, *amounts = keys_of(cls)
         example = cls.example.partition(": ")[2]
-        allowed = f"words such as {example!r}, or a mapping with the key{'s' if amounts else ''} {', '.join(keys)}"
-        required = [name for name, one in keys.items() if one.default is MISSING]
+        plural = "s" if amounts else ""
+        allowed = f"words such as {example!r}, or a mapping with the key{plural} {', '.join(keys_of(cls))}"
 
         def read(value: Value) -> Any:
-            if value.kind != "mapping":
-                value = _as_mapping(value, amounts, read_text(value, allowed), allowed)
-            pairs, data = value.pairs(allowed), read_all_keys(value, cls)
-            missing = [name for name in required if name not in {one.raw for one, _ in pairs}]
-            if missing:
-                raise value.problem(f"without {' and '.join(missing)}; allowed: {allowed}")
-            if data is None:  # what is wrong with one of its keys counts once
-                for name, one in pairs:
-                    if name.raw in keys:
-                        keys[name.raw].kind.read(one)
-                raise value.refused(allowed)
-            return cls(**data)
+            is_words = value.kind != "mapping"
+            return read_fault(cls, _as_mapping(value, amounts, allowed) if is_words else value, allowed)
 
-        return Kind(allowed, read, {"anyOf": [{"type": "string"}, mapping_schema(cls, required=required)]}, dump_keys)
+        schema = mapping_schema(cls, required=required_keys(cls))
+        return Kind(allowed, read, {"anyOf": [{"type": "string"}, schema]}, dump_keys)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -175,31 +162,29 @@ class OnLink(LinkFault):
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
-        ways, cables = on_link(self.link, self.condition(), list(addresses))
-        return tables(ways, addresses, cables)
+        return tables_of([(self.link, self.condition())], addresses)
 
     def __str__(self) -> str:
         """`delay node2 50ms jitter 5ms`."""
-        where, *amounts = dump_keys(self).items()
-        words = [f"{name} {value}" if place else str(value) for place, (name, value) in enumerate(amounts)]
+        where, *values = dump_keys(self).items()
+        words = [f"{name} {value}" for name, value in values]
+        words[:1] = [str(value) for _, value in values[:1]]
         return " ".join([key_of(type(self)), where[1], *words])
 
 
-def _as_mapping(value: Value, names: Sequence[str], text: str, allowed: str) -> Value:
+def _as_mapping(value: Value, names: Sequence[str], allowed: str) -> Value:
     """The mapping that words mean: a link, the first amount, and pairs of a name and an amount."""
     from yaml.nodes import MappingNode, ScalarNode
 
-    where, rest = link_at_start(text)
-    words = rest.split()
-    if not where or (words and not names) or (len(words) % 2 == 0 and words):
-        raise value.refused(allowed)
-    pairs = [("link", where), *([(names[0], words[0])] if words else []), *zip(words[1::2], words[2::2], strict=True)]
-    mark = value.mark
-
     def scalar(word: str) -> ScalarNode:
-        return ScalarNode("tag:yaml.org,2002:str", word, mark, mark)
+        return ScalarNode("tag:yaml.org,2002:str", word, value.mark, value.mark)
 
-    node = MappingNode("tag:yaml.org,2002:map", [(scalar(name), scalar(word)) for name, word in pairs], mark, mark)
+    where, rest = link_at_start(read_text(value, allowed))
+    words = ["link", where, *names[:1], *rest.split()] if rest else ["link", where]
+    if not where or len(words) % 2 or (rest and not names):
+        raise value.refused(allowed)
+    pairs = [(scalar(name), scalar(word)) for name, word in zip(words[::2], words[1::2], strict=True)]
+    node = MappingNode("tag:yaml.org,2002:map", pairs, value.mark, value.mark)
     return Value(node, value.field, value.reading)
 
 
@@ -295,9 +280,9 @@ class Reset(OnLink):
         node = chance.one_of(chance.nodes)
         return cls(link=Link(node, "-", chance.one_of([name for name in chance.nodes if name != node])))
 
-    def condition(self) -> Broken:
+    def condition(self) -> Mapping[str, float]:
         """A link that resets."""
-        return Broken(reset=1.0)
+        return {"reset": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,11 +315,7 @@ class Dns(LinkFault):
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
-        return tables({}, addresses, nameless=list(addresses) if self.node == ALL else [self.node])
-
-    def __str__(self) -> str:
-        """`dns node2`."""
-        return f"dns {self.node}"
+        return tables_of([], addresses, nameless=list(addresses) if self.node == ALL else [self.node])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -426,7 +407,8 @@ class Partition(LinkFault):
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
         drops = find_drops(self.said, list(addresses))
-        return tables({(sender, node): {"drop": 1.0} for node, names in drops.items() for sender in names}, addresses)
+        ways = [Link(sender, "->", node) for node, senders in drops.items() for sender in senders]
+        return tables_of([(way, {"drop": 1.0}) for way in ways], addresses)
 
     def __str__(self) -> str:
         """`partition node0,node1 / node2`."""

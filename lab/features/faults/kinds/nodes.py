@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from lab.errors import LabError
-from lab.features.faults.kind import Chance, FaultKind, KeyedFault, ReadBack, key_of
+from lab.features.faults.kinds import Chance, FaultKind, KeyedFault, ReadBack
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key
 from lab.spec.kinds import duration, node, number, size
@@ -34,10 +34,6 @@ class NodeFault(KeyedFault):
     def nodes(self) -> tuple[str, ...]:
         """That node."""
         return (self.node,)
-
-    def __str__(self) -> str:
-        """`kill node2`."""
-        return f"{key_of(type(self))} {self.node}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +185,7 @@ class Cpu(NodeFault):
 
     does = "a node gets so many cores of the processor and no more, as beside a greedy neighbour"
     example = "cpu: {node: node1, cores: 0.2}"
+    says = "cpu of {cores:g} cores for {node}"
     shown_as = ("straggler", "late")
     harm = "slows"
     needs = "limits"
@@ -213,10 +210,6 @@ class Cpu(NodeFault):
         """What it may use now."""
         cpus = target.throttle(self.node)["cpus"]
         return ReadBack(abs(cpus - self.cores) < 0.01, {"cpus": cpus})
-
-    def __str__(self) -> str:
-        """`cpu of 0.2 cores for node1`."""
-        return f"cpu of {self.cores:g} cores for {self.node}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +293,7 @@ class DiskFull(AgentFault):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Whether writes are refused."""
+        """That writes are refused."""
         return {"full": True}
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
@@ -315,6 +308,7 @@ class DiskSlow(AgentFault):
     does = "each write of a rank of a node to a file, and each fsync, takes longer"
     example = "disk_slow: {node: node2, by: 50ms}"
     shown_as = ("straggler", "late", "never_came", "never_entered")
+    says = "{key} {node} by {by_s:g}s"
     harm = "slows"
     of_writes = True
     is_drawn = False
@@ -331,10 +325,6 @@ class DiskSlow(AgentFault):
         """How long they wait."""
         delay_s = target.look_at(self.node, "disk", {}).get("delay_s", 0.0)
         return ReadBack(delay_s == self.by_s, {"asked_s": self.by_s, "delay_s": delay_s})
-
-    def __str__(self) -> str:
-        """`disk_slow node2 by 0.05s`."""
-        return f"disk_slow {self.node} by {self.by_s:g}s"
 
 
 _PATIENCE_S = 20.0

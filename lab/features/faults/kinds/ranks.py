@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
 from lab.errors import ClusterError
-from lab.features.faults.kind import Chance, FaultKind, KeyedFault, ReadBack, key_of
+from lab.features.faults.kinds import Chance, FaultKind, KeyedFault, ReadBack, key_of
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key, keys_of
 from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
+from lab.waiting import wait_until
 from lab.words import plural
 
 
@@ -64,6 +64,7 @@ class Signal(RankFault):
 
     does = "the worker of a rank gets a signal; one that SIGSTOP stopped goes on when it is healed"
     example = "signal: {rank: 2, name: SIGSTOP}"
+    says = "signal rank {rank} with {name}"
     shown_as = ("killed", "stopped")
     name: str = key("SIGKILL", choice(_SIGNALS), "signal: {rank: 2, name: SIGSEGV}")
     """Which one."""
@@ -85,17 +86,13 @@ class Signal(RankFault):
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """What the process is doing; of a signal that scripts can catch, whatever that is."""
-        until, expected = time.monotonic() + _PATIENCE_S, _AFTERWARDS.get(self.name)
-        node = self.node_of(target)
-        while True:
-            state = "" if node is None else target.look_at(node, "signal", {"rank": self.rank})["state"]
-            if expected in (None, state) or time.monotonic() > until:
-                return ReadBack(expected in (None, state), {"state": state or "ended"})
-            time.sleep(_PAUSE_S)
+        node, expected = self.node_of(target), _AFTERWARDS.get(self.name)
 
-    def __str__(self) -> str:
-        """`signal rank 2 with SIGSTOP`."""
-        return f"signal rank {self.rank} with {self.name}"
+        def state() -> str:
+            return "" if node is None else str(target.look_at(node, "signal", {"rank": self.rank})["state"])
+
+        found = wait_until(state, _PATIENCE_S, _PAUSE_S, enough=lambda found: expected in (None, found))
+        return ReadBack(expected in (None, found), {"state": found or "ended"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +101,7 @@ class Loader(RankFault):
 
     does = "a worker process of a rank's DataLoader is killed"
     example = "loader: 1"
+    says = "loader {worker} of rank {rank}"
     shown_as = ("loader_killed",)
     worker: int = key(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
     """Which one, in the order of their start."""
@@ -120,10 +118,6 @@ class Loader(RankFault):
         node = self.node_of(target)
         found = {} if node is None else target.look_at(node, "loader", {"rank": self.rank})
         return ReadBack(in_force=True, found={"left": found.get("left", 0)})
-
-    def __str__(self) -> str:
-        """`loader 0 of rank 1 is killed`."""
-        return f"loader {self.worker} of rank {self.rank}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,15 +150,12 @@ class Raise(WorkerFault):
 
     does = "a rank raises an exception, out of the call, phase or note that sets it off"
     example = "raise: {rank: 1, error: ValueError}"
+    says = "raise {error} in rank {rank}"
     shown_as = ("exception",)
     error: str = key("RuntimeError", choice(_ERRORS), "raise: {rank: 1, error: OSError}")
     """Its class."""
     message: str = key("raised on purpose", text("what it says"), "raise: {rank: 1, message: no more data}")
     """What it says."""
-
-    def __str__(self) -> str:
-        """`raise ValueError in rank 1`."""
-        return f"raise {self.error} in rank {self.rank}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +180,7 @@ class Pauses(WorkerFault):
 
     does = "a rank's interpreter stands still every so often, as in pauses of a garbage collector"
     example = "pauses: {rank: 1, every: 200ms, last: 50ms}"
+    says = "pauses of {last_s:g}s every {every_s:g}s in rank {rank}"
     shown_as = ("straggler", "late")
     harm = "slows"
     every_s: float = key(0.5, duration(3600), "pauses: {rank: 1, every: 200ms}", name="every")
@@ -197,10 +189,6 @@ class Pauses(WorkerFault):
     """How long each is."""
     seed: int = key(0, whole_number(0, 2**31 - 1), "pauses: {rank: 1, seed: 7}")
     """Of what is drawn; ranks draw on their own."""
-
-    def __str__(self) -> str:
-        """`pauses of 0.1s every 0.5s in rank 1`."""
-        return f"pauses of {self.last_s:g}s every {self.every_s:g}s in rank {self.rank}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,15 +220,12 @@ class Nan(ChangedData):
 
     does = "one element of what a rank brings to a call becomes NaN"
     example = "nan: 1"
+    says = "nan in element {element} of rank {rank}"
     shown_as = ("nonfinite", "not_a_number")
 
     def unfit_number(self, dtype: str, bits: int) -> str:
         """Whole numbers are never NaN."""
         return "" if dtype.startswith(("float", "bfloat", "complex")) else f"no {dtype} is NaN"
-
-    def __str__(self) -> str:
-        """`nan in element 0 of rank 1`."""
-        return f"nan in element {self.element} of rank {self.rank}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +234,7 @@ class Flip(ChangedData):
 
     does = "one bit of what a rank brings to a call is flipped: silent data corruption"
     example = "flip: {rank: 1, bit: 30}"
+    says = "flip bit {bit} of element {element} of rank {rank}"
     shown_as = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
     bit: int = key(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
     """Which bit of it, from the lowest; 30 is the highest of a float32's exponent."""
@@ -256,7 +242,3 @@ class Flip(ChangedData):
     def unfit_number(self, dtype: str, bits: int) -> str:
         """It has to have such a bit."""
         return "" if self.bit < bits else f"a {dtype} has no bit {self.bit}"
-
-    def __str__(self) -> str:
-        """`flip bit 30 of element 0 of rank 1`."""
-        return f"flip bit {self.bit} of element {self.element} of rank {self.rank}"

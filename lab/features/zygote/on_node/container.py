@@ -19,9 +19,8 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ....node import agent, strays, warm
-from ....node.config import Config
 from ....node.messages import typed
-from ....node.warm import Heap
+from ....node.messages.agent import Config
 from . import confinement
 from .confinement import Unlike
 from .first_process import FirstProcess, enter_namespace
@@ -52,10 +51,7 @@ class ContainerZygote:
     def prepare(self) -> None:
         """Import what all agents and their scripts need, and lay it out so that forks are cheap."""
         warm.import_torch()
-        warm.import_frozen(
-            warm.SLOW_MODULES
-        )  # once for all nodes, and not by each after the first script that needs it
-        Heap().gather_all()
+        warm.prepare_many_forks()  # once for all nodes, and not by each after the first script that needs it
         self._open_on_image = strays.open_on_image()
 
     def serve(self) -> NoReturn:
