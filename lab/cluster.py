@@ -22,11 +22,11 @@ from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import select_engine
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import has_wishes, shape_for_all
+from lab.plan.plan import has_wishes, shape_for_all
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.run.place import Place, Several, outcome_of, run_apart, run_one
+from lab.run.place import ClusterSlot, Place, catch_error, run_apart, run_one
 from lab.spec.keys import checked_folders
 from lab.spec.load import checked_requirements
 from lab.spec.scenario import Scenario
@@ -277,22 +277,22 @@ class Cluster:
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock, options)
             made_for = None if cluster or options.keep else f"{len(scenarios)}-runs"
-            several = Several(place=place, cluster=cluster, made_for=made_for)
+            shape = shape_for_all(scenarios, options, place.asked)
+            slot = ClusterSlot(place=place, shape=shape, cluster=cluster, made_for=made_for)
             try:
                 for scenario, alone in options.in_turn(scenarios):
                     started(scenario)
                     if has_wishes(scenario):
-                        shared = several.cluster.shape if several.cluster else None
-                        outcome = outcome_of(partial(run_apart, place, scenario, alone, watcher, shared))
+                        shared = slot.cluster.shape if slot.cluster else None
+                        outcome = catch_error(partial(run_apart, place, scenario, alone, watcher, shared))
                     else:
-                        shape = partial(shape_for_all, scenarios, alone, place.asked)
-                        outcome = several.outcome(scenario, alone, watcher, shape)
+                        outcome = slot.try_run(scenario, alone, watcher)
                     outcomes.append(outcome)
                     ended(scenario, outcome)
-                    if several.ends_with(outcome):
+                    if slot.is_last(outcome):
                         break
             finally:
-                several.end()
+                slot.clear()
         return outcomes
 
     @contextmanager

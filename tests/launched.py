@@ -8,8 +8,7 @@ from typing import Any
 from lab.diagnosis.facts import begin_facts
 from lab.node.messages.agent import Claimed, Exited, Output, Started
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import PlanOptions
-from lab.plan.plan import Plan, make_plan
+from lab.plan.plan import Plan, PlanOptions, make_plan
 from lab.record.events import Over
 from lab.record.result import Result
 from lab.record.write import RecordWriter

@@ -10,7 +10,7 @@ import time
 from lab.cli import arguments as shared
 from lab.cli.arguments import ProgressDisplay
 from lab.cluster import Cluster
-from lab.node.config import NOTES_BYTES, OUTPUT_BYTES, STRICT_NOTES_BYTES
+from lab.node.messages.agent import NOTES_BYTES, OUTPUT_BYTES, STRICT_NOTES_BYTES
 from lab.node.trace_file import LIMIT_BYTES
 from lab.report.cluster_view import cluster_json, node_rows
 from lab.words import format_duration, format_limit, plural

@@ -66,12 +66,11 @@ def _mismatch(clash: Clash, evidence: Evidence) -> Finding:
     step = clash.step
     odd = clash.odd or _by_rhythm(step, evidence)
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
-    sides = tuple(side for _, ranks in clash.sides for side in _called(step, ranks))
     facts = f.Mismatch(
         number=step.seq,
         group="" if step.group.label == "default" else step.group.title,
         odd_sides=_called(step, odd),
-        sides=_called(step, others) if odd else sides,
+        sides=_called(step, others) if odd else tuple(one for _, ours in clash.sides for one in _called(step, ours)),
         by_rhythm=bool(odd) and not clash.odd,
         **of_step(step, odd, others),
     )
@@ -89,11 +88,9 @@ def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
 
 def _called(step: Step, ranks: Sequence[int]) -> tuple[f.Side, ...]:
     """What ranks called, that may have called different things."""
-    by_op = group_ranks({rank: step.calls[rank].op for rank in ranks})
-    return tuple(
-        f.Side(ranks=tuple(ours), what=op, lines=lines_of(step.calls[rank] for rank in ours))
-        for op, ours in by_op.items()
-    )
+    by_op = group_ranks({rank: step.calls[rank].op for rank in ranks}).items()
+    lines = {op: lines_of(step.calls[rank] for rank in ours) for op, ours in by_op}
+    return tuple(f.Side(ranks=tuple(ours), what=op, lines=lines[op]) for op, ours in by_op)
 
 
 def _unequal(clash: Clash) -> Finding:
@@ -235,20 +232,18 @@ def _slips_in(
         if slip is not None:
             beat = done[longest if slip.calls > 0 else rank][slip.at]
             alike.setdefault((slip, beat), []).append(rank)
-    findings = []
-    for (slip, _), ranks in alike.items():
-        body = _body(done[longest][: slip.at])[0] if anywhere else ()
-        if body or not anywhere:
-            findings.append(_slipped(evidence, slip, ranks, common, calls[longest], calls[ranks[0]], body))
-    return findings
+    return [
+        _slipped(evidence, slip, ranks, common, calls[longest], calls[ranks[0]], body)
+        for (slip, _), ranks in alike.items()
+        if (body := _body(done[longest][: slip.at])[0] if anywhere else ()) or not anywhere
+    ]
 
 
 def _in_step(done: Mapping[int, list[Beat]]) -> list[int]:
     """Ranks that made the same calls, as far as each came: more than half, or of two the one that kept its rhythm."""
     if len(done) == _PAIR:
         one, other = done
-        who = out_of_step(done[one], done[other])
-        return [] if who is None else [(other, one)[who]]
+        return {0: [other], 1: [one], None: []}[out_of_step(done[one], done[other])]
     for rank in sorted(done, key=lambda rank: -len(done[rank])):
         same = [other for other in done if done[other] == done[rank][: len(done[other])]]
         if 2 * len(same) > len(done):

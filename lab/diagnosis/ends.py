@@ -14,7 +14,7 @@ from lab.diagnosis.finding import Finding, FindingKind, majority, unique_lines
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
 from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
-from lab.trace.model import Call
+from lab.trace.model import Call, Mark
 from lab.trace.steps import Step
 
 _LINES = 12
@@ -182,13 +182,13 @@ def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> f.End
 
 def _last_seen(evidence: Evidence, number: int) -> f.LastSeen | None:
     """The latest call or mark of a rank that left no stack."""
-    of_rank = evidence.trace.ranks.get(number) if evidence.at_hand else None
-    seen = [(call.begin, call.op, call.end, call.source) for call in of_rank.calls] if of_rank else []
-    seen += [(mark.begin, mark.name, mark.end, mark.source) for mark in of_rank.marks] if of_rank else []
-    if not seen:
+    trace = evidence.trace.ranks.get(number) if evidence.at_hand else None
+    if trace is None or not (trace.calls or trace.marks):
         return None
-    _, name, end, line = max(seen, key=lambda one: one[0])
-    return f.LastSeen(name=name, ended=end is not None, source=line)
+    seen: list[tuple[Call | Mark, str]] = [(call, call.op) for call in trace.calls]
+    seen += [(mark, mark.name) for mark in trace.marks]
+    last, name = max(seen, key=lambda one: one[0].begin)
+    return f.LastSeen(name=name, ended=last.end is not None, source=last.source)
 
 
 def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> f.Activity:
@@ -271,6 +271,15 @@ def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> 
     raised = "" if rank.stopped else _tail(rank.traceback)
     shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES)) or _tail(traceback)
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown, cause=cause)
+
+
+def culprit_by(finding: Finding, evidence: Evidence) -> Culprit | None:
+    """The link that a finding names, or else its first rank that is on record; None where it names nobody."""
+    headline, cause = finding.headline, finding.kind.value
+    if finding.link:
+        return Culprit(link=finding.link, error=headline, cause=cause)
+    rank = next((evidence.ranks[rank] for rank in finding.ranks if rank in evidence.ranks), None)
+    return None if rank is None else blame(rank, headline, cause=cause)
 
 
 def _tail(traceback: str) -> str:

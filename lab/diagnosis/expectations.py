@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import re
@@ -12,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -47,27 +49,20 @@ def settle(
     if bare.verdict == "error":
         return bare, ()
     searches = Searches()
-    found = [*check_expectations(expect, ranks, variables, searches)]
-    for one in of_features:
-        if not callable(one):
-            found += one
-    found += _check_whole_run(expect, bare, evidence.facts, searches)
-    if expect.restarts is not None:
-        found.append(_check_restarts(expect.restarts, attempts[:-1]))
-    found += others
-    for one in of_features:
-        if callable(one):
-            found += one(bare.verdict == expect.verdict and all(one.met for one in found))
-    unmet = [one for one in found if not one.met]
-    final, as_expected = bare, expect.verdict != "passed"
-    if unmet and (as_expected or bare.verdict == "passed"):
+    known = [*check_expectations(expect, ranks, variables, searches)]
+    for stated in of_features:
+        known += () if callable(stated) else stated
+    known += [*_check_whole_run(expect, bare, evidence.facts, attempts[:-1], searches), *others]
+    for stated in of_features:
+        known += stated(bare.verdict == expect.verdict and all(one.met for one in known)) if callable(stated) else ()
+    unmet, other_verdict = [one for one in known if not one.met], expect.verdict != "passed"
+    if unmet and (other_verdict or bare.verdict == "passed"):
         more = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
-        final = replace(
-            bare, verdict="failed", reason=f"{unmet[0].sentence()}{more}{describe_limits_and_orphans(evidence.facts)}"
-        )
-    elif as_expected:
-        final = replace(bare, verdict="passed", reason=f"{expect.verdict} as expected: {bare.reason}")
-    return final, tuple(found)
+        reason = f"{unmet[0].sentence()}{more}{describe_limits_and_orphans(evidence.facts)}"
+        return replace(bare, verdict="failed", reason=reason), tuple(known)
+    if other_verdict:
+        bare = replace(bare, verdict="passed", reason=f"{expect.verdict} as expected: {bare.reason}")
+    return bare, tuple(known)
 
 
 def check_expectations(
@@ -83,20 +78,20 @@ def check_expectations(
     doing. A negative code stands for the signal that killed the rank, as torchrun and `subprocess` write it (-9:
     SIGKILL). What is expected of ranks that the run does not have comes last.
     """
-    found: list[Expectation] = []
+    known: list[Expectation] = []
     searches = searches or Searches()
     for result in sorted(ranks, key=lambda result: result.rank):
-        if result.parent is not None:  # no scenario knows of it: what it noted has to be right, and is not missed
-            for name in expect.notes.keys() & result.notes.keys():
-                found.extend(_check_note(name, expect.notes[name], result, variables.get(result.rank), expect))
-            continue
-        if result.rank in expect.exit or (expect.verdict == "passed" and not result.stopped):
-            found.append(_check_exit(result, expect.exit.get(result.rank, 0)))
+        planned = (
+            result.parent is None
+        )  # else no scenario knows of it: what it noted has to be right, and is not missed
+        if planned and (result.rank in expect.exit or (expect.verdict == "passed" and not result.stopped)):
+            known.append(_check_exit(result, expect.exit.get(result.rank, 0)))
         for name, expected in expect.notes.items():
-            found.extend(_check_note(name, expected, result, variables.get(result.rank), expect))
-        if result.rank in expect.logs:
-            found.append(_check_log(result, expect.logs[result.rank], searches))
-    return (*found, *_missing_ranks(expect, {result.rank for result in ranks}))
+            if planned or name in result.notes:
+                known += _check_note(name, expected, result, variables.get(result.rank), expect)
+        if planned and result.rank in expect.logs:
+            known.append(_check_log(result, expect.logs[result.rank], searches))
+    return (*known, *_missing_ranks(expect, {result.rank for result in ranks}))
 
 
 def _check_exit(result: RankResult, expected: int) -> Expectation:
@@ -131,18 +126,16 @@ def _check_note(
 
 def _check_log(result: RankResult, pattern: str, searches: Searches) -> Expectation:
     match, got = None, "(no log)"
-    if result.log_path is not None:
-        try:
+    try:
+        if result.log_path is not None:
             match = searches.find_in_log(result.log_path, pattern)
             got = "(no match)" if match is None else match[:_LONGEST_SHOWN]
-        except FileNotFoundError:
-            pass
-        except TooLong as error:
-            got = f"({error})"
-        except RecordError as error:
-            got = f"({error.message})"
-        except OSError as error:
-            got = f"(the log cannot be read: {error.strerror or error})"
+    except FileNotFoundError:
+        pass
+    except (TooLong, RecordError) as error:
+        got = f"({error})"
+    except OSError as error:
+        got = f"(the log cannot be read: {error.strerror or error})"
     return Expectation(what="log", rank=result.rank, expected=pattern, got=got, met=match is not None)
 
 
@@ -154,7 +147,10 @@ def _missing_ranks(expect: Expect, present: set[int]) -> Iterator[Expectation]:
             yield Expectation(what=what, rank=rank, expected=by_rank[rank], got="(no such rank)", met=False)
 
 
-def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts, searches: Searches) -> Iterator[Expectation]:
+def _check_whole_run(
+    expect: Expect, bare: Judgement, facts: RunFacts, earlier: Sequence[Attempt], searches: Searches
+) -> Iterator[Expectation]:
+    """What is expected of the whole run, and of the attempts before its last one."""
     check = facts.check
     if expect.check is not None and check is not None:
         met, got = check.code == 0 and not check.error, "it passed"
@@ -165,9 +161,8 @@ def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts, searches:
         met = bare.verdict == expect.verdict
         yield Expectation(what="verdict", expected=expect.verdict, got=bare.verdict, met=met)
     if expect.culprit is not None:
-        named = bare.culprit
-        who = None if named is None else named.node if isinstance(expect.culprit, str) else named.rank
-        yield Expectation(what="culprit", expected=expect.culprit, got=who, met=_is_named(expect.culprit, named))
+        who, met = _compare_culprit(expect.culprit, bare.culprit)
+        yield Expectation(what="culprit", expected=expect.culprit, got=who, met=met)
     if expect.reason is not None:
         met, got = False, bare.reason
         try:
@@ -175,6 +170,15 @@ def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts, searches:
         except TooLong as error:
             got = f"({error})"
         yield Expectation(what="reason", expected=f"/{expect.reason}/", got=got, met=met)
+    if isinstance(expect.restarts, int):
+        met = len(earlier) == expect.restarts
+        yield Expectation(what="restarts", expected=expect.restarts, got=len(earlier), met=met)
+    elif expect.restarts is not None:  # who had failed first each time
+        pairs = zip(chain(expect.restarts, repeat(None)), earlier, strict=False)
+        named = [_compare_culprit(wanted, attempt.culprit) for wanted, attempt in pairs]
+        met = len(earlier) == len(expect.restarts) and all(same for _, same in named)
+        got_all = [who for who, _ in named]
+        yield Expectation(what="restarts", expected=[*expect.restarts], got=got_all, met=met)
 
 
 def _end_of_check(check: RankFacts) -> str:
@@ -184,24 +188,12 @@ def _end_of_check(check: RankFacts) -> str:
     return next(iter(check.error.strip().splitlines()), ended)
 
 
-def _check_restarts(expected: int | Sequence[int | str | None], earlier: Sequence[Attempt]) -> Expectation:
-    """How often the launcher began anew, and where they are named, who had failed first each time."""
-    if isinstance(expected, int):
-        return Expectation(what="restarts", expected=expected, got=len(earlier), met=len(earlier) == expected)
-    found = [attempt.culprit for attempt in earlier]
-    names = [(None, None) if one is None else (one.rank, one.node) for one in found]
-    met = len(names) == len(expected) and all(map(_is_named, expected, found))
-    pairs = zip(expected, names, strict=False)
-    got = [node if isinstance(wanted, str) else rank for wanted, (rank, node) in pairs]
-    got += [rank for rank, _ in names[len(expected) :]]
-    return Expectation(what="restarts", expected=list(expected), got=got, met=met)
-
-
-def _is_named(expected: int | str | None, culprit: Culprit | None) -> bool:
-    """Whether a culprit is the expected rank, or on the expected node; None: nobody."""
-    if expected is None or culprit is None:
-        return expected is None and culprit is None
-    return expected == (culprit.node if isinstance(expected, str) else culprit.rank)
+def _compare_culprit(expected: int | str | None, culprit: Culprit | None) -> tuple[int | str | None, bool]:
+    """The rank of a culprit, or its node where one is expected; and whether it is the expected one; None: nobody."""
+    if culprit is None:
+        return None, expected is None
+    who = culprit.node if isinstance(expected, str) else culprit.rank
+    return who, expected is not None and expected == who
 
 
 def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
@@ -253,7 +245,6 @@ LIMIT_S = 20
 _BYTES_PER_S = 10_000_000
 _LOOK_AHEAD = 64 * 1024
 _GOES_BACK = frozenset("*+?{|")
-_FOUND, _MISSED, _FAILED = b"+", b"-", b"!"
 
 
 class TooLong(Exception):
@@ -299,11 +290,11 @@ class Searches:
             return search()
         if self._left_s <= 0:
             raise TooLong(f"the search for the pattern was not begun: others of this run took {self._given_s:g} s")
-        found, took_s = _search_in_child(search, math.ceil(self._left_s))
+        match, took_s = _search_in_child(search, math.ceil(self._left_s))
         self._left_s -= took_s
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(match, Exception):
+            raise match
+        return match
 
 
 def _search(text: str, pattern: str, flags: int) -> str | None:
@@ -332,44 +323,36 @@ def _search_in_child(search: Callable[[], str | None], limit_s: int) -> tuple[st
         _answer(write, search, limit_s)
     os.close(write)
     try:
-        with open(read, "rb") as answer:
-            said = answer.read()
+        with open(read, "rb") as pipe:
+            answer = pipe.read()
     except BaseException:
         os.kill(child, signal.SIGKILL)
         raise
     finally:
-        _, status, usage = os.wait4(child, 0)
-    took_s = usage.ru_utime + usage.ru_stime
-    if os.WIFSIGNALED(status):  # the kernel counts a little more than it says
-        return TooLong(f"the search for the pattern was given up after {limit_s} s"), max(took_s, limit_s)
-    if not said:
-        return TooLong("the search for the pattern broke off"), took_s
-    took, _, text = said[1:].decode("utf-8", "surrogatepass").partition(" ")
-    kind, took_s = said[:1], float(took)
-    if kind == _FAILED:
-        number, _, words = text.partition(" ")
-        return OSError(int(number), words), took_s
-    return text if kind == _FOUND else None, took_s
+        _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return TooLong(f"the search for the pattern was given up after {limit_s} s"), limit_s
+    if not answer:
+        return TooLong("the search for the pattern broke off"), 0.0
+    match, error, took_s = json.loads(answer)
+    return OSError(*error) if error else match, took_s
 
 
 def _answer(write: int, search: Callable[[], str | None], limit_s: int) -> NoReturn:
-    """In the child: search, say what was found, and end."""
+    """In the child: search, send the match or the error, and end."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(
-            resource.RLIMIT_CPU, (limit_s if hard == resource.RLIM_INFINITY else min(limit_s, hard), hard)
-        )
-        began_s = time.process_time()
+        for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, limit_s)):
+            hard = resource.getrlimit(limit)[1]
+            resource.setrlimit(limit, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+        match, failure, began_s = None, None, time.process_time()
         try:
-            found = search()
-            kind, text = (_MISSED, "") if found is None else (_FOUND, found)
+            match = search()
         except OSError as error:
-            kind, text = _FAILED, f"{error.errno or 0} {error.strerror or error}"
-        with open(write, "wb") as answer:
-            answer.write(kind + f"{time.process_time() - began_s:f} {text}".encode("utf-8", "surrogatepass"))
+            failure = error.errno or 0, error.strerror or str(error)
+        with open(write, "w", encoding="ascii") as pipe:
+            json.dump((match, failure, time.process_time() - began_s), pipe)
         os._exit(0)
     finally:
         os._exit(1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from lab.diagnosis import errors, wording
 from lab.diagnosis.disagreement import differed_before, that_stop_a_run
-from lab.diagnosis.ends import blame, calls_at, common_progress, end_of, stood_of
+from lab.diagnosis.ends import blame, calls_at, common_progress, culprit_by, end_of, stood_of
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, WentAlone
@@ -61,31 +61,23 @@ def judge_failure(evidence: Evidence) -> Judgement:
     broken = find_broken_link(evidence)
     meeting = explain_rendezvous(evidence) if evidence.at_hand and not (broken and broken.link) else None
     stuck = explain_stand_off(evidence)[:1] if evidence.at_hand and meeting is None else []
-    for finding in (meeting, *stuck):
-        if finding is not None:
-            return _judge_by(finding, evidence, victim)
+    if meeting is not None or stuck:
+        return _judge_by(meeting or stuck[0], evidence, victim)
     gone = tuple(rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped)
     if len(gone) > len(facts.ranks) - len(gone) and left_by(evidence, victim.rank) is None:
         alone = WentAlone(place=evidence.raised(victim), node=victim.node, ranks=(victim.rank,), others=gone)
-        finding, then = alone.as_finding(FindingKind.WENT_ALONE), wording.it_failed(end_of(evidence, victim))
-        return _blame(victim, finding, wording.render_went_alone(alone), then)
+        return _blame(victim, alone.as_finding(FindingKind.WENT_ALONE), wording.it_failed(end_of(evidence, victim)))
     if broken is not None:
         return _judge_by(broken, evidence, victim, brief=True)
     victim = next((rank for rank in failed if errors.gave_up(rank)), victim)
     missed, end = missed_by(evidence, victim), end_of(evidence, victim)
     if missed is None:
-        return _blame(victim, _failed(victim, end), wording.render_end(end))
-    kind = FindingKind.LEFT_EARLY if missed.how in ("exited", "left") else FindingKind.LATE
-    first = FirstFailure(
-        what="late" if kind is FindingKind.LATE else "left",
-        node=missed.node,
-        missed=missed,
-        ranks=(missed.rank,),
-        others=(victim.rank,),
-    )
-    then = f": {wording.then_failed(victim.rank, end)}"
-    culprit = facts.rank(missed.rank)
-    return _blame(culprit, first.as_finding(kind), wording.render_missed(missed), then, victim.traceback)
+        return _blame(victim, _failed(victim, end))
+    early, ranks, others = missed.how in ("exited", "left"), (missed.rank,), (victim.rank,)
+    what: Literal["left", "late"] = "left" if early else "late"
+    first = FirstFailure(what=what, node=missed.node, missed=missed, ranks=ranks, others=others)
+    finding = first.as_finding(FindingKind.LEFT_EARLY if early else FindingKind.LATE)
+    return _blame(facts.rank(missed.rank), finding, f": {wording.then_failed(victim.rank, end)}", victim.traceback)
 
 
 # -- judgements
@@ -118,7 +110,7 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
         rank = evidence.facts.rank(odd.ranks[0])
         place = evidence.raised(rank)
         odd = replace(odd, lines=(place.at,) if place else ())
-        return _blame(rank, odd.as_finding(FindingKind.MISMATCH), wording.render_odd_call(odd))
+        return _blame(rank, odd.as_finding(FindingKind.MISMATCH))
     if not (all(map(errors.failed_in_torch, own)) and evidence.at_hand):
         return None
     unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
@@ -131,8 +123,7 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
             rank = evidence.facts.rank(one.ranks[0])
             end = end_of(evidence, failed[0]) if failed[0] is not rank else None
             reason = wording.odd_call_reason(one, rank.rank, rank.node, failed[0].rank, end)
-            culprit, summary = blame(rank, one.headline, cause=one.kind.value), one.headline
-            return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(one,), summary=summary)
+            return _judge_by(one, evidence, failed[0], reason)
     return None
 
 
@@ -144,7 +135,7 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     if not then and peer is not None and peer not in evidence.ranks:
         then = wording.no_such_rank(peer)
     before = None if then else differed_before(evidence, first.rank)
-    judgement = _blame(first, _failed(first, end), wording.render_end(end), then)
+    judgement = _blame(first, _failed(first, end), then)
     others = [_failed(rank, end_of(evidence, rank, brief=True)) for rank in _independent(evidence, own)]
     reason = wording.own_reason(judgement.reason, before, others)
     return replace(judgement, reason=reason, findings=(*judgement.findings, *others))
@@ -173,9 +164,9 @@ def _failed(rank: RankFacts, end: End) -> Finding:
     return facts.as_finding(FindingKind.FAILED)
 
 
-def _blame(rank: RankFacts, finding: Finding, did: str, then: str = "", traceback: str = "") -> Judgement:
-    """A rank as the culprit, with what it did in words that follow its name."""
-    cause = "" if finding.kind is FindingKind.FAILED else finding.kind.value
+def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "") -> Judgement:
+    """A rank as the culprit, by what a finding says that it did."""
+    did, cause = wording.render_did(finding.facts), "" if finding.kind is FindingKind.FAILED else finding.kind.value
     return Judgement(
         verdict="failed",
         reason=f"{wording.full_name(rank.rank, rank.node)} {did}{then}",
@@ -185,14 +176,12 @@ def _blame(rank: RankFacts, finding: Finding, did: str, then: str = "", tracebac
     )
 
 
-def _judge_by(finding: Finding, evidence: Evidence, victim: RankFacts, *, brief: bool = False) -> Judgement:
-    """What a finding says, and its first rank as the culprit, if it names one."""
-    headline, cause, culprit = finding.headline, finding.kind.value, None
-    if finding.link:
-        culprit = Culprit(link=finding.link, error=headline, cause=cause)
-    elif finding.ranks:
-        culprit = blame(evidence.facts.rank(finding.ranks[0]), headline, cause=cause)
-    reason = f"{headline}; {wording.then_failed(victim.rank, end_of(evidence, victim, brief=brief))}"
+def _judge_by(
+    finding: Finding, evidence: Evidence, victim: RankFacts, reason: str = "", *, brief: bool = False
+) -> Judgement:
+    """What a finding says, and whom it names as the culprit."""
+    headline, culprit = finding.headline, culprit_by(finding, evidence)
+    reason = reason or f"{headline}; {wording.then_failed(victim.rank, end_of(evidence, victim, brief=brief))}"
     return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=headline)
 
 
@@ -240,12 +229,11 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
         first = min(needed or gone, key=lambda rank: rank.ended or 0.0)
         lived = (first.ended or 0.0) - (first.started or first.ended or 0.0)
         return _missed(first, victim, how="exited", code=first.code, seconds=lived)
-    elsewhere = [rank for rank in ranks if rank.stack and not ((at := evidence.stood(rank)) and at.call)]
-    for rank in elsewhere[:1]:
-        return _missed(
-            rank, victim, how="was_late" if errors.gave_up(victim) else "left", stood=stood_of(evidence, rank)
-        )
-    return None
+    elsewhere = next((one for one in ranks if one.stack and not ((at := evidence.stood(one)) and at.call)), None)
+    if elsewhere is None:
+        return None
+    how = "was_late" if errors.gave_up(victim) else "left"
+    return _missed(elsewhere, victim, how=how, stood=stood_of(evidence, elsewhere))
 
 
 def _missed(rank: RankFacts, victim: RankFacts, **more: Any) -> Missed:
@@ -255,12 +243,10 @@ def _missed(rank: RankFacts, victim: RankFacts, **more: Any) -> Missed:
 def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> Missed | None:
     """The last of those to come for whom a rank had waited until it gave up; None where everybody came in time."""
     came = {rank: step.calls[rank].begin for rank in step.needs(call) if rank in step.calls}
-    never = [rank for rank in step.needs(call) if rank not in came and rank in evidence.ranks]
-    for rank in never:
-        facts = evidence.ranks[rank]
-        if facts.alive:
-            stood = stood_of(evidence, facts) if facts.stack else None
-            return _missed(facts, victim, how="never_came", step=step.title, stood=stood)
+    never = [evidence.ranks[rank] for rank in step.needs(call) if rank not in came and rank in evidence.ranks]
+    for facts in (rank for rank in never if rank.alive):
+        stood = stood_of(evidence, facts) if facts.stack else None
+        return _missed(facts, victim, how="never_came", step=step.title, stood=stood)
     last = max(came, key=lambda rank: came[rank], default=None)
     if never or last is None or call.end is None or came[last] <= call.end + step.apart_s:
         return None
@@ -279,9 +265,8 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     link = find_broken_link(evidence)
     if link is not None and (culprit is None or culprit in link.ranks):
         return [link]
-    if culprit is None:
-        judged = judge_failure(evidence).culprit
-        culprit = judged.rank if judged is not None else None
+    if culprit is None and (judged := judge_failure(evidence).culprit) is not None:
+        culprit = judged.rank
     first = evidence.ranks.get(culprit) if culprit is not None else None
     if first is None:
         return []

@@ -16,8 +16,8 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.ends import Wait, activities_of, find_waits, lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
-from lab.diagnosis.finding import Finding, FindingKind, Rendezvous, group_ranks, majority, sides_of
-from lab.trace.model import Group, Mark, StoreLookup, World, is_end_of_world, worlds_of
+from lab.diagnosis.finding import Finding, FindingKind, Rendezvous, group_ranks, majority, sides_of, unique_lines
+from lab.trace.model import Call, Group, Mark, StoreLookup, World, is_end_of_world, worlds_of
 from lab.trace.steps import Step
 
 Made = Mapping[int, Sequence[Mark]]
@@ -26,10 +26,8 @@ Made = Mapping[int, Sequence[Mark]]
 
 def find_group_faults(evidence: Evidence) -> list[Finding]:
     """What ranks did to groups that can have stopped a run which hung or failed, the earliest first."""
-    ranks = evidence.trace.ranks
-    worlds = {rank: worlds_of(trace, evidence.trace.groups) for rank, trace in ranks.items()}
-    waits = find_waits(evidence, until_failed=True)
-    findings = []
+    worlds = {rank: worlds_of(trace, evidence.trace.groups) for rank, trace in evidence.trace.ranks.items()}
+    waits, findings = find_waits(evidence, until_failed=True), []
     for turn in range(max(map(len, worlds.values()), default=0)):
         made = {rank: ours[turn].made for rank, ours in worlds.items() if len(ours) > turn}
         finding = _made_otherwise(made, evidence) or _not_made(made, evidence, waits)
@@ -67,7 +65,7 @@ def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
     others = tuple(rank for rank in here if rank not in odd)
     facts = f.GroupsDiffer(
         number=number + 1,
-        sides=_sides(odd or here, here),
+        sides=_sides({rank: here[rank] for rank in odd} or here),
         ranks=odd,
         others=others,
         step=f"new_group #{number + 1}",
@@ -77,45 +75,43 @@ def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
         rest, *tails = ([mark.members for mark in made[rank][number:]] for rank in (others[0], *odd))
         left_out, added = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
         slip: Literal["", "left_out", "added"] = "left_out" if left_out else "added" if added else ""
-        facts = replace(facts, common=_sides(others[:1], here)[0], slip=slip)
+        facts = replace(facts, common=_sides({others[0]: here[others[0]]})[0], slip=slip)
     return facts.as_finding(FindingKind.GROUPS)
 
 
-def _sides(ranks: Iterable[int], here: Mapping[int, Mark]) -> tuple[f.Side, ...]:
+def _sides(marks: Mapping[int, Mark]) -> tuple[f.Side, ...]:
     """What ranks made, and where."""
-    return tuple(
-        f.Side(ranks=tuple(ours), what=f"[{', '.join(map(str, members))}]", lines=(source,))
-        for (members, source), ours in group_ranks(
-            {one: (here[one].members, here[one].source) for one in ranks}
-        ).items()
-    )
+    sides = group_ranks({rank: (f"[{', '.join(map(str, mark.members))}]", mark.source) for rank, mark in marks.items()})
+    return tuple(f.Side(ranks=tuple(ranks), what=what, lines=(line,)) for (what, line), ranks in sides.items())
 
 
 def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Finding | None:
     """A new_group that ranks never came out of, because a member never came to it."""
-    stuck = {rank: (len(marks), marks[-1]) for rank, marks in made.items() if marks and marks[-1].end is None}
-    stuck = {rank: one for rank, one in stuck.items() if evidence.ranks[rank].alive}
-    if not stuck:
+    stuck = {one: of for one, of in made.items() if of and of[-1].end is None and evidence.ranks[one].alive}
+    number = min(map(len, stuck.values()), default=0)
+    ours = {rank: marks[-1] for rank, marks in stuck.items() if len(marks) == number}
+    mark = next(iter(ours.values()), None)
+    missing = tuple(rank for rank in mark.members if len(made.get(rank, ())) < number) if mark is not None else ()
+    if mark is None or not missing:
         return None
-    number, mark = min(stuck.values(), key=lambda one: one[0])
-    ours = [rank for rank, (count, _) in stuck.items() if count == number]
-    missing = tuple(rank for rank in mark.members if len(made.get(rank, ())) < number)
-    if not missing:
-        return None
-    lines = tuple(stuck[rank][1].source for rank in ours)
-    took = max(0.0, evidence.over - min(stuck[rank][1].begin for rank in ours))
+    lines = unique_lines(one.source for one in ours.values())
     elsewhere = [evidence.place(evidence.ranks[rank]) for rank in missing if rank in evidence.ranks]
     facts = f.GroupNotMade(
         members=tuple(mark.members),
         did=activities_of(evidence, missing, waits),
-        at=tuple(dict.fromkeys(lines)),
+        at=lines,
         ranks=missing,
         others=tuple(ours),
         step=f"new_group #{number}",
         lines=(*(place.at for place in elsewhere if place is not None), *lines),
-        seconds=round(took, 6),
+        seconds=_since(ours.values(), evidence),
     )
     return facts.as_finding(FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED)
+
+
+def _since(began: Iterable[Mark | Call], evidence: Evidence) -> float:
+    """Seconds from the first of these until the run was over."""
+    return round(max(0.0, evidence.over - min(one.begin for one in began)), 6)
 
 
 # -- destroy_process_group
@@ -139,11 +135,10 @@ def _destroyed(evidence: Evidence, worlds: Mapping[int, list[World]], waits: Map
 def _end_of_group(rank: int, group: Group, evidence: Evidence) -> Mark | None:
     """When a rank destroyed a group, or all groups and this one among them."""
     trace = evidence.trace.ranks.get(rank)
+    begins = [call.begin for call in evidence.calls(rank) if call.group == group.name]
     for mark in trace.marks if trace is not None else ():
-        used = any(call.group == group.name and call.begin < mark.begin for call in evidence.calls(rank))
-        if mark.name == "destroy_process_group" and (
-            mark.group == group.name or (used and is_end_of_world(mark, evidence.trace.groups))
-        ):
+        used = any(begin < mark.begin for begin in begins) and is_end_of_world(mark, evidence.trace.groups)
+        if mark.name == "destroy_process_group" and (mark.group == group.name or used):
             return mark
     return None
 
@@ -158,10 +153,9 @@ def _lived_on(evidence: Evidence, rank: int, end: Mark) -> bool:
 def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
     entered, calls = tuple(sorted(step.calls)), step.calls.values()
     alone, failed = len(gone) > len(entered), any(call.error for call in calls)
-    took = round(max(0.0, evidence.over - min(call.begin for call in calls)), 6)
-    destroyed, used = [mark.source for mark in gone.values()], [call.source for call in calls]
-    if alone:
-        used = [step.calls[rank].source for rank in entered]
+    took = _since(calls, evidence)
+    destroyed = [mark.source for mark in gone.values()]
+    used = [step.calls[rank].source for rank in (entered if alone else step.calls)]
     facts = f.GroupDestroyed(
         gone=tuple(gone),
         entered=entered,
@@ -196,15 +190,27 @@ def explain_rendezvous(evidence: Evidence) -> Finding | None:
     if not stuck:
         return None
     asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.found}
-    facts = _apart(asked) or _unanswered(asked, evidence) or _numbered(asked, stuck, evidence)
+    silent, met = (tuple(rank for rank, of in asked.items() if of.found is found) for found in (False, True))
+    addresses = {rank: f"{of.host}:{of.port}" for rank, of in asked.items()}
+    if len(set(addresses.values())) > 1:
+        sides, odd = sides_of({rank: f"at {address}" for rank, address in addresses.items()}), majority(addresses)[1]
+        apart = Rendezvous(how="addresses", sides=sides, silent=silent if met else (), ranks=odd)
+        return _rendezvous(apart, asked, evidence)
+    # No store at the one address; unless rank 0 hosts one there, and only waits for the others.
+    hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
+    if silent and not (hosts and (met or len(silent) == 1)):
+        why = next((of.error.partition("\n")[0] for of in asked.values() if of.error), "")
+        address = addresses[silent[0]]
+        facts: Rendezvous | None = Rendezvous(how="unanswered", address=address, silent=silent, met=met, error=why)
+    else:  # rank 0 alone: whether it hosts a store there is not known
+        facts = _numbered(asked, stuck, evidence) if met else None
     return _rendezvous(facts, asked, evidence) if facts is not None else None
 
 
 def _rendezvous(facts: Rendezvous, asked: Lookups, evidence: Evidence) -> Finding:
-    odd = facts.ranks
-    others = tuple(rank for rank in asked if rank not in odd)
-    places = {rank: place.at for rank in odd if (place := evidence.place(evidence.ranks[rank])) is not None}
-    lines = tuple(asked[rank].source if rank in asked else places.get(rank, "") for rank in (*odd, *others))
+    others = tuple(rank for rank in asked if rank not in facts.ranks)
+    places = {rank: place.at for rank in facts.ranks if (place := evidence.place(evidence.ranks[rank])) is not None}
+    lines = tuple(asked[one].source if one in asked else places.get(one, "") for one in (*facts.ranks, *others))
     return replace(facts, others=others, lines=lines).as_finding(FindingKind.RENDEZVOUS)
 
 
@@ -218,7 +224,7 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
         worlds = worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
         if worlds and worlds[-1].destroyed is None:
             own = "" if _is_runs(lookup, evidence) or not _LOOPBACK.match(lookup.host) else facts.node
-            met.setdefault(f"{_address(lookup)} {own}", {})[rank] = lookup
+            met.setdefault(f"{lookup.host}:{lookup.port} {own}", {})[rank] = lookup
     split = [(_disagreement(asked), asked) for asked in met.values()]
     return [_rendezvous(facts, asked, evidence) for facts, asked in split if facts is not None]
 
@@ -226,9 +232,8 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
 def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
     trace = evidence.trace.ranks.get(rank)
     marks = [mark for mark in trace.marks if mark.name == "init_process_group"] if trace is not None else []
-    if trace is None or not marks or not trace.stores or trace.stores[-1].begin < marks[-1].begin:
-        return None
-    return trace.stores[-1]
+    stores = trace.stores if trace is not None else []
+    return stores[-1] if marks and stores and stores[-1].begin >= marks[-1].begin else None
 
 
 def _is_stuck(evidence: Evidence, rank: int) -> bool:
@@ -239,54 +244,21 @@ def _is_stuck(evidence: Evidence, rank: int) -> bool:
     return marks[-1].end is None or raised
 
 
-def _address(lookup: StoreLookup) -> str:
-    return f"{lookup.host}:{lookup.port}"
-
-
-def _apart(asked: Lookups) -> Rendezvous | None:
-    """Ranks that looked at different addresses."""
-    addresses = {rank: f"at {_address(of)}" for rank, of in asked.items()}
-    if len(set(addresses.values())) == 1:
-        return None
-    silent = tuple(rank for rank in asked if not asked[rank].found)
-    silent, odd = silent if len(silent) < len(asked) else (), majority(addresses)[1]
-    return Rendezvous(how="addresses", sides=sides_of(addresses), silent=silent, ranks=odd)
-
-
-def _unanswered(asked: Lookups, evidence: Evidence) -> Rendezvous | None:
-    """No store at the one address; unless rank 0 hosts one there, and only waits for the others."""
-    silent = tuple(rank for rank in asked if not asked[rank].found)
-    met = tuple(rank for rank in asked if asked[rank].found)
-    hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
-    if not silent or (hosts and (met or len(silent) == 1)):
-        return None
-    why = next((of.error.partition("\n")[0] for of in asked.values() if of.error), "")
-    return Rendezvous(how="unanswered", address=_address(asked[silent[0]]), silent=silent, met=met, error=why)
-
-
 def _is_runs(lookup: StoreLookup, evidence: Evidence) -> bool:
     """Whether the lab itself has a store at that address."""
     plan = evidence.record.plan()
     return (lookup.host, lookup.port) == (plan.master_addr, plan.master_port)
 
 
-def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous | None:
+def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous:
     """The store is there: ranks that expect more of them than came, or that say they are the same one."""
-    if not any(of.found for of in asked.values()):
-        return None  # rank 0 alone, and whether it hosts a store there is not known
     disagreement = _disagreement(asked)
     if disagreement is not None:
         return disagreement
     first = next(iter(asked.values()))
-    world, came = first.world_size, {rank: of.asked_rank for rank, of in asked.items()}
-    facts = Rendezvous(
-        how="unconnected",
-        address=_address(first),
-        world_size=world,
-        run_size=len(evidence.ranks),
-        met=tuple(came),
-        stuck=stuck,
-    )
+    world, came, run_size = first.world_size, {rank: of.asked_rank for rank, of in asked.items()}, len(evidence.ranks)
+    address, met = f"{first.host}:{first.port}", tuple(came)
+    facts = Rendezvous(how="unconnected", address=address, world_size=world, run_size=run_size, met=met, stuck=stuck)
     beyond = {rank: str(number) for rank, number in came.items() if number >= world}
     if beyond:
         sides = tuple(f.Side(ranks=(rank,), what=number) for rank, number in beyond.items())
@@ -294,15 +266,15 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
     missing = len(set(range(world)) - set(came.values()))
     if not missing:
         return facts
-    more = world > len(evidence.ranks)
-    absent = () if more else tuple(rank for rank in evidence.ranks if rank not in asked)
+    absent = () if world > run_size else tuple(rank for rank in evidence.ranks if rank not in asked)
     did = activities_of(evidence, absent, {})
     return replace(facts, how="missing", missing=missing, absent=did, ranks=absent)
 
 
 def _disagreement(asked: Lookups) -> Rendezvous | None:
     """Ranks that expect different numbers of them, or say that they are the same one."""
-    address = _address(next(iter(asked.values())))
+    first = next(iter(asked.values()))
+    address = f"{first.host}:{first.port}"
     worlds = {rank: str(of.world_size) for rank, of in asked.items()}
     if len(set(worlds.values())) > 1:
         return Rendezvous(how="sizes", address=address, sides=sides_of(worlds), ranks=majority(worlds)[1])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from lab.diagnosis import ends, wording
 from lab.diagnosis import finding as f
 from lab.diagnosis.disagreement import due, skipped, that_stop_a_run
+from lab.diagnosis.ends import Wait
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.finding import Finding, FindingKind, majority
@@ -21,7 +22,6 @@ _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait that is shorter than both, in seconds and in parts of the time limit, is no standstill."""
 _FEWEST = 3
 """Ranks of which most can do alike."""
-Waits = Mapping[int, ends.Wait]
 
 
 def judge_hang(evidence: Evidence) -> Judgement:
@@ -29,40 +29,34 @@ def judge_hang(evidence: Evidence) -> Judgement:
     facts, standing = evidence.facts, ends.Standing.of(evidence)
     outside, going_on, causes = find_causes_outside(facts), None, list[Finding]()
     seen = standing.waited_for(evidence)
-    culprit = seen.ranks[0] if seen is not None else None
-    error = wording.render_stood_apart(seen.facts) if seen and isinstance(seen.facts, f.StoodApart) else ""
     if evidence.at_hand:
         hang = _Hang(evidence, ends.find_waits(evidence))
         going_on = hang.still_going_on() if hang.longest_s() is not None else None
         causes = [] if outside else _causes(evidence)
-    if going_on is not None:
-        culprit = None
+    culprit = seen.ranks[0] if seen is not None and going_on is None else None
+    error = wording.render_did(seen.facts) if seen is not None else ""
     # The trace tells more where it blames somebody else than the stacks do, or tells what that one called, or knows
     # that nobody can be blamed.
-    cause, better = causes[0] if causes else None, False
-    if cause is not None and cause.ranks:
-        better = culprit not in cause.ranks or "by_calls" in cause.kind.properties
-    elif cause is not None:
-        better = "blameless" in cause.kind.properties
-    findings = [one for one in (going_on, seen) if one is not None][:1]
-    heads, cause_word = [], ""
-    if outside:
-        findings, heads = outside, [one.headline for one in outside]
-        culprit, error, cause_word = next(iter(outside[0].ranks), None), heads[0], cause_of(outside[0])
-    elif cause is not None and better:
-        findings, heads = causes, [one.headline for one in causes]
-        culprit = culprit if culprit in cause.ranks else next(iter(cause.ranks), None)
-        error, cause_word = cause.headline, cause.kind.value
+    first = next(iter(outside or causes), None)
+    if first is not None and not outside:
+        by_calls = culprit not in first.ranks or "by_calls" in first.kind.properties
+        first = first if (by_calls if first.ranks else "blameless" in first.kind.properties) else None
+    if first is None:
+        findings, heads, cause = [one for one in (going_on, seen) if one is not None][:1], list[str](), ""
+    else:
+        findings, error, cause = outside or causes, first.headline, cause_of(first) if outside else first.kind.value
+        heads = [one.headline for one in findings]
+        culprit = culprit if culprit in first.ranks and not outside else next(iter(first.ranks), None)
     if going_on is not None and culprit is None:
         heads.insert(0, going_on.headline)
     held = {rank for one in outside for rank in one.ranks}
-    never_came = culprit if cause_word == FindingKind.NEVER_ENTERED.value else None
+    never_came = culprit if cause == FindingKind.NEVER_ENTERED.value else None
     stood = [(rank, "was") for rank in standing.absent if rank not in held]
     stood += [(rank, "waited") for rank in standing.waiting if rank != never_came]
     did = [(one, f"{verb} {wording.render_stood(ends.stood_of(evidence, evidence.ranks[one]))}") for one, verb in stood]
-    did += [(rank, error if rank == culprit and not cause_word else "had ended") for rank in standing.gone]
+    did += [(rank, error if rank == culprit and not cause else "had ended") for rank in standing.gone]
     reason = wording.hang_reason(facts.time_given, heads, did)
-    blamed = ends.blame(facts.rank(culprit), error, cause=cause_word) if culprit is not None else None
+    blamed = ends.blame(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
         blamed = culprit_of(outside[0])
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
@@ -72,11 +66,11 @@ def _causes(evidence: Evidence) -> list[Finding]:
     """What the trace says first, and what has nothing to do with it; nothing where the first is about no step."""
     stopping, other = that_stop_a_run(evidence)
     hung = explain_hang(evidence, stopping)
-    found = stopping or hung or other
-    if not found or not (found[0].step or found[0].kind is FindingKind.RENDEZVOUS):
+    known = stopping or hung or other
+    if not known or not (known[0].step or known[0].kind is FindingKind.RENDEZVOUS):
         return []
-    causes, involved = found[:1], {*found[0].ranks, *found[0].others}
-    for one in (*found[1:], *hung):
+    causes, involved = known[:1], {*known[0].ranks, *known[0].others}
+    for one in (*known[1:], *hung):
         ours = {*one.ranks, *one.others}
         if one.step and "ends" in one.kind.properties and ours.isdisjoint(involved):
             causes, involved = [*causes, one], involved | ours
@@ -119,7 +113,7 @@ class _Hang:
     """Makes the findings on a run that did not go on."""
 
     evidence: Evidence
-    waits: dict[int, ends.Wait]
+    waits: Mapping[int, Wait]
 
     def longest_s(self) -> float | None:
         """The longest wait, where the time was up before anybody had waited long for ranks that could still come."""
@@ -159,7 +153,7 @@ class _Hang:
             unknown=unknown,
             message=step.message,
             receives=self.waits[waiting[0]].call.operation.receives,
-            did=ends.activities_of(self.evidence, missing, self.waits),
+            did=self._did(missing),
             refused=refused if len(refused) == len(missing) and all(call.error for call in refused) else (),
             several_groups=several,
             untold_messages=untold,
@@ -170,8 +164,8 @@ class _Hang:
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
         """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
         waits, cycle = self.waits, ends.find_cycle(self.waits)
-        unmatched = [] if differing else find_unmatched(self.evidence, waits)
-        strayed = None if differing or unmatched else find_strayed(self.evidence, waits, cycle)
+        unmatched = [] if differing else self.unmatched()
+        strayed = None if differing or unmatched or not cycle else self.strayed(cycle)
         if strayed is not None:
             return [strayed]
         messages = all(waits[rank].step.message for rank in cycle)
@@ -189,31 +183,56 @@ class _Hang:
             all_of = "receives"
         elif not collectives and all(wait.call.operation.sends for wait in ours):
             all_of = "sends"
-        made = {wait.step.group.title: wait.step.group for wait in ours if collectives}
+        made = {wait.step.group.title: wait.step.group for wait in ours if collectives and wait.step.group.source}
         facts = f.Ring(
             cycle=cycle,
             waits=tuple(wait.facts for wait in ours),
             all_of=all_of,
-            groups=tuple(
-                f.Side(ranks=one.ranks, what=title, lines=(one.source,)) for title, one in made.items() if one.source
-            ),
+            groups=tuple(f.Side(ranks=one.ranks, what=title, lines=(one.source,)) for title, one in made.items()),
             **self._common(ranks, step=self.waits[cycle[0]].step),
         )
         return facts.as_finding(FindingKind.DEADLOCK)
 
+    def strayed(self, ring: Sequence[int]) -> Finding | None:
+        """The only rank of all that wait that left its loop half way, if it is in the ring; None where nobody is.
+
+        The others wait where their loops would have gone. Where several left theirs, they may have agreed on it.
+        """
+        strayed = {rank: usual for rank, wait in self.waits.items() if (usual := self._left_half_way(wait)) is not None}
+        rank, usual = next(iter(strayed.items()), (-1, None))
+        if usual is None or len(strayed) > 1 or rank not in ring:
+            return None
+        step, wait = self.evidence.step(usual), self.waits[rank]
+        if step is not None and step.message:
+            told = ends.call_facts(usual, step)
+        else:  # without its number
+            group = "" if step is None or step.group.label == "default" else step.group.title
+            told = f.CallFacts(rank=rank, name=usual.op, source=usual.source if step is not None else "", group=group)
+        others = [other for other in ring if other != rank]
+        common = self._common([rank], [rank], wait.step, others)
+        common["lines"] = (wait.call.source, *(self.waits[other].call.source for other in others))
+        return f.Strayed(cycle=tuple(ring), wait=wait.facts, usual=told, **common).as_finding(FindingKind.DEADLOCK)
+
+    def _left_half_way(self, wait: Wait) -> Call | None:
+        """The call that the loop of a rank went on with a round before, where it now waits in something else."""
+        calls = self.evidence.calls(wait.rank)
+        place = next(n for n, call in enumerate(calls) if call is wait.call)
+        done = [(call.op, f"{call.source} {call.group}") for call in calls[: place + 1]]
+        before = due(done[:-1])
+        if before is None or (done[before] == done[-1] and calls[before].peer == wait.call.peer):
+            return None
+        return calls[before]
+
     def all_there(self, named: set[str]) -> list[Finding]:
         """Steps that everybody entered and that still did not end."""
         findings = []
-        for number in dict.fromkeys(wait.step.number for wait in self.waits.values() if not wait.on):
-            ours = [wait for wait in self.waits.values() if wait.step.number == number]
-            step = ours[0].step
+        steps = {wait.step.number: wait.step for wait in self.waits.values() if not wait.on}
+        for step in steps.values():
             if step.title in named or (len({call.op for call in step.calls.values()}) > 1 and not step.message):
                 continue
+            ours = {rank: wait.call for rank, wait in self.waits.items() if wait.step is step}
             entered = tuple(step.calls) if self.evidence.dumped else None
-            sources, common = (
-                ends.lines_of(wait.call for wait in ours),
-                self._common([wait.rank for wait in ours], step=step),
-            )
+            sources, common = ends.lines_of(ours.values()), self._common([*ours], step=step)
             findings.append(f.InFlight(entered=entered, sources=sources, **common).as_finding(FindingKind.IN_FLIGHT))
         return findings
 
@@ -248,8 +267,13 @@ class _Hang:
         ranks: Sequence[int] = (),
         **more: Any,
     ) -> Finding:
-        did = ends.activities_of(self.evidence, alive, self.waits)
-        return f.Activities(did=did, **more, **self._common(waiting or alive, ranks)).as_finding(kind)
+        return f.Activities(did=self._did(alive), **more, **self._common(waiting or alive, ranks)).as_finding(kind)
+
+    def _did(self, ranks: Sequence[int]) -> tuple[f.Activity, ...]:
+        return ends.activities_of(self.evidence, ranks, self.waits)
+
+    def _waited_s(self, ranks: Sequence[int]) -> float | None:
+        return ends.waited_s(self.evidence, [self.waits[rank] for rank in ranks if rank in self.waits])
 
     def _common(
         self, waiting: Sequence[int], ranks: Sequence[int] = (), step: Step | None = None, others: Sequence[int] = ()
@@ -259,8 +283,8 @@ class _Hang:
             "ranks": tuple(ranks),
             "others": tuple(others or waiting),
             "step": step.title if step is not None else "",
-            "lines": tuple(self._line(rank) for rank in (*ranks, *waiting)),
-            "seconds": ends.waited_s(self.evidence, [self.waits[rank] for rank in waiting if rank in self.waits]),
+            "lines": tuple(map(self._line, (*ranks, *waiting))),
+            "seconds": self._waited_s(waiting),
         }
 
     def _line(self, rank: int) -> str:
@@ -273,118 +297,138 @@ class _Hang:
         place = self.evidence.place(facts) or self.evidence.thread(facts)
         return place.at if place is not None else self.evidence.last_line(rank)
 
+    # -- messages that cannot come: sends that nobody receives, receives that nobody sends to
 
-# -- messages that cannot come: sends that nobody receives, receives that nobody sends to
+    def unmatched(self) -> list[Finding]:
+        """Messages that ranks waited in, and that cannot come even if every other rank goes on as it can.
 
+        A message whose other end may still come, because that rank is in its own code or waits for such a one, is none;
+        nor is one in a ring of messages only, of which each may come when another one does.
+        """
+        waits = self.waits
+        pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
+        for wait in pending.values():
+            unlike = self._neighbour(wait)
+            if unlike is not None:
+                return [unlike]
+        findings, explained = [], set[int]()
+        for rank, wait in pending.items():
+            peer, sends = wait.on[0] if len(wait.on) == 1 else -1, wait.call.operation.sends
+            other = pending.get(peer)
+            if rank in explained or peer in explained:
+                continue
+            back = [one for one in pending if waits[one].on == (rank,) and waits[one].call.operation.sends != sends]
+            if len(wait.on) == 1 and peer not in self.evidence.ranks:
+                ours: tuple[Wait, ...] = (wait,)
+                findings.append(self._unmatched("no_such_rank", ours, (rank,), last_rank=max(self.evidence.ranks)))
+            elif other is not None and peer in back:
+                ours = (wait, other) if sends else (other, wait)
+                findings.append(self._passing_by(ours))
+            elif not self._in_mixed_ring(rank):
+                continue
+            elif (other is not None and self._in_mixed_ring(peer)) or (back and back[0] not in explained):
+                ours = (wait, other) if other is not None and self._in_mixed_ring(peer) else (waits[back[0]], wait)
+                did = self._did([one for one in ours[1].on if one != ours[0].rank])
+                waited_s = ends.waited_s(self.evidence, ours)
+                findings.append(self._unmatched("other_peers", ours, did=did, waited_s=waited_s))
+            else:
+                ours = (wait,)
+                findings.append(self._nobody_there(wait))
+            explained |= {one.rank for one in ours}
+        return findings
 
-def find_unmatched(evidence: Evidence, waits: Waits) -> list[Finding]:
-    """Messages that ranks waited in, and that cannot come even if every other rank goes on as it can.
+    def _in_mixed_ring(self, rank: int) -> bool:
+        """Whether a rank waits for itself in the end, and not by messages alone."""
+        seen: dict[int, bool] = {}
+        todo = [(one, False) for one in self.waits[rank].on]
+        while todo:
+            one, mixed = todo.pop()
+            if one == rank and mixed:
+                return True
+            if one in self.waits and one != rank and not (one in seen and seen[one] >= mixed):
+                seen[one] = mixed
+                todo += [(after, mixed or not self.waits[one].step.message) for after in self.waits[one].on]
+        return False
 
-    A message whose other end may still come, because that rank is in its own code or waits for such a one, is none; nor
-    is one in a ring of messages only, of which each may come when another one does.
-    """
-    pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
-    for wait in pending.values():
-        unlike = _neighbour(evidence, wait)
-        if unlike is not None:
-            return [unlike]
-    findings, explained = [], set[int]()
-    for rank, wait in pending.items():
-        peer = wait.on[0] if len(wait.on) == 1 else None
-        other = pending.get(peer) if peer is not None else None
-        if rank in explained or (other is not None and other.rank in explained):
-            continue
-        explained.add(rank)
-        if peer is not None and peer not in evidence.ranks:
-            findings.append(_unmatched("no_such_rank", (wait,), evidence, ranks=(rank,), last_rank=max(evidence.ranks)))
-        elif other is not None and other.on == (rank,) and other.call.operation.sends != wait.call.operation.sends:
-            ours = (wait, other) if wait.call.operation.sends else (other, wait)
-            differ = len({one.call.group for one in ours}) > 1
-            calls = [ends.call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours]
-            more: dict[str, Any] = {"waits": tuple(calls), "waited_s": ends.waited_s(evidence, ours)}
-            findings.append(_unmatched("passing_by", ours, evidence, **more))
-            explained.add(other.rank)
-        elif not _in_mixed_ring(rank, waits):
-            explained.discard(rank)
-        elif other is not None and _in_mixed_ring(other.rank, waits):
-            findings.append(_other_peers(wait, other, evidence, waits))
-            explained.add(other.rank)
-        elif (left := _left_waiting(wait, pending)) is not None and left.rank not in explained:
-            findings.append(_other_peers(left, wait, evidence, waits))
-            explained.add(left.rank)
-        else:
-            findings.append(_nobody_there(wait, evidence, waits))
-    return findings
+    def _passing_by(self, ours: tuple[Wait, ...]) -> Finding:
+        """A send and a receive of two ranks that mean each other, and that differ in their tags or groups."""
+        differ = len({one.call.group for one in ours}) > 1
+        calls = tuple(ends.call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours)
+        return self._unmatched("passing_by", ours, waits=calls, waited_s=ends.waited_s(self.evidence, ours))
 
+    def _nobody_there(self, wait: Wait) -> Finding:
+        """A message whose other end waits in something else."""
+        wanted = wait.step.source, wait.step.destination  # of which one may be any rank
+        before = sum(
+            step.state == "completed"
+            and step.message
+            and all(one in (None, end) for one, end in zip(wanted, (step.source, step.destination), strict=True))
+            for step in self.evidence.steps
+        )
+        most = ends.majority_step(self.waits)
+        alone = most is not None and most != wait.step.number
+        as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
+        ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
+        ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
+        more: dict[str, Any] = {"did": self._did(wait.on), "before": before}
+        left, is_next = self._left_out(wait)
+        if left is not None:
+            ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
+            more |= {"lines": lines, "left_out": left, "left_next": is_next}
+        return self._unmatched("nobody_there", ours, ranks, **more)
 
-def _in_mixed_ring(rank: int, waits: Waits) -> bool:
-    """Whether a rank waits for itself in the end, and not by messages alone."""
-    seen: dict[int, bool] = {}
-    todo = [(one, False) for one in waits[rank].on]
-    while todo:
-        one, mixed = todo.pop()
-        if one == rank and mixed:
-            return True
-        if one in waits and one != rank and not (one in seen and seen[one] >= mixed):
-            seen[one] = mixed
-            todo += [(after, mixed or not waits[one].step.message) for after in waits[one].on]
-    return False
+    def _left_out(self, wait: Wait) -> tuple[f.CallFacts | None, bool]:
+        """The call that the other end of a message left out, and whether its own loop would have come to it next.
 
+        Or else it had been about to when it went on with what comes after it there. None where it left nothing out.
+        """
+        calls = self.evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
+        if calls and calls[-1].state == "unfinished":
+            calls = calls[:-1]  # what it did instead
+        answers = [c.peer == wait.rank and c.operation.sends == wait.call.operation.receives for c in calls]
+        beats = [(call.op, call.source) for call in calls]
+        before = due(beats)
+        if before is not None and answers[before]:
+            return ends.call_facts(calls[before], wait.step), True
+        once = [calls[place] for place in skipped(beats) if answers[place]]
+        return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
 
-def _left_waiting(wait: ends.Wait, pending: Waits) -> ends.Wait | None:
-    """Who waits to receive from a rank that sends to another, or to send to one that receives from another."""
-    sends = wait.call.operation.sends
-    others = (other for other in pending.values() if other.on == (wait.rank,))
-    return next((other for other in others if other.call.operation.sends != sends), None)
+    def _neighbour(self, wait: Wait) -> Finding | None:
+        """A rank that has another neighbour than the others at the same line.
 
+        With three or more ranks: most address the rank at the same distance from their own, and this one does not.
+        """
+        ranks, wanted = wait.step.group.ranks, (wait.call.op, wait.call.source, wait.call.group)
+        size, alike = len(ranks), dict[int, list[Call]]()
+        for rank in ranks:
+            alike[rank] = [c for c in self.evidence.calls(rank) if (c.op, c.source, c.group) == wanted]
+        if size < _FEWEST or wait.call not in alike.get(wait.rank, ()):
+            return None
+        turn = alike[wait.rank].index(wait.call)
+        there = {rank: calls[turn].peer for rank, calls in alike.items() if len(calls) > turn}
+        meant = {rank: (peer - rank) % size for rank, peer in there.items() if peer is not None}
+        usual, odd = majority(meant)
+        if usual is None or odd != (wait.rank,) or len(meant) != size:
+            return None
+        others = tuple(rank for rank in meant if rank != wait.rank)
+        return self._unmatched("neighbour", (wait,), odd, usual_distance=usual, group_size=size, alike=others)
 
-def _other_peers(wait: ends.Wait, other: ends.Wait, evidence: Evidence, waits: Waits) -> Finding:
-    """A rank that waits for another's message, or for it to take one, while that one waits for somebody else."""
-    did, ours = ends.activities_of(evidence, (rank for rank in other.on if rank != wait.rank), waits), (wait, other)
-    return _unmatched("other_peers", ours, evidence, did=did, waited_s=ends.waited_s(evidence, ours))
-
-
-def _nobody_there(wait: ends.Wait, evidence: Evidence, waits: Waits) -> Finding:
-    """A message whose other end waits in something else."""
-    before = sum(step.state == "completed" and _same_ends(step, wait.step) for step in evidence.steps)
-    most = ends.majority_step(waits)
-    alone = most is not None and most != wait.step.number
-    as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
-    ours = (wait, *(waits[rank] for rank in wait.on if rank in waits))
-    left, is_next = _left_out(evidence, wait)
-    more: dict[str, Any] = {"did": ends.activities_of(evidence, wait.on, waits), "before": before}
-    if left is None:
-        return _unmatched("nobody_there", ours, evidence, ranks=(wait.rank,) if alone and not as_before else (), **more)
-    lines = (left.source, *(one.call.source for one in ours))
-    more |= {"ranks": wait.on, "lines": lines, "left_out": left, "left_next": is_next}
-    return _unmatched("nobody_there", ours, evidence, **more)
-
-
-def _same_ends(message: Step, waited: Step) -> bool:
-    """Whether a message went between the ends of one that was waited for, of which one may be any rank."""
-    ends = zip((waited.source, waited.destination), (message.source, message.destination), strict=True)
-    return message.message and all(wanted in (None, end) for wanted, end in ends)
-
-
-def _unmatched(
-    how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"],
-    ours: tuple[ends.Wait, ...],
-    evidence: Evidence,
-    ranks: tuple[int, ...] = (),
-    **more: Any,
-) -> Finding:
-    common: dict[str, Any] = {
-        "waits": tuple(wait.facts for wait in ours),
-        "waited_s": ends.waited_s(evidence, ours[:1]),
-        "others": tuple(wait.rank for wait in ours if wait.rank not in ranks),
-        "step": ours[0].step.title,
-        "lines": tuple(wait.call.source for wait in ours),
-        "seconds": ends.waited_s(evidence, ours[:2]),
-    }
-    return f.UnmatchedMessage(how=how, ranks=ranks, **{**common, **more}).as_finding(FindingKind.UNMATCHED)
-
-
-# -- whose fault it is
+    def _unmatched(
+        self,
+        how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"],
+        ours: tuple[Wait, ...],
+        ranks: tuple[int, ...] = (),
+        **more: Any,
+    ) -> Finding:
+        common: dict[str, Any] = {
+            "waits": tuple(wait.facts for wait in ours),
+            "waited_s": ends.waited_s(self.evidence, ours[:1]),
+            "others": tuple(wait.rank for wait in ours if wait.rank not in ranks),
+            "step": ours[0].step.title,
+            "lines": tuple(wait.call.source for wait in ours),
+            "seconds": ends.waited_s(self.evidence, ours[:2]),
+        }
+        return f.UnmatchedMessage(how=how, ranks=ranks, **{**common, **more}).as_finding(FindingKind.UNMATCHED)
 
 
 def left_by(evidence: Evidence, rank: int) -> int | None:
@@ -397,105 +441,10 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     if hit is None or not hit[1].message:
         return None
     step = hit[1]
-    ends = [one for one in (step.source, step.destination) if one is not None and one != rank]
-    if len(ends) != 1 or ends[0] not in evidence.ranks or not evidence.ranks[ends[0]].left:
+    others = [one for one in (step.source, step.destination) if one is not None and one != rank]
+    if len(others) != 1 or others[0] not in evidence.ranks or not evidence.ranks[others[0]].left:
         return None
     calls = {one: len(evidence.calls(one)) for one in evidence.ranks}
     usual, _ = majority(calls)
-    began = ends[0] in step.calls
-    return ends[0] if began or (usual is not None and calls[ends[0]] < usual == calls[rank]) else None
-
-
-def _left_out(evidence: Evidence, wait: ends.Wait) -> tuple[f.CallFacts | None, bool]:
-    """The call that the other end of a message left out, and whether its own loop would have come to it next.
-
-    Or else it had been about to when it went on with what comes after it there. None where it left nothing out.
-    """
-    calls = evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
-    if calls and calls[-1].state == "unfinished":
-        calls = calls[:-1]  # what it did instead
-    beats = [(call.op, call.source) for call in calls]
-    before = due(beats)
-    if before is not None and _answers(calls[before], wait):
-        return ends.call_facts(calls[before], wait.step), True
-    once = [call for call in map(calls.__getitem__, skipped(beats)) if _answers(call, wait)]
-    return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
-
-
-def _answers(call: Call, wait: ends.Wait) -> bool:
-    """Whether a call is of the other end of what a rank waits in."""
-    return call.peer == wait.rank and call.operation.sends == wait.call.operation.receives
-
-
-def _neighbour(evidence: Evidence, wait: ends.Wait) -> Finding | None:
-    """A rank that has another neighbour than the others at the same line.
-
-    With three or more ranks: most address the rank at the same distance from their own, and this one does not.
-    """
-
-    def alike(rank: int) -> list[Call]:
-        """The calls of a rank that are of the same kind, at the same line and in the same group."""
-        wanted = (wait.call.op, wait.call.source, wait.call.group)
-        return [call for call in evidence.calls(rank) if (call.op, call.source, call.group) == wanted]
-
-    ranks, ours = wait.step.group.ranks, alike(wait.rank)
-    size = len(ranks)
-    if wait.call not in ours or size < _FEWEST:
-        return None
-    turn = ours.index(wait.call)
-    there = {rank: calls[turn].peer for rank in ranks if len(calls := alike(rank)) > turn}
-    meant = {rank: (peer - rank) % size for rank, peer in there.items() if peer is not None}
-    usual, odd = majority(meant)
-    if usual is None or odd != (wait.rank,) or len(meant) != size:
-        return None
-    others = tuple(rank for rank in meant if rank != wait.rank)
-    return _unmatched("neighbour", (wait,), evidence, ranks=odd, usual_distance=usual, group_size=size, alike=others)
-
-
-# -- the rank of a ring that waits elsewhere than its own loop would have gone: the others wait where theirs went
-
-
-def find_strayed(evidence: Evidence, waits: Waits, ring: Sequence[int]) -> Finding | None:
-    """The only rank of all that wait that left its loop half way, if it is in the ring; None where nobody is, or more.
-
-    Where several left their loops, they may have agreed on it.
-    """
-    if not ring:
-        return None
-    strayed = {rank: again for rank, wait in waits.items() if (again := _left_half_way(evidence, wait)) is not None}
-    rank = next(iter(strayed), None)
-    if rank is None or len(strayed) > 1 or rank not in ring:
-        return None
-    wait = waits[rank]
-    others = tuple(other for other in ring if other != rank)
-    facts = f.Strayed(
-        cycle=tuple(ring),
-        wait=wait.facts,
-        usual=_like(evidence, strayed[rank]),
-        ranks=(rank,),
-        others=others,
-        step=wait.step.title,
-        lines=(wait.call.source, *(waits[other].call.source for other in others)),
-        seconds=ends.waited_s(evidence, [wait]),
-    )
-    return facts.as_finding(FindingKind.DEADLOCK)
-
-
-def _left_half_way(evidence: Evidence, wait: ends.Wait) -> Call | None:
-    """The call that the loop of a rank went on with a round before, where it now waits in something else."""
-    calls = evidence.calls(wait.rank)
-    place = next(n for n, call in enumerate(calls) if call is wait.call)
-    done = [(call.op, f"{call.source} {call.group}") for call in calls[: place + 1]]
-    before = due(done[:-1])
-    if before is None or (done[before] == done[-1] and calls[before].peer == wait.call.peer):
-        return None
-    return calls[before]
-
-
-def _like(evidence: Evidence, again: Call) -> f.CallFacts:
-    """A call of an earlier round, without its number: `all_reduce in [0, 1] at train.py:10`."""
-    step = evidence.step(again)
-    if step is not None and step.message:
-        return ends.call_facts(again, step)
-    group = "" if step is None or step.group.label == "default" else step.group.title
-    return f.CallFacts(rank=again.rank, name=again.op, source=again.source if step is not None else "", group=group)
+    called_less = usual is not None and calls[others[0]] < usual == calls[rank]
+    return others[0] if others[0] in step.calls or called_less else None

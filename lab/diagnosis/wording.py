@@ -6,12 +6,12 @@ nothing went wrong is in `lab.diagnosis.reasons`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.finding import Finding, FindingKind, Words, WordTable
+from lab.diagnosis.finding import Finding, FindingKind, Words, WordTable, group_ranks
 from lab.words import (
     capital,
     clip,
@@ -48,12 +48,9 @@ def full_name(rank: int, node: str) -> str:
 
 def join_ranks(clauses: Iterable[tuple[int, str]]) -> list[str]:
     """A clause for all ranks of which the same is said: `ranks 0 and 1 were at train.py:4`."""
-    same: dict[str, list[int]] = {}
-    for rank, words in clauses:
-        same.setdefault(words, []).append(rank)
     return [
         f"{name_ranks(ours)} {was(ours)}{what[3:]}" if what.startswith("was ") else f"{name_ranks(ours)} {what}"
-        for what, ours in same.items()
+        for what, ours in group_ranks(dict(clauses)).items()
     ]
 
 
@@ -248,8 +245,7 @@ def _alone(place: f.CodePlace | None, gone: Iterable[int]) -> str:
     return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"
 
 
-def render_stood_apart(facts: f.StoodApart) -> str:
-    """What kept the others waiting, in words that follow the name of the rank."""
+def _stood_apart(facts: f.StoodApart) -> str:
     stood = render_stood(facts.stood) if facts.stood else ""
     return {
         "absent": f"{'did not come to the collective that others waited in, it ' if facts.waited else ''}was {stood}",
@@ -368,8 +364,7 @@ def name_lost(facts: f.FirstFailure, when: str = " in mid-run") -> str:
     return f"{name_nodes(facts.nodes)} {how}{when}"
 
 
-def render_missed(missed: f.Missed) -> str:
-    """What a rank did that another one missed, in words that follow its name."""
+def _missed(missed: f.Missed) -> str:
     where = render_stood(missed.stood) if missed.stood else ""
     took = format_duration(missed.seconds)
     was_at = f"; it was {where}" if where else ""
@@ -396,7 +391,7 @@ def _first_failure(facts: f.FirstFailure) -> Words:
 
 def _failed_by_itself(facts: f.FirstFailure) -> str:
     if facts.what in ("late", "left") and facts.missed:
-        return render_missed(facts.missed)
+        return _missed(facts.missed)
     if facts.what == "failed" and facts.end:
         return render_end(facts.end)
     if facts.what == "left":
@@ -412,8 +407,7 @@ def _hit(hit: f.Hit) -> str:
     return f"{name_ranks(ranks)} {was(ranks)} in {hit.name}{_at(hit.calls)}{' and failed there' if failed else ''}"
 
 
-def render_went_alone(facts: f.WentAlone) -> str:
-    """What a rank did that went on alone, in words that follow its name."""
+def _went_alone(facts: f.WentAlone) -> str:
     if facts.call is None:
         return _alone(facts.place, facts.others)
     called, others = f"it called {facts.step}{_at([facts.call])}", name_ranks(facts.others)
@@ -421,9 +415,21 @@ def render_went_alone(facts: f.WentAlone) -> str:
     return f"went on alone: {called}, {never}; they had ended with code 0 {_render_progress(facts.progress)}".rstrip()
 
 
-def render_odd_call(facts: f.OddCall) -> str:
-    """What a rank called that no other one did, in words that follow its name."""
+def _odd_call(facts: f.OddCall) -> str:
     return f"called {facts.call}{at(facts.lines)} where most others called {facts.common}"
+
+
+_DID: Mapping[Any, Callable[[Any], str]] = {
+    f.StoodApart: _stood_apart,
+    f.FirstFailure: _failed_by_itself,
+    f.WentAlone: _went_alone,
+    f.OddCall: _odd_call,
+}
+
+
+def render_did(facts: f.Facts) -> str:
+    """What the one rank did that a finding names, in words that follow its name; empty where it has no such words."""
+    return _DID[type(facts)](facts) if type(facts) in _DID else ""
 
 
 # -- ranks that did not do the same
@@ -607,7 +613,7 @@ WORDS: WordTable = {
     f.MissedStep: _missed_step,
     f.Ring: _ring,
     f.Strayed: _strayed,
-    f.StoodApart: lambda facts: f"rank {facts.ranks[0]} {render_stood_apart(facts)}",
+    f.StoodApart: lambda facts: f"rank {facts.ranks[0]} {_stood_apart(facts)}",
     f.InFlight: _in_flight,
     f.Activities: lambda facts: listing(_did(facts.did)),
     f.UnmatchedMessage: _unmatched,
@@ -615,8 +621,8 @@ WORDS: WordTable = {
     f.Cut: _cut,
     f.ConnectionReset: _connection_reset,
     f.FirstFailure: _first_failure,
-    f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {render_went_alone(facts)}",
-    f.OddCall: lambda facts: f"rank {facts.ranks[0]} {render_odd_call(facts)}",
+    f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {_went_alone(facts)}",
+    f.OddCall: lambda facts: f"rank {facts.ranks[0]} {_odd_call(facts)}",
     f.Mismatch: _mismatch,
     f.Unequal: _unequal,
     f.Slipped: _slipped,

@@ -21,8 +21,8 @@ from lab.engine.protocol import Announce, Channel, Engine, NodeState, PauseContr
 from lab.engine.ready import HELLO, Stream, closing_channels, wait_ready
 from lab.errors import ClusterError, EngineUnavailable, NodeLost
 from lab.node import processes
-from lab.node.config import ended_file
 from lab.node.files import remove_tree
+from lab.node.messages.agent import ended_file
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 from lab.words import plural
@@ -319,7 +319,7 @@ class HeldEngine(Engine, PowerControl, PauseControl):
             reraise=True,
         )
         try:
-            with closing_channels() as channels:
+            with closing_channels(list[LocalChannel]()) as channels:
                 for node in nodes:
                     channels.append(retry(LocalChannel, node))
                     channels[-1].send(HELLO)

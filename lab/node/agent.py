@@ -20,11 +20,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from . import netlink, outputs, processes, store, strays, tcp, warm, workplace
-from .config import Config
-from .connection import Connection, listen, standard_streams
 from .hooks import hooks
 from .messages import agent as messages
 from .messages import typed, wire
+from .messages.agent import Config
+from .messages.wire import Connection, listen, standard_streams
 from .noderun import NodeRun
 from .recorder.journal import clock_id
 from .warm import Heap
@@ -173,7 +173,7 @@ class Agent:
     def _finish(self, connection: Connection, run: NodeRun, finish: messages.Finish) -> None:
         run.end(lambda: connection.congested, connection.drain)
         self._outputs = run.outputs(finish)
-        made = self._outputs.told()
+        made = self._outputs.report()
         connection.send(made) if made is not None else self._leave_nothing(connection, run)
 
     def _fetch(self, connection: Connection, run: NodeRun, fetch: messages.Fetch) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from . import processes, tcp, warm
-from .config import NOTES_BYTES, Config
 from .limits import Limits
 from .messages import agent as messages
 from .messages import wire
+from .messages.agent import NOTES_BYTES, Config
 from .rank_process import JoinedProcess, RankProcess, Worker
 from .statement import Letter, waiting_statements
 from .trace_file import LIMIT_BYTES

@@ -16,8 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
 from . import channels, launched, processes, statement, system_calls, warm
-from .config import STRICT_OPEN_FILES
-from .messages.agent import OWN, PYTHON, STARTER, WorkerSettings, WorkerStart
+from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, WorkerSettings, WorkerStart
 from .rank import joining, worker
 from .rank_process import Worker
 from .users import Users

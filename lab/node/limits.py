@@ -12,9 +12,8 @@ from contextlib import suppress
 from itertools import islice
 
 from . import processes
-from .config import Config
 from .files import walk
-from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Limited
+from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Config, Limited
 from .rank_process import RankProcess, Worker
 from .trace_file import bound_held
 from .users import User, Users

@@ -17,10 +17,8 @@ from contextlib import suppress
 from typing import NoReturn
 
 from . import agent, processes, warm
-from .config import Config, ended_file
 from .messages import typed
-from .processes import allow_open_files
-from .warm import Heap
+from .messages.agent import Config, ended_file
 
 _ASKED_TIMEOUT_S = 1.0
 _LONGEST_LINE = 1024
@@ -54,30 +52,31 @@ class Zygote:
         """Fork every agent, then wait for their ends and for who asks for one again."""
         for config in self._configs.values():
             self._fork(config)
-        asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        asked.bind(self._control)
-        asked.listen(4)
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        control.bind(self._control)
+        control.listen(4)
         wake_r, wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._own += [asked.fileno(), wake_r, wake_w]
+        self._own += [control.fileno(), wake_r, wake_w]
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # the agents follow their parent
-        self._reap()  # who ended before it could be heard of
         while True:
-            ready, _, _ = select.select([asked.fileno(), wake_r], [], [])
+            self._reap()  # at first, who ended before that could be signalled
+            ready, _, _ = select.select([control.fileno(), wake_r], [], [])
             if wake_r in ready:
                 os.read(wake_r, 4096)
             self._reap()
-            if asked.fileno() in ready:
+            if control.fileno() in ready:
                 with suppress(OSError):  # whoever asks has gone
-                    self._answer(asked.accept()[0])
+                    self._answer(control.accept()[0])
 
-    def _fork(self, config: Config) -> None:
+    def _fork(self, config: Config, *own: int) -> None:
+        """Fork an agent; `own` are more descriptors that it does not keep."""
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            for descriptor in self._own:
+            for descriptor in (*self._own, *own):
                 os.close(descriptor)
             os.setsid()
             processes.die_with_parent(me)
@@ -89,25 +88,20 @@ class Zygote:
         with connection:
             connection.settimeout(_ASKED_TIMEOUT_S)
             name = connection.recv(_LONGEST_LINE).decode("utf-8", "replace").strip()
-            config = self._configs.get(name)
-            problem = f"there is no node {name!r}" if config is None else ""
-            if any(running.node == name for running in self._running.values()):
+            config, problem = self._configs.get(name), ""
+            if config is None:
+                problem = f"there is no node {name!r}"
+            elif config in self._running.values():
                 problem = "it runs already"
-            if config is not None and not problem:
-                self._own.append(connection.fileno())
-                self._fork_again(config)
-                self._own.pop()
+            else:
+                for path in (ended_file(config.socket), f"{config.socket}.new") if config.socket else ():
+                    with suppress(FileNotFoundError):  # what the agent before it had reported
+                        os.unlink(path)
+                self._fork(config, connection.fileno())
             connection.sendall(f"{problem}\n".encode())
 
-    def _fork_again(self, config: Config) -> None:
-        """Fork an agent, with nothing left that the one before it had said of itself."""
-        for path in (ended_file(config.socket), f"{config.socket}.new") if config.socket else ():
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-        self._fork(config)
-
     def _reap(self) -> None:
-        """Say of every agent that has ended how it did."""
+        """Write how every agent ended that has."""
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -115,34 +109,24 @@ class Zygote:
                     return
                 ended = self._running.pop(pid, None)
                 if ended is not None and ended.socket is not None:
-                    _say_how_it_ended(ended.socket, os.waitstatus_to_exitcode(status))
-
-
-def _say_how_it_ended(socket_path: str, code: int) -> None:
-    path = ended_file(socket_path)
-    with suppress(OSError):  # the cluster is being removed
-        with open(f"{path}.new", "w") as file:
-            file.write(str(code if code >= 0 else 128 - code))
-        os.rename(f"{path}.new", path)
-
-
-def _read_nothing_more() -> None:
-    """Have standard input be empty, for this process and those that it forks."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+                    code, path = os.waitstatus_to_exitcode(status), ended_file(ended.socket)
+                    with suppress(OSError):  # the cluster is being removed
+                        with open(f"{path}.new", "w") as file:
+                            file.write(str(code if code >= 0 else 128 - code))
+                        os.rename(f"{path}.new", path)
 
 
 def main() -> None:
     """Entry point: the last arguments are the file to hold and where to listen; on standard input come the agents."""
     life, control = sys.argv[-2:]
     configs = [typed.read(Config, config) for config in json.load(sys.stdin)]
-    _read_nothing_more()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     sys.argv = [""]
-    allow_open_files(_FILES + _FILES_OF_A_NODE * len(configs))
+    processes.allow_open_files(_FILES + _FILES_OF_A_NODE * len(configs))
     zygote = Zygote(life, control, configs)
     warm.import_torch()
     if len(configs) > _MANY:
-        warm.import_frozen(warm.SLOW_MODULES)
-        Heap().gather_all()
+        warm.prepare_many_forks()
     zygote.serve()

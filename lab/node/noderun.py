@@ -15,10 +15,9 @@ from itertools import islice
 from typing import Any
 
 from . import channels, hearing, launch, launched, limits, outputs, processes, store, strays, users, workplace
-from .config import Config
 from .messages import agent as messages
 from .messages import wire
-from .messages.agent import STARTER, WorkerStart
+from .messages.agent import STARTER, Config, WorkerStart
 from .rank import check, joining, note
 from .rank_process import Worker
 from .statement import Letter

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from . import files
@@ -42,23 +43,23 @@ class Outputs:
         self._asked = asked
         self._place = place
         self._ranks = ranks
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def told(self) -> Made | None:
+    def report(self) -> Made | None:
         """Every file, the smallest first; None if there is none."""
         made = sorted(self._made(), key=lambda file: file.bytes)
-        if not made:
-            return None
-        told, room = list[MadeFile](), self._asked.outputs_bytes
-        for file in made[:MOST_FILES]:
-            room -= file.bytes
-            told.append(file._replace(fingerprint=self._fingerprint(file.path)) if room >= 0 else file)
-        self._told = {file.path for file in told}
-        return Made(self._asked.run, tuple(told), len(made) - len(told))
+        sizes = accumulate(file.bytes for file in made)
+        most = self._asked.outputs_bytes
+        reported = tuple(
+            file._replace(fingerprint=self._fingerprint(file.path)) if size <= most else file
+            for file, size in zip(made[:MOST_FILES], sizes)
+        )
+        self._reported = {file.path for file in reported}
+        return Made(self._asked.run, reported, len(made) - len(reported)) if made else None
 
     def pieces(self, paths: Iterable[str]) -> Iterator[Piece]:
-        """The contents of files that were told of, in pieces; of one that cannot be read, nothing or no last piece."""
-        for path in self._told.intersection(paths):
+        """The contents of files that were reported, in pieces; of one that cannot be read, nothing or no last piece."""
+        for path in self._reported.intersection(paths):
             with suppress(OSError, files.NotAFile):
                 for data, last in self._contents(path):
                     yield Piece(self._asked.run, path, data, last)
@@ -90,16 +91,13 @@ class Outputs:
         """Pieces of a file, and whether each is the last; as long as it is when it is opened."""
         shared = bool(self._asked.shared) and path.startswith(SHARED)
         top, below = (self._asked.shared, path[len(SHARED) :]) if shared else (self._place.folder, path)
-        descriptor = files.open_regular_file(top, below)
-        try:
-            left, last = os.fstat(descriptor).st_size, False
+        with open(files.open_regular_file(top, below), "rb", buffering=0) as file:
+            left, last = os.fstat(file.fileno()).st_size, False
             while not last:
-                data = os.read(descriptor, min(_PIECE_BYTES, left))
+                data = file.read(min(_PIECE_BYTES, left))
                 left -= len(data)
                 last = left <= 0 or not data
                 yield data, last
-        finally:
-            os.close(descriptor)
 
 
 def _wanted_files(top: str, patterns: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
@@ -109,24 +107,17 @@ def _wanted_files(top: str, patterns: Sequence[str]) -> Iterator[tuple[str, os.s
     where a script has put a link in the place of the folder.
     """
 
-    def is_unasked(name: str) -> bool:
-        return not patterns and (name[0] == "." or name == "__pycache__" or name.endswith(".pyc"))
+    def is_asked(path: str) -> bool:
+        name = os.path.basename(path)
+        return bool(patterns) or not (name[0] == "." or name == "__pycache__" or name.endswith(".pyc"))
 
-    waiting, examined = [] if os.path.islink(top) else [""], 0
-    while waiting:
-        where = waiting.pop()
-        with suppress(OSError), os.scandir(os.path.join(top, where)) as entries:
-            for entry in entries:
-                examined += 1
-                if examined > _MOST_EXAMINED:
-                    return
-                if is_unasked(entry.name):
-                    continue
-                below, facts = f"{where}{entry.name}", entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(facts.st_mode) and below.count("/") < _DEEPEST:
-                    waiting.append(f"{below}/")
-                elif stat.S_ISREG(facts.st_mode):
-                    yield below, facts
+    def enter(path: str, _: os.stat_result) -> bool:
+        return is_asked(path) and path.count("/", len(top) + 1) < _DEEPEST
+
+    if not os.path.islink(top):
+        for path, facts in islice(files.walk(top, enter), _MOST_EXAMINED):
+            if stat.S_ISREG(facts.st_mode) and is_asked(path):
+                yield path[len(top) + 1 :], facts
 
 
 def _is_named(below: str, patterns: Sequence[str]) -> bool:
@@ -189,8 +180,12 @@ class Staging:
         for _, size_bytes, path in heapq.nsmallest(self._limits.files, self._find()):
             if total_bytes + size_bytes > self._limits.total_bytes:
                 self._leave_out(path, f"the files together have more than {_mib(self._limits.total_bytes)}")
-            elif self._copy_file(path, size_bytes):
+                continue
+            try:
+                self._copy_file(path, size_bytes)
                 total_bytes += size_bytes
+            except (OSError, files.NotAFile) as error:
+                self._leave_out(path, f"it cannot be copied: {getattr(error, 'strerror', '') or error}")
         if self._files > self._limits.files:
             self._leave_out(".", f"there are {self._files:,} files, of which only {self._limits.files:,} are copied")
         self.left_out = dict(sorted(self.left_out.items(), key=lambda item: (item[0].count("/"), item[0])))
@@ -203,72 +198,51 @@ class Staging:
 
     def _find(self) -> Iterator[tuple[int, int, str]]:
         """Depth, size and path of every regular file that may be copied; what else there is, is left out."""
-        examined, waiting = 0, [""]
-        for folder in waiting:
-            try:
-                descriptor = files.open_folder(self._source, folder)
-            except OSError as error:
-                self._leave_out(folder or ".", f"it cannot be read: {error.strerror}")
-                continue
-            try:
-                with os.scandir(descriptor) as entries:
-                    for entry in entries:
-                        examined += 1
-                        if examined > _MOST_EXAMINED:
-                            self._leave_out(folder or ".", f"there are more than {_MOST_EXAMINED:,} names")
-                            return
-                        self._tell()
-                        path = f"{folder}/{entry.name}" if folder else entry.name
-                        facts, depth = entry.stat(follow_symlinks=False), path.count("/")
-                        why = self._why_not(facts, depth)
-                        if why:
-                            self._leave_out(path, why)
-                        elif stat.S_ISDIR(facts.st_mode):
-                            waiting.append(path)
-                        else:
-                            self._files += 1
-                            yield depth, facts.st_size, path
-            finally:
-                os.close(descriptor)
 
-    def _why_not(self, facts: os.stat_result, depth: int) -> str:
+        def fail(folder: str, error: OSError) -> None:
+            self._leave_out(folder[len(self._source) + 1 :] or ".", f"it cannot be read: {error.strerror}")
+
+        if os.path.islink(self._source):
+            self._leave_out(".", "it is a link")
+            return
+        everything = files.walk(self._source, lambda path, facts: not self._why_not(path, facts), fail)
+        for examined, (path, facts) in enumerate(everything):
+            if examined == _MOST_EXAMINED:
+                self._leave_out(".", f"there are more than {_MOST_EXAMINED:,} names")
+                return
+            self._tell()
+            below, why = path[len(self._source) + 1 :], self._why_not(path, facts)
+            if why:
+                self._leave_out(below, why)
+            elif stat.S_ISREG(facts.st_mode):
+                self._files += 1
+                yield below.count("/"), facts.st_size, below
+
+    def _why_not(self, path: str, facts: os.stat_result) -> str:
         """Why something is left out; empty where it is copied, or looked into."""
+        limits = self._limits
         if stat.S_ISDIR(facts.st_mode):
-            return "" if depth < self._limits.depth else f"it lies more than {self._limits.depth} folders deep"
+            too_deep = path.count("/", len(self._source) + 1) >= limits.depth
+            return f"it lies more than {limits.depth} folders deep" if too_deep else ""
         kind = files.describe_kind(facts.st_mode)
         if kind:
             return f"it is {kind}"
         if self._owners is not None and facts.st_uid not in self._owners:
             return "it belongs to nobody of this run"
-        large = facts.st_size > self._limits.file_bytes
-        return f"it is larger than {_mib(self._limits.file_bytes)}" if large else ""
+        return f"it is larger than {_mib(limits.file_bytes)}" if facts.st_size > limits.file_bytes else ""
 
-    def _copy_file(self, path: str, size_bytes: int) -> bool:
-        """Copy a file; whether that was possible."""
-        try:
-            source = files.open_regular_file(self._source, path)
-            try:
-                self._copy_bytes(source, path, size_bytes)
-            finally:
-                os.close(source)
-        except (OSError, files.NotAFile) as error:
-            why = getattr(error, "strerror", "") or str(error)
-            self._leave_out(path, f"it cannot be copied: {why}")
-            return False
-        return True
-
-    def _copy_bytes(self, source: int, path: str, left: int) -> None:
-        """Copy so many bytes; only the agent may change the target, so no link leads anywhere."""
+    def _copy_file(self, path: str, left: int) -> None:
+        """Copy so many bytes of a file; only the agent may change the target, so no link leads anywhere."""
         target = os.path.join(self._target, path)
-        os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
-        with open(os.open(target, _COPY, 0o644), "wb", buffering=0) as copy:
+        with open(files.open_regular_file(self._source, path), "rb", buffering=0) as source:
+            os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
+            descriptor = os.open(target, _COPY, 0o644)
             try:
-                while left > 0 and (chunk := os.read(source, min(_CHUNK_BYTES, left))):
-                    self._tell()
-                    rest = memoryview(chunk)
-                    while rest:
-                        rest = rest[copy.write(rest) or 0 :]
-                    left -= len(chunk)
+                with open(descriptor, "wb") as copy:
+                    while left > 0 and (chunk := source.read(min(_CHUNK_BYTES, left))):
+                        self._tell()
+                        copy.write(chunk)
+                        left -= len(chunk)
             except OSError:
                 os.unlink(target)
                 raise

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from .config import FIRST_UID
-from .messages.agent import CHECK, Claim
+from .messages.agent import CHECK, FIRST_UID, Claim
 
 GROUP = 20000
 """The group that all ranks have in common: what one writes, the others may read and change, but for private files."""

@@ -1,17 +1,14 @@
-"""What a fork of a warm agent must set right so that a script cannot tell it from a fresh interpreter.
-
-Variables that an interpreter or a library reads once, when it starts, are either applied again here or refused
-before the run begins, with a pointer to `--cold`.
-"""
+"""What a fork of a warm agent must set right so that a script cannot tell it from a fresh interpreter."""
 
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 
 REFUSED_PREFIXES = (
     *("LD_", "MALLOC_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "VECLIB_", "BLIS_"),
@@ -35,47 +32,28 @@ def refusal(name: str) -> str | None:
     return None
 
 
-def _omp_num_threads(value: str) -> None:
-    import torch
-
-    torch.set_num_threads(max(1, int(value.split(",", maxsplit=1)[0])))
-
-
 def _pythonpath(value: str) -> None:
     sys.path[1:1] = [folder for folder in value.split(os.pathsep) if folder]
 
 
 def _pythonwarnings(value: str) -> None:
-    import warnings
-
     sys.warnoptions.extend(value.split(","))
-    warnings._processoptions(value.split(","))  # type: ignore[attr-defined]
+    import_module("warnings")._processoptions(value.split(","))
 
 
-def _dont_write_bytecode(value: str) -> None:
-    sys.dont_write_bytecode = bool(value)
+def _distributed_debug(_: str) -> None:
+    distributed = import_module("torch.distributed")
+    if distributed.is_available():
+        distributed.set_debug_level_from_env()
 
 
-def _torch_logs(value: str) -> None:
-    import torch._logging
-
-    torch._logging._init_logs()
-
-
-def _distributed_debug(value: str) -> None:
-    import torch.distributed
-
-    if torch.distributed.is_available():
-        torch.distributed.set_debug_level_from_env()
-
-
-APPLIED: Mapping[str, Callable[[str], None]] = {
-    "OMP_NUM_THREADS": _omp_num_threads,
+APPLIED: Mapping[str, Callable[[str], object]] = {
+    "OMP_NUM_THREADS": lambda value: import_module("torch").set_num_threads(max(1, int(value.partition(",")[0]))),
     "PYTHONPATH": _pythonpath,
     "PYTHONWARNINGS": _pythonwarnings,
-    "PYTHONDONTWRITEBYTECODE": _dont_write_bytecode,
+    "PYTHONDONTWRITEBYTECODE": lambda value: setattr(sys, "dont_write_bytecode", bool(value)),
     "TORCH_DISTRIBUTED_DEBUG": _distributed_debug,
-    "TORCH_LOGS": _torch_logs,
+    "TORCH_LOGS": lambda _: import_module("torch._logging")._init_logs(),
     "TZ": lambda _: time.tzset(),
 }
 """Variables that are read once at start and can be applied again."""
@@ -107,12 +85,15 @@ def import_frozen(names: Iterable[str]) -> None:
     gc.disable()
     for name in names:
         try:
-            importlib.import_module(name)
+            import_module(name)
         except Exception as error:
             print(f"cannot import {name}: {error!r}", file=sys.stderr)
     gc.freeze()
     gc.enable()
-    _forget_finalizers()
+    # Finalizers that importing torch registered would run at every worker's end, and take operator registrations back:
+    # 80 ms of copied pages in a fork, in a process that is about to vanish.
+    for entry in list(weakref.finalize._registry.values()):  # type: ignore[attr-defined]
+        entry.atexit = False
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
@@ -133,17 +114,6 @@ def renew_random_state() -> None:
         sys.modules["numpy.random"].seed()
 
 
-def _forget_finalizers() -> None:
-    """Keep finalizers that importing torch registered from running at every worker's end.
-
-    They take operator registrations back, 80 ms of copied pages in a fork, in a process that is about to vanish.
-    """
-    import weakref
-
-    for entry in list(weakref.finalize._registry.values()):  # type: ignore[attr-defined]
-        entry.atexit = False
-
-
 def import_torch() -> None:
     """Import what nearly every script imports, and make it cheap to fork, unless whom this was forked from did."""
     if "torch" in sys.modules:
@@ -156,6 +126,12 @@ def import_torch() -> None:
     repr(torch.zeros(1))  # what the first tensor printed imports and caches: up to 10 ms in every worker
     compiled.load()
     import_frozen(("torch.distributed", "torch.nn.parallel", install.PRELOADED))
+
+
+def prepare_many_forks() -> None:
+    """Import what scripts may need, and gather all memory: for a process of which many agents are forked."""
+    import_frozen(SLOW_MODULES)
+    Heap().gather_all()
 
 
 # -- memory that forks share
@@ -189,12 +165,8 @@ class Heap:
 
     def gather(self) -> None:
         """Gather some of the pieces that are not yet: pages that hold nothing would cost memory, so only full ones."""
-        from ctypes import (
-            CDLL,
-            c_size_t,
-            c_void_p,
-            create_string_buffer,
-        )  # not at the top: the command line reads this module
+        # Not at the top: the command line reads this module.
+        from ctypes import CDLL, c_size_t, c_void_p, create_string_buffer
 
         until, libc = time.monotonic() + _AT_A_TIME_S, CDLL(None)
         while self._scattered and time.monotonic() < until:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Literal
 
 from lab.errors import UsageError
 from lab.frozen import dataclass
+from lab.node.messages.typed import read
 from lab.plan.limits import Limits
 from lab.spec.keys import Volume
 from lab.spec.reading import did_you_mean
@@ -56,10 +57,7 @@ class Shape:
 
     def to_json(self) -> str:
         """The shape as one line of text."""
-        data = asdict(self)
-        data["volumes"] = [[str(v.source), v.target, v.read_only] for v in self.volumes]
-        data["data"] = {name: str(folder) for name, folder in self.data.items()}
-        return json.dumps(data, sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True, default=str)
 
     @property
     def limits(self) -> Limits:
@@ -68,24 +66,15 @@ class Shape:
 
     @classmethod
     def from_json(cls, text: str) -> Shape:
-        """The inverse of `to_json`; fields that another version of the lab added are skipped."""
-        data: dict[str, Any] = json.loads(text)
-        data["volumes"] = tuple(
-            Volume(source=Path(source), target=target, read_only=only)
-            for source, target, only in data.get("volumes", ())
-        )
-        data["requirements"], data["hosts"] = tuple(data.get("requirements", ())), tuple(data.get("hosts", ()))
-        data["data"] = {name: Path(folder) for name, folder in data.get("data", {}).items()}
-        known = {item.name for item in fields(cls)}
-        return cls(**{name: value for name, value in data.items() if name in known})
+        """The inverse of `to_json`; what another version of the lab wrote otherwise is skipped."""
+        return read(cls, json.loads(text), lenient=True)
 
     def differences(self, other: Shape) -> list[str]:
         """What differs, a phrase each: `nodes: 3, asked for 5`."""
-        pairs = ((item.name, getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
         return [
-            f"{field_word(name)}: {field_text(name, mine)}, asked for {field_text(name, theirs)}"
-            for name, mine, theirs in pairs
-            if mine != theirs
+            f"{field_word(name)}: {field_text(name, mine)}, asked for {field_text(name, getattr(other, name))}"
+            for name, mine in vars(self).items()
+            if mine != getattr(other, name)
         ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable
 from typing import NamedTuple
 
 from lab.errors import ClusterUnfit
@@ -44,37 +43,33 @@ class NodeCost(NamedTuple):
     node_threads: int = 1
 
 
-class _Demand(NamedTuple):
-    """What nodes need of one thing."""
-
-    what: str
-    need: Callable[[int, int, NodeCost], int]
-    """Of so many nodes with so many ranks each."""
-    amount: Callable[[int], str] = "{:,}".format
-
-
 def files_of_run(nodes: int, nproc_per_node: int) -> int:
     """What a command has open that runs so many ranks: a channel for each node, a log and a trace for each rank."""
     return _FILES_BESIDE + nodes + 2 * nodes * nproc_per_node
 
 
-_DEMANDS = {
-    "memory_bytes": _Demand(
-        "of memory",
-        lambda nodes, each, cost: cost.shared_bytes + nodes * (cost.node_bytes + each * _RANK_BYTES),
-        format_bytes,
-    ),
-    "threads": _Demand(
-        "processes and threads", lambda nodes, each, cost: nodes * (cost.node_threads + each * _RANK_THREADS)
-    ),
-    "open_files": _Demand("open files in one process", lambda nodes, each, _: files_of_run(nodes, each)),
-    "all_open_files": _Demand(
-        "open files in all processes together",
-        lambda nodes, each, _: nodes * each * (nodes * each + _FILES_BESIDE),
-    ),
-    "addresses": _Demand("addresses in one network", lambda nodes, _, __: nodes),
+def _needs(nodes: int, nproc_per_node: int, cost: NodeCost) -> dict[str, int]:
+    """What so many nodes need of each field of `Room`.
+
+    A rank has a connection to each other rank; the process that needs most files is the command itself.
+    """
+    ranks = nodes * nproc_per_node
+    return {
+        "memory_bytes": cost.shared_bytes + nodes * cost.node_bytes + ranks * _RANK_BYTES,
+        "threads": nodes * cost.node_threads + ranks * _RANK_THREADS,
+        "open_files": files_of_run(nodes, nproc_per_node),
+        "all_open_files": ranks * (ranks + _FILES_BESIDE),
+        "addresses": nodes,
+    }
+
+
+_WORDS = {
+    "memory_bytes": "of memory",
+    "threads": "processes and threads",
+    "open_files": "open files in one process",
+    "all_open_files": "open files in all processes together",
+    "addresses": "addresses in one network",
 }
-"""A rank has a connection to each other rank; the process that needs most files is the command itself."""
 
 
 def refuse_crowd(nodes: int, nproc_per_node: int, room: Room, cost: NodeCost) -> None:
@@ -83,21 +78,17 @@ def refuse_crowd(nodes: int, nproc_per_node: int, room: Room, cost: NodeCost) ->
     Raises:
         ClusterUnfit: they need more of something than there is; the message says of what, and how many would fit.
     """
-    for name, has in room._asdict().items():
-        demand = _DEMANDS[name]
-        needed = demand.need(nodes, nproc_per_node, cost)
+    for name, needed in _needs(nodes, nproc_per_node, cost).items():
+        has: int | None = getattr(room, name)
         if has is not None and needed > has:
-            fit = _most_nodes(demand, has, nproc_per_node, cost)
+            fit = bisect_right(range(1, _MOST), has, key=lambda some: _needs(some, nproc_per_node, cost)[name])
+            amount = format_bytes if name == "memory_bytes" else "{:,}".format
             raise ClusterUnfit(
-                f"{plural(nodes, 'node')} x {plural(nproc_per_node, 'rank')} need about {demand.amount(needed)} "
-                f"{demand.what} and this machine has {demand.amount(has)}: "
+                f"{plural(nodes, 'node')} x {plural(nproc_per_node, 'rank')} need about {amount(needed)} "
+                f"{_WORDS[name]} and this machine has {amount(has)}: "
                 + (f"at most {plural(fit, 'node fits', 'nodes fit')}" if fit else "not one node fits"),
                 "ask for fewer nodes, or for fewer ranks on each",
             )
-
-
-def _most_nodes(demand: _Demand, has: int, nproc_per_node: int, cost: NodeCost) -> int:
-    return bisect_right(range(1, _MOST), has, key=lambda nodes: demand.need(nodes, nproc_per_node, cost))
 
 
 _PART_FOR_ALL_NODES = 0.8

@@ -1,22 +1,176 @@
-"""From a scenario and a cluster's shape to every worker's node, rank, environment and arguments. Pure."""
+"""Scenario + cluster -> the size of a run, the cluster it needs, and what every worker is given. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from lab.errors import ClusterUnfit, UsageError
 from lab.frozen import dataclass
 from lab.node import warm
-from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
+from lab.node.messages.agent import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.node.rank import groups
-from lab.plan.cluster import STOPPED, ClusterInfo
-from lab.plan.fit import PlanOptions, refuse_unfit
+from lab.plan.cluster import STOPPED, ClusterInfo, Shape, field_text, field_word
 from lab.spec.keys import STARTED_BY, check_backend
 from lab.spec.launching import LAB, Launching, Layout, Starter, find_launcher
-from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
+from lab.spec.load import KEY, merged
+from lab.spec.scenario import MAX_TRACE_VALUES, Resources, Scenario, Tracing
 from lab.words import listing, name_nodes, plural
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """How a scenario is asked to run; None means what the scenario or the cluster says."""
+
+    nodes: int | None = None
+    """Nodes that take part."""
+    nproc_per_node: int | None = None
+    """Workers on each node."""
+    cold: bool = False
+    """Start fresh interpreters instead of forking the agents."""
+    timeout_s: float | None = None
+    """Seconds after which the run is hung."""
+    trace: bool = True
+    """Record the collectives, unless the scenario says not to."""
+    output_bytes: int | None = None
+    """What each rank may print; the rest is dropped."""
+    backend: str | None = None
+    """What carries the bytes of all process groups, whatever backend the script names for them."""
+    one_user: bool = False
+    """Let the ranks of a node be one user, as under torchrun."""
+    fresh: bool = False
+    """Empty the shared folder before."""
+    trace_values: int | None = None
+    """Keep at most this many elements of one side of a call as they are; 0: neither them nor summaries."""
+    interactive: int | None = None
+    """The rank that has the terminal of whoever runs it, from its start to its end."""
+    launcher: str | None = None
+    """What starts the workers."""
+    network: str | Mapping[str, Any] | None = None
+    """What the links between nodes are like, as the key `network` says it."""
+    faults: Sequence[Any] = ()
+    """What is broken on purpose, beside what the scenario says."""
+
+    def size_of_run(self, scenario: Scenario, shape: Shape) -> tuple[int, int]:
+        """Nodes of a run, and workers on each, on a cluster of this shape."""
+        return (
+            self.nodes or scenario.nodes or shape.nodes,
+            self.nproc_per_node or scenario.nproc_per_node or shape.nproc_per_node,
+        )
+
+
+_ADDED = ("requirements", "data")
+"""Of these a scenario may have its own, and what was asked for is added to them."""
+
+
+def has_wishes(scenario: Scenario) -> bool:
+    """Whether a scenario wants limits, an image, packages or folders that a cluster made for others lacks."""
+    wishes = (scenario.volumes, scenario.image, scenario.requirements, scenario.data)
+    return scenario.resources != Resources() or any(wishes)
+
+
+def with_asked(scenario: Scenario, asked: Mapping[str, Any]) -> Scenario:
+    """The scenario with the image, packages and data that were asked for: they win over what it says itself.
+
+    Packages and data are added to its own; of the same name, those that were asked for are taken.
+    """
+    requirements = merged(scenario.requirements, asked.get("requirements") or ())
+    return replace(
+        scenario,
+        image=asked.get("image") or scenario.image,
+        extra={**scenario.extra, KEY: requirements} if requirements else scenario.extra,
+        data={**scenario.data, **(asked.get("data") or {})},
+    )
+
+
+def shape_for(scenario: Scenario, options: PlanOptions, asked: Mapping[str, Any]) -> Shape:
+    """The cluster that is made for one run.
+
+    Args:
+        scenario: what runs on it; a size that nobody gives is 1.
+        options: how large the run is asked to be.
+        asked: fields of the shape that were asked for; they win over what the scenario says.
+    """
+    nodes, nproc_per_node = options.size_of_run(scenario, Shape(nodes=1))
+    whole = with_asked(scenario, asked)
+    volumes = {volume.target: volume for volume in (*scenario.volumes, *asked.get("volumes", ()))}
+    size = {"nodes": nodes, "nproc_per_node": nproc_per_node}
+    added = {"volumes": tuple(volumes.values()), "requirements": whole.requirements, "data": whole.data}
+    return Shape(**{**size, **_wishes(scenario), **asked, **added})
+
+
+def shape_for_all(scenarios: Sequence[Scenario], options: PlanOptions, asked: Mapping[str, Any]) -> Shape:
+    """The cluster that is made for many runs: as many nodes as the largest needs."""
+    nodes = max(options.size_of_run(scenario, Shape(nodes=1))[0] for scenario in scenarios)
+    return Shape(**{"nodes": nodes, **asked})
+
+
+def asked_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | None) -> dict[str, Any]:
+    """What the cluster that one scenario of many gets for itself has besides what the scenario says."""
+    own = {"nodes", *_wishes(scenario), *(["nproc_per_node"] if scenario.nproc_per_node else [])}
+    as_shared = {name: value for name, value in (vars(shared) if shared else {}).items() if name not in _ADDED}
+    return {name: value for name, value in {**as_shared, **asked}.items() if name not in own}
+
+
+def planned_clusters(
+    scenarios: Sequence[Scenario], options: PlanOptions, asked: Mapping[str, Any], there: ClusterInfo | None, name: str
+) -> list[ClusterInfo]:
+    """The cluster that each of these runs on: the one that is there, or one without nodes yet."""
+    if len(scenarios) == 1:
+        return [there or not_made(shape_for(scenarios[0], options, asked), name)]
+    shared = there or not_made(shape_for_all(scenarios, options, asked), name)
+    return [
+        not_made(shape_for(scenario, options, asked_for_own(scenario, asked, shared.shape)), own_name(name))
+        if has_wishes(scenario)
+        else shared
+        for scenario in scenarios
+    ]
+
+
+def own_name(name: str) -> str:
+    """What the cluster is called that one of many scenarios gets for itself."""
+    return f"{name[:36]}-own"
+
+
+def not_made(shape: Shape, name: str) -> ClusterInfo:
+    """A cluster of this shape before it is made."""
+    return ClusterInfo(name=name, engine="", shape=shape, nodes=(), owner="")
+
+
+def _wishes(scenario: Scenario) -> dict[str, Any]:
+    return {name: value for name, value in {**vars(scenario.resources), "image": scenario.image}.items() if value}
+
+
+def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions) -> None:
+    """Refuse a scenario that a cluster cannot run as asked.
+
+    Raises:
+        ClusterUnfit: the cluster is too small, or has other limits than the scenario wants.
+    """
+    nodes, _ = options.size_of_run(scenario, cluster.shape)
+    if nodes > cluster.shape.nodes:
+        raise ClusterUnfit(
+            f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}",
+            f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name",
+        )
+    differences = [
+        f"{field_word(name)} {field_text(name, wish)}, the cluster has "
+        + (field_text(name, has) if has else "the lab's own" if name == "image" else "no limit")
+        for name, wish in _wishes(scenario).items()
+        if wish != (has := getattr(cluster.shape, name))
+    ]
+    differences += [
+        f"data {name}, {folder}, the cluster has {cluster.shape.data.get(name, 'none')}"
+        for name, folder in scenario.data.items()
+        if cluster.shape.data.get(name) != folder
+    ]
+    if differences:
+        raise ClusterUnfit(
+            f"{scenario.name} asks for {'; '.join(differences)}",
+            "run it without a cluster (`lab down` first), or use another one with --name",
+        )
 
 
 class Part(Protocol):
@@ -202,9 +356,8 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
     parts = _parts(scenario, options, cluster, nnodes, world_size)
-    for rank in chain(*scenario.expect.by_rank):
-        if rank >= world_size:
-            raise UsageError(f"{scenario.name} expects something of rank {rank}, but world_size is {world_size}")
+    if (last := max(chain(*scenario.expect.by_rank), default=0)) >= world_size:
+        raise UsageError(f"{scenario.name} expects something of rank {last}, but world_size is {world_size}")
     if options.interactive is not None and options.interactive >= world_size:
         raise UsageError(f"rank {options.interactive} cannot have the terminal: world_size is {world_size}")
     values = scenario.trace.values if options.trace_values is None else options.trace_values
@@ -212,15 +365,13 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
     backend = check_backend(options.backend) if options.backend is not None else scenario.backend
     cold = options.cold or scenario.cold
-    reason = "" if cold else next(filter(None, map(warm.refusal, scenario.env)), "")
-    if reason:
+    if not cold and (reason := next(filter(None, map(warm.refusal, scenario.env)), "")):
         raise UsageError(f"{scenario.name}: {reason}", "add `cold: true` to the scenario or run it with --cold")
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
     # Workers of one machine: with as many threads each as it has cores, they would wait for one another's, up to ten
     # times as long. So each has one, as torchrun says, unless the cluster says otherwise.
-    is_one_thread = world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env
-    threads = {"OMP_NUM_THREADS": "1"} if is_one_thread else {}
+    threads = {"OMP_NUM_THREADS": "1"} if world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env else {}
     chosen = groups.backend_variables(backend, instead=options.backend is not None)
     shared = {**threads, "LAB_SHARED": cluster.shared, **data, **chosen, **scenario.env}
     layout = Layout(
@@ -241,21 +392,6 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(
             f"no rank can have the terminal where {layout.settings.name} starts it", "run it without --launcher"
         )
-    workers = []
-    for rank in range(world_size):
-        node_rank, local_rank = divmod(rank, nproc_per_node)
-        gpus = gpu_variables(cluster, nproc_per_node, rank)
-        workers.append(
-            WorkerPlan(
-                rank=rank,
-                local_rank=local_rank,
-                node_rank=node_rank,
-                node=f"node{node_rank}",
-                env={**gpus, **_torchrun_environment(run, rank, nnodes, nproc_per_node, cluster), **shared},
-                argv=layout.argv,
-                expected_code=codes.get(rank, 0),
-            )
-        )
     return Plan(
         run=run,
         scenario=scenario,
@@ -274,7 +410,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         outputs=scenario.outputs,
         interactive=options.interactive,
         parts=parts,
-        workers=tuple(workers),
+        workers=tuple(_plan_worker(rank, nnodes, layout, cluster, codes.get(rank, 0)) for rank in range(world_size)),
         launcher=layout.settings,
         starters=starters,
         ranks_planned=launcher.plans_ranks,
@@ -315,17 +451,16 @@ def _parts(
     return tuple(part for part in made if part is not None)
 
 
-def _torchrun_environment(
-    run: str, rank: int, nnodes: int, nproc_per_node: int, cluster: ClusterInfo
-) -> dict[str, str]:
-    """The variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py` and `launcher/api.py`."""
-    node_rank, local_rank = divmod(rank, nproc_per_node)
-    world_size = str(nnodes * nproc_per_node)
-    return {
+def _plan_worker(rank: int, nnodes: int, layout: Layout, cluster: ClusterInfo, expected_code: int) -> WorkerPlan:
+    """A worker with the variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py`."""
+    node_rank, local_rank = divmod(rank, layout.nproc_per_node)
+    world_size = str(nnodes * layout.nproc_per_node)
+    env = {
+        **gpu_variables(cluster, layout.nproc_per_node, rank),
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": world_size,
-        "LOCAL_WORLD_SIZE": str(nproc_per_node),
+        "LOCAL_WORLD_SIZE": str(layout.nproc_per_node),
         "GROUP_RANK": str(node_rank),
         "GROUP_WORLD_SIZE": str(nnodes),
         "ROLE_NAME": "default",
@@ -333,11 +468,13 @@ def _torchrun_environment(
         "ROLE_WORLD_SIZE": world_size,
         "MASTER_ADDR": cluster.master_addr,
         "MASTER_PORT": str(cluster.master_port),
-        "TORCHELASTIC_RUN_ID": run,
+        "TORCHELASTIC_RUN_ID": layout.run,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         groups.STORE_VARIABLE: groups.HOSTED,
         "TORCHELASTIC_ERROR_FILE": "",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        **layout.env,
     }
+    return WorkerPlan(rank, local_rank, node_rank, f"node{node_rank}", env, layout.argv, expected_code)

@@ -9,12 +9,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import IO
+from typing import IO, Any
 
+from lab.feature import hook
 from lab.node.messages.agent import TERMINAL
 from lab.record.rows import Rows
 from lab.report.harmless import harmless
-from lab.report.shared_terminal import SharedTerminal
 from lab.report.style import style_for
 from lab.report.table import MANY, alike, form_of, nearly_alike
 from lab.run.collect import Observer
@@ -158,7 +158,8 @@ class LiveOutput(Observer):
         self._rows: dict[int, dict[int, Rows]] = {}
         """By rank and stream."""
         self._nodes: dict[int, str] = {}
-        self._shared = SharedTerminal(out)
+        self._shared: Any = None
+        """A terminal that ranks may have, see `lab.features.interactive`; None: none has had one."""
         self._silent_ticks = 0
         self._crowd = CrowdLines(whole=whole)
 
@@ -172,6 +173,7 @@ class LiveOutput(Observer):
     def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:
         """Show what a rank writes to the terminal that it has now; what others print waits for the end of its line."""
         self._bottom.wipe()
+        self._shared = self._shared or hook("shared_terminal")(self._out)
         self._shared.end_line()
         self._print_kept()
         if told and self._status is not None:
@@ -182,7 +184,7 @@ class LiveOutput(Observer):
         """Show that the run goes on, and after a while where its ranks are, at the bottom of a terminal."""
         self._silent_ticks += 1
         self.settle()
-        if not self._bottom.there or self._shared.rank is not None:
+        if not self._bottom.there or self._is_shared:
             return
         if self._silent_ticks >= _SILENT_TICKS:
             places = where(elapsed_s, self._bottom.size.columns) if self._silent_ticks >= _TELLING_TICKS else ""
@@ -201,7 +203,7 @@ class LiveOutput(Observer):
 
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """Show every line that is whole now."""
-        if stream == TERMINAL and rank == self._shared.rank:
+        if stream == TERMINAL and self._is_shared and rank == self._shared.rank:
             self._shared.write(data)
             self._print_kept()
             return
@@ -218,12 +220,13 @@ class LiveOutput(Observer):
             self._print_crowd()
         if settled:
             self._print(rank, settled, when)
-        if self._bottom.there and self._shared.rank is None and time.monotonic() - self._drawn >= _REDRAW_S:
+        if self._bottom.there and not self._is_shared and time.monotonic() - self._drawn >= _REDRAW_S:
             self._draw()
 
     def finish(self) -> None:
         """Show what was printed without a newline at its end."""
-        self._shared.end_line()
+        if self._shared:
+            self._shared.end_line()
         for rank, streams in sorted(self._rows.items()):
             for rest in filter(None, (rows.end() for rows in streams.values())):
                 self._print(rank, rest)
@@ -232,13 +235,18 @@ class LiveOutput(Observer):
         self._rows, self._silent_ticks, self._told = {}, 0, ""
         self._bottom.wipe()
 
+    @property
+    def _is_shared(self) -> bool:
+        """Whether a rank has the terminal."""
+        return self._shared is not None and self._shared.rank is not None
+
     def _print_kept(self) -> None:
         """Print what had to wait for the end of the line of who has the terminal."""
-        for rank, block in self._shared.kept():
+        for rank, block in self._shared.kept() if self._shared else ():
             self._print(rank, block)
 
     def _print(self, rank: int, block: bytes, when: float = 0.0) -> None:
-        if self._shared.busy:
+        if self._shared and self._shared.busy:
             self._shared.keep(rank, block)
             return
         text = block.decode("utf-8", "backslashreplace").replace("\r\n", "\n").removesuffix("\n")
@@ -252,7 +260,7 @@ class LiveOutput(Observer):
 
     def _print_crowd(self) -> None:
         """Print what was held back to be put together."""
-        if not self._shared.busy:
+        if not (self._shared and self._shared.busy):
             self._write([*self._crowd.told()])
 
     def _write(self, lines: Sequence[tuple[list[int], str]]) -> None:

@@ -17,8 +17,8 @@ from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import hook
-from lab.node.config import FIRST_UID
 from lab.node.messages import agent
+from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.plan.plan import HOST, Plan

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lab.engine.protocol import Request
 from lab.frozen import dataclass
 from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import PlanOptions, planned_clusters, with_asked
-from lab.plan.plan import Plan, make_plan
+from lab.plan.plan import Plan, PlanOptions, make_plan, planned_clusters, with_asked
 from lab.record.layout import RUNS
 from lab.spec.scenario import Scenario
 

@@ -109,7 +109,7 @@ def test_a_larger_model_shows_in_arguments_calls_and_bytes(cluster: Cluster, tmp
     assert [(one.name, one.before, one.after) for one in found.settings] == [
         ("arguments", "--hidden 10", "--hidden 20")
     ]
-    reduced = next(one for one in found.operations if one.op == "all_reduce")
+    reduced = next(one for one in found.operations if one.name == "all_reduce")
     assert reduced.before is not None
     assert reduced.after is not None
     # Two trainings of three steps; 10 n + n + n n + n + 5 n + 5 floats are 275 and 745, and each rank sends them once.

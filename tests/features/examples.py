@@ -11,6 +11,7 @@ from lab.features.mpi.findings import BackendKind, BackendNamed
 from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded, WorkerFailed
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
+from lab.features.stragglers.timing import TimeShare
 from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
 from lab.features.values import findings as values
@@ -944,7 +945,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
             others=(0,),
             seconds=0.0,
             shares=(
-                stragglers.TimeShare(
+                TimeShare(
                     rank=0,
                     total=1.000000001,
                     own=0.700000001,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab import Cluster, Result
-from lab.node.config import FIRST_UID
+from lab.node.messages.agent import FIRST_UID
 from lab.node.users import first_uid_of
 from lab.spec.scenario import Expect
 from lab.waiting import wait_until

@@ -12,7 +12,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.features.strict.on_node.network import AT_ONCE, CONNECTIONS_PER_S, DATAGRAMS_PER_S
-from lab.node.config import STRICT_OPEN_FILES
+from lab.node.messages.agent import STRICT_OPEN_FILES
 
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]

@@ -35,7 +35,7 @@ def paths(found: Made | None) -> set[str]:
 
 def contents(made: outputs.Outputs, *names: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    made.told()
+    made.report()
     for piece in made.pieces(names):
         found[piece.path] = found.get(piece.path, b"") + piece.data
     return found
@@ -44,15 +44,15 @@ def contents(made: outputs.Outputs, *names: str) -> dict[str, bytes]:
 def test_what_was_shipped_is_not_made_and_what_programs_leave_by_the_way_neither(tmp_path: Path) -> None:
     put(tmp_path, "train.py", "new", "out/deep/a.pt", "__pycache__/x.pyc", ".cache/b", ".hidden", "c.pyc")
     made = made_in(tmp_path, ["train.py"])
-    assert paths(made.told()) == {"new", "out/deep/a.pt"}
+    assert paths(made.report()) == {"new", "out/deep/a.pt"}
     assert contents(made, "new", "out/deep/a.pt") == {"new": b"new", "out/deep/a.pt": b"out/deep/a.pt"}
 
 
 def test_nothing_made_is_nothing_told(tmp_path: Path) -> None:
     put(tmp_path, "train.py")
-    assert made_in(tmp_path, ["train.py"]).told() is None
+    assert made_in(tmp_path, ["train.py"]).report() is None
     put(tmp_path, "new")
-    assert made_in(tmp_path, patterns=None).told() is None
+    assert made_in(tmp_path, patterns=None).report() is None
 
 
 def test_what_was_shipped_and_changed_is_made(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_what_was_shipped_and_changed_is_made(tmp_path: Path) -> None:
     while os.stat(tmp_path / "data").st_ctime_ns == before.st_ctime_ns:
         (tmp_path / "data").write_text("atad")
         os.utime(tmp_path / "data", ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert paths(made.told()) == {"data"}
+    assert paths(made.report()) == {"data"}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_was_shipped_and_changed_is_made(tmp_path: Path) -> None:
 )
 def test_patterns_name_files_and_folders(tmp_path: Path, patterns: tuple[str, ...], expected: set[str]) -> None:
     put(tmp_path, "a.pt", "out/b.pt", "out/c.txt", ".hidden", "d")
-    assert paths(made_in(tmp_path, patterns=patterns).told()) == expected
+    assert paths(made_in(tmp_path, patterns=patterns).report()) == expected
 
 
 def test_links_pipes_and_what_they_lead_to_cannot_be_had(tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ def test_links_pipes_and_what_they_lead_to_cannot_be_had(tmp_path: Path) -> None
     (folder / "way").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe")
     made = made_in(folder, patterns=("*",))
-    assert paths(made.told()) == {"plain"}
+    assert paths(made.report()) == {"plain"}
     assert contents(made, "link", "way/secret", "pipe", "../secret", "plain") == {"plain": b"run/plain"}
 
 
 def test_what_is_too_much_has_no_fingerprint_and_the_smallest_come_first(tmp_path: Path) -> None:
     for name, size in (("large", 60), ("small", 10), ("other", 50)):
         (tmp_path / name).write_bytes(b"x" * size)
-    told = made_in(tmp_path).told()
+    told = made_in(tmp_path).report()
     assert told is not None
     assert [(file.path, file.bytes, bool(file.fingerprint)) for file in told.files] == [
         ("small", 10, True),
@@ -106,7 +106,7 @@ def test_what_is_too_much_has_no_fingerprint_and_the_smallest_come_first(tmp_pat
 def test_files_of_the_shared_folder_say_so(tmp_path: Path) -> None:
     put(tmp_path, "work/a", "common/a")
     made = made_in(tmp_path / "work", shared=str(tmp_path / "common"))
-    assert paths(made.told()) == {"a", "shared/a"}
+    assert paths(made.report()) == {"a", "shared/a"}
     assert contents(made, "shared/a", "a") == {"shared/a": b"common/a", "a": b"work/a"}
 
 
@@ -114,18 +114,18 @@ def test_names_that_are_no_text_are_told_and_sent(tmp_path: Path) -> None:
     name = os.fsdecode(b"a\xff\n")
     put(tmp_path, name)
     made = made_in(tmp_path)
-    assert paths(made.told()) == {name}
+    assert paths(made.report()) == {name}
     assert contents(made, name)
 
 
 def test_an_empty_file_is_sent(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     made = made_in(tmp_path)
-    made.told()
+    made.report()
     assert [piece.last for piece in made.pieces(["empty"])] == [True]
 
 
 def test_nothing_is_looked_for_behind_a_link_in_the_place_of_the_folder(tmp_path: Path) -> None:
     put(tmp_path, "elsewhere/secret")
     (tmp_path / "work").symlink_to("elsewhere")
-    assert made_in(tmp_path / "work").told() is None
+    assert made_in(tmp_path / "work").report() is None

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.node.channels import Inlet
-from lab.node.config import Config
 from lab.node.messages import wire
-from lab.node.messages.agent import Claim, Imported, Note, Raised
+from lab.node.messages.agent import Claim, Config, Imported, Note, Raised
 from lab.node.noderun import NodeRun
 from lab.node.rank import note
 from lab.node.statement import DEEPEST, problem_with, read_statement

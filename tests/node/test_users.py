@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from lab.node.config import FIRST_UID
-from lab.node.messages.agent import STARTER, Claim
+from lab.node.messages.agent import FIRST_UID, STARTER, Claim
 from lab.node.users import GROUP, MADE_UP, Users, first_uid_of
 
 CLAIM = Claim("r", "me", 60.0)

@@ -8,7 +8,6 @@ from typing import get_args
 import pytest
 
 from lab.node.agent import Agent
-from lab.node.config import Config
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     EVERY_RANK,
@@ -19,6 +18,7 @@ from lab.node.messages.agent import (
     Busy,
     Check,
     Claim,
+    Config,
     Do,
     Done,
     Exited,

@@ -8,7 +8,7 @@ import pytest
 
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
-from lab.plan.fit import PlanOptions, not_made, planned_clusters, refuse_unfit, shape_for, with_asked
+from lab.plan.plan import PlanOptions, not_made, planned_clusters, refuse_unfit, shape_for, with_asked
 from lab.spec.keys import Volume
 from lab.spec.scenario import Resources, Scenario
 

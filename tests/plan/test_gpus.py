@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lab.plan.cluster import Shape
-from lab.plan.fit import not_made
-from lab.plan.plan import gpu_variables, visible_gpus
+from lab.plan.plan import gpu_variables, not_made, visible_gpus
 
 
 @pytest.mark.parametrize(

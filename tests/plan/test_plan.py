@@ -10,8 +10,7 @@ import pytest
 
 from lab.errors import UsageError
 from lab.plan.cluster import MASTER_PORT, ClusterInfo, Node, Shape
-from lab.plan.fit import PlanOptions, not_made
-from lab.plan.plan import make_plan
+from lab.plan.plan import PlanOptions, make_plan, not_made
 from lab.spec.keys import Volume
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario, Tracing

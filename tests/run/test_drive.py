@@ -15,10 +15,10 @@ from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.diagnosis.judge import judge
 from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
-from lab.node.config import FIRST_UID
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     ANOTHERS,
+    FIRST_UID,
     OWN,
     Busy,
     Claimed,
@@ -41,8 +41,7 @@ from lab.node.messages.agent import (
 from lab.node.recorder.journal import clock_id
 from lab.node.users import GROUP
 from lab.plan.cluster import MASTER_PORT, Shape
-from lab.plan.fit import PlanOptions
-from lab.plan.plan import make_plan
+from lab.plan.plan import PlanOptions, make_plan
 from lab.record.events import Clock
 from lab.record.layout import OUTPUTS
 from lab.record.read import Record

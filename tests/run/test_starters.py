@@ -8,8 +8,7 @@ import pytest
 
 from lab.node.messages.agent import STARTER, Exited, Output, Prepare, WorkerStart
 from lab.plan.cluster import Shape
-from lab.plan.fit import PlanOptions, not_made
-from lab.plan.plan import Plan, make_plan
+from lab.plan.plan import Plan, PlanOptions, make_plan, not_made
 from lab.run.drive import Starters
 from lab.spec.scenario import Scenario
 

@@ -6,6 +6,7 @@ where there are three runs on each side that lie apart, and is told as perhaps s
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -30,6 +31,7 @@ _MANY = 8
 _LEAST_S = 0.02
 _MOST_TRACES = 3
 _MOST_TIMES = 30
+_NOT_TRACED = "calls are not compared: there are runs without a trace"
 Speed = Literal["", "slower", "perhaps slower"]
 
 
@@ -112,13 +114,13 @@ class CaseChange:
     name: str
     runs: tuple[tuple[str, ...], tuple[str, ...]]
     """Of before, and now."""
-    times_s: tuple[tuple[float, ...], tuple[float, ...]]
+    times_s: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     """Of those that can be compared, sorted."""
-    speed: Speed
-    more: tuple[More, ...]
-    calls: tuple[str, ...]
+    speed: Speed = ""
+    more: tuple[More, ...] = ()
+    calls: tuple[str, ...] = ()
     """What is called otherwise, a sentence each."""
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     """What could not be compared, and why."""
 
     @property
@@ -172,71 +174,52 @@ def hold_against_runs(
     now = _by_case(after)
     known = {one.record.path.resolve() for runs in now.values() for one in runs}
     then = _by_case(record for record in before if record.path.resolve() not in known)
-    return Baseline(
-        name=name,
-        cases=tuple(_compared(key.name, then[key], now[key], tolerance) for key in now if key in then),
-        new=tuple(key.name for key in now if key not in then),
-    )
+    cases = tuple(_compared(key.name, then[key], now[key], tolerance) for key in now if key in then)
+    return Baseline(name=name, cases=cases, new=tuple(key.name for key in now if key not in then))
 
 
 def hold_against_calls(known: Mapping[str, Calls], after: Iterable[Record], name: str) -> Baseline:
     """Compare what runs called with snapshots, by their names without the ending: `ring.3x1`."""
     cases, new = [], []
     for key, runs in _by_case(after).items():
-        plan = runs[-1].plan
-        names = (f"{one}.{key.nnodes}x{key.nproc_per_node}" for one in (key.scenario, Path(plan.script).stem))
+        last = runs[-1]
+        names = (f"{one}.{key.nnodes}x{key.nproc_per_node}" for one in (key.scenario, Path(last.plan.script).stem))
         before = next((known[one] for one in names if one in known), None)
         if before is None:
             new.append(key.name)
             continue
-        last = runs[-1]
-        notes = () if last.calls else ("calls are not compared: there are runs without a trace",)
         alike = not last.calls or any(run.calls == before for run in runs)
         calls = () if alike else _otherwise(before, last, "the snapshot")
         ran = tuple(run.record.run for run in runs)
-        cases.append(
-            CaseChange(name=key.name, runs=((), ran), times_s=((), ()), speed="", more=(), calls=calls, notes=notes)
-        )
+        cases.append(CaseChange(name=key.name, runs=((), ran), calls=calls, notes=() if last.calls else (_NOT_TRACED,)))
     return Baseline(name=name, cases=tuple(cases), new=tuple(new))
 
 
 def _by_case(records: Iterable[Record]) -> dict[Key, list[Run]]:
-    found: dict[Key, list[Run]] = {}
-    for record in records:
-        if record.result().passed:
-            run = Run(record)
-            found.setdefault(Key.of(run.plan), []).append(run)
-    return found
+    cases: dict[Key, list[Run]] = defaultdict(list)
+    for run in (Run(record) for record in records if record.result().passed):
+        cases[Key.of(run.plan)].append(run)
+    return cases
 
 
 def _compared(name: str, before: Sequence[Run], after: Sequence[Run], tolerance: float) -> CaseChange:
-    conditions = after[-1].conditions
-    times_s = _times(before, conditions), _times(after, conditions)
-    notes = []
+    times_s = _times(before, after[-1].conditions), _times(after, after[-1].conditions)
+    notes, more, calls = list[str](), tuple[More, ...](), tuple[str, ...]()
     if not times_s[0] and any(one.duration_s for one in before):
         notes.append("times are not compared: the engine is another one, or warm runs are compared with cold ones")
     then, now = ([one for one in runs[-_MOST_TRACES:] if one.calls] for runs in (before, after))
-    more: tuple[More, ...] = ()
-    calls: tuple[str, ...] = ()
-    if then and now:
-        varies = any(one.calls != then[-1].calls for one in then) or any(one.calls != now[-1].calls for one in now)
+    if not then or not now:
+        notes.append(_NOT_TRACED)
+    else:
+        more = _more(then, now)
         if not any(one.calls == other.calls for one in then for other in now):
-            if varies:
+            if any(one.calls != of[-1].calls for of in (then, now) for one in of):
                 notes.append("what it calls varies from run to run, so it is not compared")
             else:
                 calls = _otherwise(then[-1].calls, now[-1], "the earlier run")
-        more = _more(then, now)
-    else:
-        notes.append("calls are not compared: there are runs without a trace")
-    return CaseChange(
-        name=name,
-        runs=(tuple(one.record.run for one in before), tuple(one.record.run for one in after)),
-        times_s=times_s,
-        speed=speed_of(*times_s, tolerance),
-        more=more,
-        calls=calls,
-        notes=tuple(notes),
-    )
+    runs = tuple(one.record.run for one in before), tuple(one.record.run for one in after)
+    speed = speed_of(*times_s, tolerance)
+    return CaseChange(name=name, runs=runs, times_s=times_s, speed=speed, more=more, calls=calls, notes=tuple(notes))
 
 
 def _times(runs: Sequence[Run], conditions: tuple[str, bool]) -> tuple[float, ...]:
@@ -271,12 +254,10 @@ def _more(before: Sequence[Run], after: Sequence[Run]) -> tuple[More, ...]:
     """Operations of which every run of now has more than any of before."""
     found = []
     for op in dict.fromkeys(op for one in after for op in one.sent):
-        then = [one.sent.get(op, (0, 0)) for one in before]
-        now = [one.sent.get(op, (0, 0)) for one in after]
-        calls = max(count for count, _ in then), min(count for count, _ in now)
-        sizes = max(size for _, size in then), min(size for _, size in now)
-        if calls[1] > calls[0] or sizes[1] > sizes[0]:
-            found.append(More(op=op, calls=calls, bytes=sizes))
+        most = [*map(max, zip(*(one.sent.get(op, (0, 0)) for one in before), strict=True))]
+        least = [*map(min, zip(*(one.sent.get(op, (0, 0)) for one in after), strict=True))]
+        if least[0] > most[0] or least[1] > most[1]:
+            found.append(More(op=op, calls=(most[0], least[0]), bytes=(most[1], least[1])))
     return tuple(found)
 
 

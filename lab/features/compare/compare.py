@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from itertools import groupby, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from itertools import chain, groupby, pairwise
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lab.features.calls.changes import stretches
 from lab.features.calls.notation import render_call
@@ -24,6 +25,8 @@ from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step, match
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural
+
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -117,36 +120,36 @@ _GIVEN = frozenset((*LAB_VARIABLES, "TORCHELASTIC_RUN_ID", "LAB_SHARED", "LAB_DA
 _PLAN = ("scenario", "engine", "nnodes", "nproc_per_node", "cold", "timeout_s")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Something that was set differently in two runs."""
+@dataclass(frozen=True)
+class Both(Generic[V]):
+    """Something in both runs: a setting, an operation, a rank, a phase of training steps, or a DDP module."""
 
     name: str
-    before: str | None
-    """None where the first run has no such setting."""
-    after: str | None
+    before: V
+    """Of a setting, None where the run has no such setting; of others, nothing: None, 0.0 or ()."""
+    after: V
+
+
+Setting = Both[str | None]
 
 
 def settings_changed(before: Record, after: Record, traces: tuple[Trace, Trace]) -> list[Setting]:
     """What differs in how two runs were set up, in the order in which a person would look at it."""
-    first, second = _settings(before, traces[0]), _settings(after, traces[1])
-    changed = [one for one in _side_by_side(Setting, (first, second), None) if one.before != one.after]
+    settings: list[Mapping[Any, str | None]] = [_settings(before, traces[0]), _settings(after, traces[1])]
+    changed = [one for one in _side_by_side(settings, None) if one.before != one.after]
     return [*changed, *_scripts_changed(before, after)]
 
 
 def _settings(record: Record, trace: Trace) -> dict[str, str]:
     plan = record.plan()
-    found: dict[str, Any] = {name: getattr(plan, name) for name in _PLAN}
     first = next(iter(plan.workers), WorkerPlan(rank=0))
-    found["arguments"] = " ".join(first.argv[1:])
-    for name, value in sorted(first.env.items()):
-        if name not in _GIVEN:
-            found[f"env {name}"] = value
-    found.update(_flat({key: value for key, value in scenario_keys(record).items() if key not in _NOT_SETTINGS}))
-    found["backends"] = ", ".join(sorted({group.backend for group in trace.groups.values() if group.backend})) or None
+    settings = {name: getattr(plan, name) for name in _PLAN} | {"arguments": " ".join(first.argv[1:])}
+    settings |= {f"env {name}": value for name, value in sorted(first.env.items()) if name not in _GIVEN}
+    settings |= _flat({key: value for key, value in scenario_keys(record).items() if key not in _NOT_SETTINGS})
+    settings["backends"] = ", ".join(sorted({group.backend for group in trace.groups.values()} - {""}))
     for name in ("torch", "recorder"):
-        found[name] = ", ".join(sorted({getattr(rank, name) for rank in trace.ranks.values()} - {""})) or None
-    return {name: str(value) for name, value in found.items() if value not in (None, "")}
+        settings[name] = ", ".join(sorted({getattr(rank, name) for rank in trace.ranks.values()} - {""}))
+    return {name: str(value) for name, value in settings.items() if value not in (None, "")}
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -159,18 +162,17 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 def _scripts_changed(before: Record, after: Record) -> list[Setting]:
     """The scripts, and files shipped with them, that differ: how many lines went and came."""
-    mains = [Path(record.plan().script).name for record in (before, after)]
-    others = {name for record in (before, after) for name in scripts_of(record)} - set(mains)
+    records = before, after
+    mains = [Path(record.plan().script).name for record in records]
+    others = {name for record in records for name in scripts_of(record)} - set(mains)
     changed = []
     for names in [mains, *([name, name] for name in sorted(others))]:
-        texts = [_lines(record, name) for record, name in zip((before, after), names, strict=True)]
-        if texts[0] == texts[1]:
-            continue
-        lines = [Counter(text or []) for text in texts]  # whatever their order: what aligns lines takes forever on some
-        gone, came = (lines[0] - lines[1]).total(), (lines[1] - lines[0]).total()
-        sides = [None if text is None else name for text, name in zip(texts, names, strict=True)]
-        counts = f"-{gone} +{came} lines"
-        changed.append(Setting(f"script ({counts})", sides[0], sides[1]))
+        texts = [*map(_lines, records, names)]
+        if texts[0] != texts[1]:
+            lines = [Counter(text or []) for text in texts]  # in any order: what aligns lines takes forever on some
+            counts = f"-{(lines[0] - lines[1]).total()} +{(lines[1] - lines[0]).total()} lines"
+            sides = [None if text is None else name for text, name in zip(texts, names, strict=True)]
+            changed.append(Setting(f"script ({counts})", *sides))
     return changed
 
 
@@ -179,11 +181,6 @@ def _lines(record: Record, name: str) -> list[str] | None:
         return read_beginning(record.path, name).splitlines() if name else None
     except OSError:
         return None
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,44 +199,6 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class OpChange:
-    """An operation in both runs; None where a run has none of it."""
-
-    op: str
-    before: Figures | None
-    after: Figures | None
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseChange:
-    """A phase of training steps in both runs: how often a rank went through it, and how long it took."""
-
-    name: str
-    """A mark, or `training step`: from one backward pass to the next."""
-    before: tuple[float, float | None]
-    """Times a rank went through it on average; median seconds."""
-    after: tuple[float, float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingChange:
-    """Seconds that a rank spent inside calls before everybody whom it needed had entered: the others were late."""
-
-    rank: int
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, slots=True)
-class BucketChange:
-    """Bucket layouts of a DDP module that differ: elements of each bucket, in the order of reduction."""
-
-    module: int
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Two runs side by side."""
 
@@ -251,11 +210,14 @@ class Comparison:
     """Seconds from the first line of the trace to the last."""
     settings: list[Setting]
     sequence: list[SequenceChange]
-    operations: list[OpChange]
-    waiting: list[WaitingChange]
-    """Empty where world sizes differ."""
-    phases: list[PhaseChange]
-    buckets: list[BucketChange]
+    operations: list[Both[Figures | None]]
+    waiting: list[Both[float]]
+    """By rank, seconds inside calls before everybody had entered whom it needs; empty where world sizes differ."""
+    phases: list[Both[tuple[float, float | None]]]
+    """By mark, and `training step`, from one backward pass to the next: how often a rank went through it on average,
+    and median seconds."""
+    buckets: list[Both[tuple[int, ...]]]
+    """By module, layouts that differ: elements of each bucket, in the order of reduction."""
     problems: list[str]
 
     @property
@@ -272,16 +234,22 @@ class Comparison:
         )
         return counts and not (self.settings or self.sequence or self.buckets or self.per_rank)
 
+    def to_json(self) -> dict[str, Any]:
+        """As `lab diff --json` prints it."""
+        data = {**asdict(self), "per_rank": self.per_rank, "identical": self.identical}
+        for key, name in (("operations", "op"), ("waiting", "rank"), ("buckets", "module")):
+            data[key] = [{name: one.pop("name"), **one} for one in data[key]]
+        return data
+
 
 def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Comparison:
     """Compare two runs, which have these traces."""
-    steps = match(traces[0]), match(traces[1])
+    steps, runs = [*map(match, traces)], (before.run, after.run)
     world_sizes = traces[0].world_size, traces[1].world_size
     per_rank = world_sizes[0] != world_sizes[1]
     figures = [_figures(of, n if per_rank else 1) for of, n in zip(steps, world_sizes, strict=True)]
-    phases = [_phases(trace) for trace in traces]
-    buckets = _side_by_side(BucketChange, [_buckets(trace) for trace in traces], ())
-    runs = before.run, after.run
+    waiting = [] if per_rank else _side_by_side([*map(_waiting, steps)], 0.0)
+    buckets = _side_by_side([*map(_buckets, traces)], ())
     return Comparison(
         runs=runs,
         world_sizes=world_sizes,
@@ -289,19 +257,16 @@ def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Compa
         span_s=(traces[0].last, traces[1].last),
         settings=settings_changed(before, after, traces),
         sequence=sequence_changes(traces, per_rank),
-        operations=_side_by_side(OpChange, figures, None),
-        waiting=[]
-        if per_rank
-        else sorted(_side_by_side(WaitingChange, [*map(_waiting, steps)], 0.0), key=lambda one: one.rank),
-        phases=_side_by_side(PhaseChange, phases, (0.0, None)),
-        buckets=sorted((one for one in buckets if one.before != one.after), key=lambda one: one.module),
+        operations=_side_by_side(figures, None),
+        waiting=sorted(waiting, key=attrgetter("name")),
+        phases=_side_by_side([*map(_phases, traces)], (0.0, None)),
+        buckets=sorted((one for one in buckets if one.before != one.after), key=attrgetter("name")),
         problems=[f"{run}: {problem}" for run, t in zip(runs, traces, strict=True) for problem in t.problems],
     )
 
 
-def _side_by_side(make: Callable[[K, V, V], T], found: Sequence[Mapping[K, V]], nothing: V) -> list[T]:
-    names = dict.fromkeys([*found[0], *found[1]])
-    return [make(name, found[0].get(name, nothing), found[1].get(name, nothing)) for name in names]
+def _side_by_side(sides: Sequence[Mapping[Any, V]], nothing: V) -> list[Both[V]]:
+    return [Both(name, *(side.get(name, nothing) for side in sides)) for name in dict.fromkeys(chain(*sides))]
 
 
 def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures | None]:
@@ -326,9 +291,9 @@ def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
         spans = [(mark.name, mark.begin, mark.end) for mark in rank.marks]
         for name, begin, end in [*spans, *(("training step", *both) for both in pairwise(begins))]:
             times[name].append(None if end is None else end - begin)
-    known = {name: [one for one in of if one is not None] for name, of in times.items()}
     ranks = len(trace.ranks) or 1
-    return {name: (len(of) / ranks, median(known[name]) if known[name] else None) for name, of in times.items()}
+    medians = {name: [one for one in of if one is not None] for name, of in times.items()}
+    return {name: (len(of) / ranks, median(medians[name]) if medians[name] else None) for name, of in times.items()}
 
 
 def _buckets(trace: Trace) -> dict[int, tuple[int, ...]]:
@@ -355,66 +320,55 @@ def diff_text(found: Comparison, style: Style) -> str:
     if found.per_rank:
         sizes = f"{found.world_sizes[0]} and {found.world_sizes[1]} ranks"
         parts.append(f"{sizes}: bytes and waiting are those of one rank on average, the order of calls is rank 0's")
-    parts += [_settings_view(found, style), _sequence(found, style), _buckets_view(found, style)]
-    parts += [_table(operation_rows(found), style), _waiting_view(found, style), _table(phase_rows(found), style)]
-    parts += ["\n".join(style.paint(problem, "yellow") for problem in found.problems)]
-    return "\n\n".join(part for part in parts if part)
+    settings = [
+        (one.name, *("(not set)" if x is None else x for x in (one.before, one.after))) for one in found.settings
+    ]
+    parts.append(_listed("settings", settings, style) or "settings: the same")
+    parts.append(_sequence(found, style) or "calls: the same in the same order")
+    layouts = [(f"module {one.name}", _sizes(one.before), _sizes(one.after)) for one in found.buckets]
+    parts.append(_listed("DDP buckets, elements", layouts, style))
+    head, waiting = waiting_rows(found)
+    more = (
+        [f"and {len(waiting) - _MOST_RANKS} more ranks (`--json` has them all)"] if len(waiting) > _MOST_RANKS else []
+    )
+    parts.append(_table(operation_rows(found), style))
+    parts.append("\n".join([_table((head, waiting[:_MOST_RANKS]), style), *more]))
+    parts.append(_table(phase_rows(found), style))
+    parts.append("\n".join(style.paint(problem, "yellow") for problem in found.problems))
+    return "\n\n".join(filter(None, parts))
 
 
-def _settings_view(found: Comparison, style: Style) -> str:
-    if not found.settings:
-        return "settings: the same"
-    lines = [style.paint("settings", "bold")]
-    for one in found.settings:
-        before, after = ("(not set)" if value is None else value for value in (one.before, one.after))
-        lines.append(f"  {one.name}: {_painted(before, after, style)}")
-    return "\n".join(lines)
-
-
-def _painted(before: str, after: str, style: Style) -> str:
-    return f"{style.paint(before, 'red')} → {style.paint(after, 'green')}"
+def _listed(title: str, rows: Iterable[Sequence[str]], style: Style) -> str:
+    """What differs, a line each, below a title."""
+    lines = [f"  {name}: {style.paint(one, 'red')} → {style.paint(other, 'green')}" for name, one, other in rows]
+    return "\n".join([style.paint(title, "bold"), *lines]) if lines else ""
 
 
 def _sequence(found: Comparison, style: Style) -> str:
-    if not found.sequence:
-        return "calls: the same in the same order"
-    lines = [style.paint("calls", "bold")]
+    lines = []
     for one in found.sequence[:_MOST_CHANGES]:
         lines.append(f"  {style.paint(where_changed(one, found), 'dim')}")
         lines += [f"    {style.paint(f'- {line}', 'red')}" for line in block_lines(one.change.removed)]
         lines += [f"    {style.paint(f'+ {line}', 'green')}" for line in block_lines(one.change.added)]
     more = len(found.sequence) - _MOST_CHANGES
-    if more > 0:
-        lines.append(f"  and {more} more (`--json` has them all)")
-    return "\n".join(lines)
+    lines += [f"  and {more} more (`--json` has them all)"] if more > 0 else []
+    return "\n".join([style.paint("calls", "bold"), *lines]) if lines else ""
 
 
 def where_changed(one: SequenceChange, found: Comparison) -> str:
     """Whose calls changed, and where: `every rank, call 3, in backward, train.py:12`."""
     everybody = len(one.ranks) == min(found.world_sizes) and not found.per_rank
-    who = "every rank" if everybody else name_ranks(one.ranks)
-    place = f", call {one.change.before + 1}"
-    place += f", in {one.phase}" if one.phase else ""
-    place += f", {one.at}" if one.at else ""
-    times = f"; {one.change.times} times" if one.change.times > 1 else ""
-    return f"{who}{place}{times}"
+    who, call = "every rank" if everybody else name_ranks(one.ranks), f"call {one.change.before + 1}"
+    place = ", ".join(filter(None, (who, call, one.phase and f"in {one.phase}", one.at)))
+    return f"{place}; {one.change.times} times" if one.change.times > 1 else place
 
 
 def block_lines(calls: Sequence[str]) -> list[str]:
     """Calls as lines, those that repeat once; of many the first."""
-    lines = []
-    for text, same in groupby(calls):
-        times = len(list(same))
-        lines.append(text if times == 1 else f"{text} x{times}")
+    counts = [(text, len([*same])) for text, same in groupby(calls)]
+    lines = [text if times == 1 else f"{text} x{times}" for text, times in counts]
     more = len(lines) - _LONGEST_BLOCK
     return lines if more <= 0 else [*lines[:_LONGEST_BLOCK], f"… and {more} more"]
-
-
-def _buckets_view(found: Comparison, style: Style) -> str:
-    lines = [
-        f"  module {one.module}: {_painted(_sizes(one.before), _sizes(one.after), style)}" for one in found.buckets
-    ]
-    return "\n".join([style.paint("DDP buckets, elements", "bold"), *lines]) if lines else ""
 
 
 def _sizes(sizes: Sequence[int]) -> str:
@@ -439,21 +393,14 @@ def operation_rows(found: Comparison) -> Rows:
         count = _changed(str(before.count), str(after.count))
         size = _changed(format_bytes(round(before.bytes)), format_bytes(round(after.bytes)))
         times = [_times(before.median_s, after.median_s), _times(before.total_s, after.total_s)]
-        rows.append([one.op, count, size, *times, _times(before.waited_s, after.waited_s, _MORE_OR_LESS)])
+        rows.append([one.name, count, size, *times, _times(before.waited_s, after.waited_s, _MORE_OR_LESS)])
     return header, rows
 
 
 def waiting_rows(found: Comparison) -> Rows:
     """Whose time went into waiting for others; who waits least is who the others wait for."""
     waited = found.waiting if any(one.before or one.after for one in found.waiting) else []
-    return ["rank", "waited for others"], [[str(o.rank), _times(o.before, o.after, _MORE_OR_LESS)] for o in waited]
-
-
-def _waiting_view(found: Comparison, style: Style) -> str:
-    header, rows = waiting_rows(found)
-    text = _table((header, rows[:_MOST_RANKS]), style)
-    more = len(rows) - _MOST_RANKS
-    return text if more <= 0 else f"{text}\nand {more} more ranks (`--json` has them all)"
+    return ["rank", "waited for others"], [[str(o.name), _times(o.before, o.after, _MORE_OR_LESS)] for o in waited]
 
 
 def phase_rows(found: Comparison) -> Rows:

@@ -72,19 +72,15 @@ def write_diff(before: Record, after: Record, output: Path | None = None) -> Dif
 
 def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     traces = open_trace(records[0]), open_trace(records[1])
-    steps = [match(trace) for trace in traces]
+    steps = [*map(match, traces)]
     found, twins = compare(*records, traces), counterparts(traces)
-    pairs = _pairs(steps, twins)
+    pairs, odd = _pairs(steps, twins), (twins.removed, twins.added)
     known = [{*trace.ranks, *record.ranks()} for record, trace in zip(records, traces, strict=True)]
     ranks = sorted(known[0] | known[1])
     results = [record.result() for record in records]
     lanes = lanes_of(ranks, traces, results)
-    models = [
-        _data(record, trace, of, [own for lane in lanes if (own := [rank for rank in lane if rank in there])], odd)
-        for record, trace, of, there, odd in zip(
-            records, traces, steps, known, (twins.removed, twins.added), strict=True
-        )
-    ]
+    own = [[mine for lane in lanes if (mine := [rank for rank in lane if rank in there])] for there in known]
+    models = [*map(_data, records, traces, steps, own, odd)]
     page = render(
         "diff",
         "diff",
@@ -92,10 +88,8 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         found=found,
         runs=[
             {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": record.ranks(),
-             "steps": len(of), "ranks": len(trace.ranks), "odd": len(odd)}
-            for record, result, of, trace, odd in zip(
-                records, results, steps, traces, (twins.removed, twins.added), strict=True
-            )
+             "steps": len(of), "ranks": len(trace.ranks), "odd": len(calls)}
+            for record, result, of, trace, calls in zip(records, results, steps, traces, odd, strict=True)
         ],
         ranks=ranks,
         colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
@@ -117,7 +111,9 @@ def _data(
 ) -> dict[str, Any]:
     differs = [int((rank, call.index) in odd) for rank in sorted(trace.ranks) for call in trace.ranks[rank].calls]
     origin = origin_of(record, trace.origin)
-    return run_data(record, trace, steps, lanes=lanes, origin=origin, more={"calls": {"differs": differs}})
+    data = run_data(record, trace, steps, lanes=lanes, origin=origin)
+    data["calls"]["differs"] = differs
+    return data
 
 
 def _pairs(steps: Sequence[Sequence[Step]], twins: Counterparts) -> list[tuple[Step, Step]]:
@@ -135,18 +131,21 @@ def _pairs(steps: Sequence[Sequence[Step]], twins: Counterparts) -> list[tuple[S
 
 def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
     """Steps whose time differs most, ready to be printed."""
-    notable = []
-    for one, other in pairs:
-        if one.end is not None and other.end is not None:
-            before, after = one.end - one.begin, other.end - other.begin
-            if abs(after - before) >= _LEAST_S and max(before, after) >= _NOTABLE * min(before, after):
-                notable.append((one, before, after))
-    notable.sort(key=lambda each: -abs(each[2] - each[1]))
+    took = [
+        (one, one.end - one.begin, other.end - other.begin)
+        for one, other in pairs
+        if one.end is not None and other.end is not None
+    ]
+    notable = [
+        (step, before, after)
+        for step, before, after in took
+        if abs(after - before) >= _LEAST_S and max(before, after) >= _NOTABLE * min(before, after)
+    ]
     return [
         {
-            "step": one.number,
-            "title": one.title,
-            "at": next((call.source for call in one.calls.values() if call.source), ""),
+            "step": step.number,
+            "title": step.title,
+            "at": next((call.source for call in step.calls.values() if call.source), ""),
             "before": format_duration(before),
             "before_s": before,
             "after": format_duration(after),
@@ -154,5 +153,5 @@ def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
             "difference": f"{'+' if after > before else ''}{format_duration(after - before)}",
             "value": after - before,
         }
-        for one, before, after in notable[:_MOST_SLOWER]
+        for step, before, after in sorted(notable, key=lambda one: -abs(one[2] - one[1]))[:_MOST_SLOWER]
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,11 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     before = find_record(arguments.before, arguments.runs)
     after = find_record(arguments.after, arguments.runs)
     found = compare(before, after, (open_trace(before), open_trace(after)))
-    return answer(
-        arguments,
-        lambda: {**asdict(found), "per_rank": found.per_rank, "identical": found.identical},
-        lambda style: diff_text(found, style),
-    )
+    return answer(arguments, found.to_json, lambda style: diff_text(found, style))
 
 
 def _many(arguments: argparse.Namespace) -> int:

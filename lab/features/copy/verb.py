@@ -13,7 +13,7 @@ from lab.cluster import Cluster
 from lab.engine.archive import LIMIT_BYTES, pack, unpack
 from lab.engine.protocol import FileAccess, capable
 from lab.errors import UsageError
-from lab.node.config import FIRST_UID
+from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP
 from lab.plan.cluster import ClusterInfo
 from lab.words import clip

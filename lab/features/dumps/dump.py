@@ -7,11 +7,12 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lab.errors import RecordError
 from lab.features.dumps.pickled import NotPlain, read_plain
@@ -33,10 +34,6 @@ _DTYPES = {
     "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
     "complex64": "ComplexFloat", "complex128": "ComplexDouble", "complex32": "ComplexHalf",
     "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
-}  # fmt: skip
-_WIDTHS = {
-    "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16, "float32": 4, "int32": 4, "uint32": 4,
-    "complex32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2,
 }  # fmt: skip
 _FROM_DUMPS = {dumped: name for name, dumped in _DTYPES.items()}
 _OTHER_NAMES = {
@@ -66,8 +63,9 @@ def dumped_dtype(dtype: str) -> str:
 
 
 def width_of(dtype: str) -> int:
-    """Bytes of an element: those of dtypes that are not listed are one byte wide."""
-    return _WIDTHS.get(dtype, 1)
+    """Bytes of an element: the bits that the name ends in, or one byte."""
+    bits = re.search(r"\d+\Z", dtype)
+    return max(1, int(bits[0]) // 8) if bits is not None else 1
 
 
 def message_name(op: str, here: int, there: int) -> str:
@@ -97,14 +95,7 @@ class Limits:
 
 
 DEFAULT = Limits()
-LARGE = Limits(
-    files=DEFAULT.files * _LARGER,
-    size_bytes=DEFAULT.size_bytes * _LARGER,
-    calls=DEFAULT.calls * _LARGER,
-    groups=DEFAULT.groups * _LARGER,
-    members=DEFAULT.members * _LARGER,
-    work=DEFAULT.work * _LARGER,
-)
+LARGE = Limits(**{name: _LARGER * most for name, most in asdict(DEFAULT).items()})
 """What `--large` accepts: minutes, and some GB of memory."""
 HINT = "`--large` reads up to 16 times as much, which takes minutes and some GB of memory"
 
@@ -131,10 +122,7 @@ class Tensor:
     @property
     def count(self) -> int:
         """Number of its elements."""
-        product = 1
-        for size in self.sizes:
-            product *= size
-        return product
+        return prod(self.sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,105 +198,20 @@ class Dump:
         return False
 
 
-def read_dump(rank: int, data: Any, size: int, most_calls: int, most_items: int, members: MembersReader) -> Dump:
-    """A dump with its latest calls, from the plain data of a file of that many bytes.
-
-    Raises:
-        NotPlain: it is no flight recorder dump.
-        RecordError: with it, the dumps name more members of groups than the limits allow.
-    """
-    if not isinstance(data, dict) or "pg_config" not in data or "version" not in data:
-        raise NotPlain("is no flight recorder dump: it has no version and no pg_config")
-    entries = data.get("entries", [])
-    if not isinstance(entries, list):
-        raise NotPlain("is no flight recorder dump: its entries are no list")
-    reader, found, damaged = _Reader(min(size, most_items)), [], 0
-    older = len(entries)
-    for entry in reversed(entries[-most_calls:]):  # the latest are last
-        try:
-            found.append(reader.entry(entry))
-        except _Spent:
-            break
-        except (KeyError, TypeError, ValueError, AttributeError):
-            damaged += 1
-        older -= 1
-    if entries and not found:
-        raise NotPlain("is no flight recorder dump: none of its entries can be read")
-    groups = members.read(data["pg_config"])
-    names = {str(entry.pg_id): entry.group for entry in found}
-    status, enqueued = data.get("pg_status"), {}
-    for key, of in status.items() if isinstance(status, dict) else ():
-        last = of.get("last_enqueued_collective") if isinstance(of, dict) else None
-        if isinstance(last, str) and last.lstrip("-").isdecimal() and len(last) < 19:
-            last = int(last)  # JSON has numbers as text here
-        if key in names and type(last) is int and last >= 0:  # -1: none
-            enqueued[names[key]] = last
-    return Dump(
-        rank=rank,
-        entries=tuple(sorted(found, key=lambda entry: entry.number)),
-        members={name: ranks for name, (ranks, _) in groups.items() if ranks},
-        descriptions={name: description for name, (_, description) in groups.items()},
-        enqueued=enqueued,
-        damaged=damaged,
-        older=older,
-    )
-
-
 def printable(text: str) -> str:
     """A name on one line, without characters that act on a terminal: they are written as Python writes them."""
     return text if text.isprintable() else repr(text)[1:-1]
-
-
-class MembersReader:
-    """Reads who is in which group; the ranks of a job mostly tell the same, which is read once."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.left = limits.members
-        self._known: dict[str, tuple[int, ...] | None] = {}
-
-    def read(self, config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Read the ranks and the description of each group; a dump holds the ranks as text: `[0, 1]`."""
-        groups = config if isinstance(config, dict) else {}
-        if len(groups) > self.limits.groups:
-            raise NotPlain(f"tells of {len(groups):,} groups; allowed: {self.limits.groups:,}")
-        found = {}
-        for name, of in groups.items():
-            told = of.get("ranks") if isinstance(of, dict) else None
-            ranks = self._ranks(told) if isinstance(told, str) else None
-            if ranks is not None:
-                self.left -= len(ranks)
-                if self.left < 0:
-                    allowed = f"allowed: {self.limits.members:,}"
-                    raise RecordError(f"the dumps name too many members of groups, one for each rank; {allowed}", HINT)
-                try:
-                    found[_text(str(name))] = (ranks, _text(of.get("desc", "")))
-                except ValueError:
-                    what = f"no text, or longer than {_LONGEST_TEXT:,} characters"
-                    raise NotPlain(f"tells of a group whose name or description is {what}") from None
-        return found
-
-    def _ranks(self, told: str) -> tuple[int, ...] | None:
-        if told not in self._known:
-            if told.count(",") >= self.limits.files:
-                count = told.count(",") + 1
-                raise NotPlain(f"tells of a group of {count:,} ranks; allowed: {self.limits.files:,}")
-            is_list = _RANKS.fullmatch(told) is not None
-            ranks = tuple(map(int, re.findall(r"[0-9]{1,7}", told))) if is_list else ()
-            fits = all(rank < MOST_RANKS for rank in ranks) and len({*ranks}) == len(ranks) <= self.limits.files
-            self._known[told] = ranks if is_list and fits else None
-        return self._known[told]
 
 
 class _Spent(Exception):
     """The items of lists that a file may have are used up: what follows is not read."""
 
 
-class _Reader:
+class _EntryReader:
     """Reads entries; what several of them share is not gone through without end."""
 
-    def __init__(self, size: int) -> None:
-        self.left = size
+    def __init__(self, items: int) -> None:
+        self.left = items
         """Items of lists that may still be gone through: an honest file has no more of them than bytes."""
         self.owners: dict[str, int] = {}
         """By file of a frame: whose it is."""
@@ -318,8 +221,9 @@ class _Reader:
         backend, _, name = _text(data["profiling_name"]).rpartition(":")
         op, _, ends = name.partition(" ")
         group, description = data["process_group"]
-        message = bool(data.get("is_p2p", op in ("send", "recv")))
         state, ended = data["state"], data.get("time_discovered_completed_ns")
+        if state not in (COMPLETED, STARTED, SCHEDULED):
+            raise ValueError(state)
         file, line, function = self._place(data.get("frames") or ())
         return Entry(
             number=_whole(data["record_id"]),
@@ -331,11 +235,13 @@ class _Reader:
             seq=_whole(data["collective_seq_id"]),
             p2p_seq=_whole(data.get("p2p_seq_id", 0)),
             op_number=_whole(data.get("op_id", 0)),
-            message=message,
+            message=bool(data.get("is_p2p", op in ("send", "recv"))),
             peer=int(peers[3]) if (peers := _PEERS.fullmatch(ends)) is not None else None,
             inputs=self._tensors(data["input_sizes"], data.get("input_dtypes")),
             outputs=self._tensors(data["output_sizes"], data.get("output_dtypes")),
-            over=_is_over(state, backend, retired=bool(data.get("retired"))),
+            # Only NCCL and its like are watched by events; of gloo the state stays `scheduled`, and what is over is
+            # retired. A call of NCCL that was retired and has not completed is one that the watchdog gave up on.
+            over=state == COMPLETED or (state == SCHEDULED and backend == "gloo" and bool(data.get("retired"))),
             begun_ns=_whole(data["time_created_ns"]),
             ended_ns=_whole(ended) if state == COMPLETED and ended else None,
             file=file,
@@ -352,43 +258,29 @@ class _Reader:
 
     def _tensors(self, sizes: Any, dtypes: Any) -> tuple[Tensor, ...]:
         self._spend(len(sizes), _MOST_TENSORS)
-        told = dtypes if isinstance(dtypes, list) and len(dtypes) == len(sizes) else [""] * len(sizes)
-        found = []
-        for dtype, of in zip(told, sizes, strict=True):
+        known = dtypes if isinstance(dtypes, list) and len(dtypes) == len(sizes) else [""] * len(sizes)
+        tensors = []
+        for dtype, of in zip(map(_text, known), sizes, strict=True):
             self._spend(len(of), _MOST_DIMENSIONS)
-            dtype = _text(dtype)
-            found.append(Tensor(_FROM_DUMPS.get(dtype, dtype[:1].lower() + dtype[1:]), tuple(map(_whole, of))))
-            if found[-1].count >= _LARGEST:
-                raise ValueError(of)
-        return tuple(found)
+            tensor = Tensor(_FROM_DUMPS.get(dtype, dtype[:1].lower() + dtype[1:]), tuple(map(_whole, of)))
+            tensors.append(tensor)
+            _whole(tensor.count)
+        return tuple(tensors)
 
     def _place(self, frames: Any) -> tuple[str, int, str]:
         """File, line and function of the innermost frame that is no library's; frames come from the inside out."""
         self._spend(len(frames), _MOST_FRAMES)
-        fallback = None
+        place = "", 0, ""
         for frame in frames:
             file = _text(frame["filename"])
-            owner = self.owners.get(file)
-            if owner is None:
-                owner = self.owners[file] = (
-                    _TORCHS if _TORCH.search(file) else _OTHERS if _LIBRARY.search(file) else _OWN
-                )
+            if file not in self.owners:
+                self.owners[file] = _TORCHS if _TORCH.search(file) else _OTHERS if _LIBRARY.search(file) else _OWN
+            owner = self.owners[file]
+            if owner == _OWN or (owner == _OTHERS and not place[0]):
+                place = file, _whole(frame["line"]), _text(frame["name"])
             if owner == _OWN:
-                return file, _whole(frame["line"]), _text(frame["name"])
-            if owner == _OTHERS and fallback is None:
-                fallback = file, _whole(frame["line"]), _text(frame["name"])
-        return fallback or ("", 0, "")
-
-
-def _is_over(state: Any, backend: str, *, retired: bool) -> bool:
-    """Whether a call has ended.
-
-    Only NCCL and its like are watched by events; of others the state stays `scheduled`, and what is over is retired.
-    A call of NCCL that was retired and has not completed is one that the watchdog gave up on.
-    """
-    if state not in (COMPLETED, STARTED, SCHEDULED):
-        raise ValueError(state)
-    return state == COMPLETED or (retired and state == SCHEDULED and backend == "gloo")
+                break
+        return place
 
 
 def _whole(value: Any) -> int:
@@ -416,17 +308,9 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
 
-class _Share(NamedTuple):
-    """What is read of each rank's dump."""
-
-    calls: int
-    items: int
-    """Of lists of tensors, sizes and frames."""
-
-
 @dataclass
 class Dumps:
-    """What was found."""
+    """The dumps of a job."""
 
     by_rank: dict[int, Dump] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -440,58 +324,146 @@ def read_folder(folder: Path, limits: Limits = DEFAULT) -> Dumps:
     Raises:
         RecordError: there is none, or there are more than the limits allow.
     """
-    found, names = Dumps(limits=limits), dict[int, str]()
-    problems: list[str] = []
-    files = _find_files(folder, limits, problems)
-    ranks = max(1, len({rank for rank, _ in files.values()}))
-    share = _Share(max(1, limits.calls // ranks), 2 * limits.work // ranks)
-    members = MembersReader(limits)
-    for name, (rank, _) in files.items():
-        try:
-            if rank in names:
-                raise NotPlain(f"is another dump of rank {rank}, beside {_shown(names[rank])}")
-            dump = _read(folder, name, rank, share, members)
-        except NotPlain as error:
-            problems.append(f"{_shown(name)} {error}")
-            continue
-        found.by_rank[rank], names[rank] = dump, name
-        if dump.damaged:
-            problems.append(f"{_shown(name)}: {plural(dump.damaged, 'call')} of it cannot be read")
-    if not found.by_rank:
+    reader = _FolderReader(folder, limits)
+    by_rank, problems = reader.read(), reader.problems
+    if not by_rank:
         why = listing(problems[:_REPORTED]) or "no file's name ends in the number of a rank, as nccl_trace_rank_0 does"
         more = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
         raise RecordError(f"there are no flight recorder dumps in {folder}: {why}{more}")
-    found.problems += problems[:_MOST_PROBLEMS]
     if len(problems) > _MOST_PROBLEMS:
-        found.problems.append(f"{len(problems) - _MOST_PROBLEMS:,} more files have problems like these")
-    return found
+        problems[_MOST_PROBLEMS:] = [f"{len(problems) - _MOST_PROBLEMS:,} more files have problems like these"]
+    return Dumps(by_rank, problems, limits)
 
 
-def _find_files(folder: Path, limits: Limits, problems: list[str]) -> dict[str, tuple[int, int]]:
-    """The rank and the size in bytes of each file that is named as a dump, sorted by name; adds to the problems."""
-    found, seen = dict[str, tuple[int, int]](), 0
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                seen += 1
-                if seen > limits.files:
-                    raise RecordError(f"{folder} holds more than {limits.files:,} files, the most that are read", HINT)
-                rank = _rank_of(entry.name)
-                if rank is None:
-                    continue
-                about = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(about.st_mode):
-                    found[entry.name] = rank, about.st_size
-                else:
-                    kind = _KINDS.get(stat.S_IFMT(about.st_mode), "a device")
-                    problems.append(f"{_shown(entry.name)} is {kind}, and only regular files are read")
-    except OSError as error:
-        raise RecordError(f"{folder} cannot be read: {error.strerror}", "name the folder with the dumps") from error
-    size = sum(size for _, size in found.values() if size <= _MOST_BYTES)
-    if size > limits.size_bytes:
-        what = f"{folder} holds {format_limit(size)} of dumps in {plural(len(found), 'file')}"
-        raise RecordError(f"{what}; allowed: {format_limit(limits.size_bytes)}", HINT)
-    return dict(sorted(found.items()))
+class _FolderReader:
+    """Reads the dumps of a folder."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self.folder, self.limits = folder, limits
+        self.problems: list[str] = []
+        self.members_left = limits.members
+        self.lists: dict[str, tuple[int, ...] | None] = {}
+        """By their text: lists of ranks. The ranks of a job mostly tell the same, which is read once."""
+
+    def read(self) -> dict[int, Dump]:
+        """The dump of each rank."""
+        files = self._find_files()
+        ranks = max(1, len({*files.values()}))
+        most_calls, most_items = max(1, self.limits.calls // ranks), 2 * self.limits.work // ranks
+        dumps, shown = dict[int, Dump](), dict[int, str]()
+        for name, rank in files.items():
+            try:
+                if rank in dumps:
+                    raise NotPlain(f"is another dump of rank {rank}, beside {shown[rank]}")
+                data, size = _read_data(self.folder / name)
+                dumps[rank], shown[rank] = self._dump(rank, data, most_calls, min(size, most_items)), _shown(name)
+            except NotPlain as error:
+                self.problems.append(f"{_shown(name)} {error}")
+                continue
+            if dumps[rank].damaged:
+                self.problems.append(f"{_shown(name)}: {plural(dumps[rank].damaged, 'call')} of it cannot be read")
+        return dumps
+
+    def _find_files(self) -> dict[str, int]:
+        """The rank of each file that is named as a dump, sorted by name."""
+        files, size = dict[str, int](), 0
+        most = self.limits.files
+        try:
+            with os.scandir(self.folder) as entries:
+                for seen, entry in enumerate(entries, start=1):
+                    if seen > most:
+                        raise RecordError(f"{self.folder} holds more than {most:,} files, the most that are read", HINT)
+                    rank = _rank_of(entry.name)
+                    if rank is None:
+                        continue
+                    about = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(about.st_mode):
+                        files[entry.name] = rank
+                        size += about.st_size if about.st_size <= _MOST_BYTES else 0
+                    else:
+                        kind = _KINDS.get(stat.S_IFMT(about.st_mode), "a device")
+                        self.problems.append(f"{_shown(entry.name)} is {kind}, and only regular files are read")
+        except OSError as error:
+            hint = "name the folder with the dumps"
+            raise RecordError(f"{self.folder} cannot be read: {error.strerror}", hint) from error
+        if size > self.limits.size_bytes:
+            what = f"{self.folder} holds {format_limit(size)} of dumps in {plural(len(files), 'file')}"
+            raise RecordError(f"{what}; allowed: {format_limit(self.limits.size_bytes)}", HINT)
+        return dict(sorted(files.items()))
+
+    def _dump(self, rank: int, data: Any, most_calls: int, items: int) -> Dump:
+        """A dump with its latest calls, from the plain data of its file.
+
+        Raises:
+            NotPlain: it is no flight recorder dump.
+            RecordError: with it, the dumps name more members of groups than the limits allow.
+        """
+        if not isinstance(data, dict) or "pg_config" not in data or "version" not in data:
+            raise NotPlain("is no flight recorder dump: it has no version and no pg_config")
+        entries = data.get("entries", [])
+        if not isinstance(entries, list):
+            raise NotPlain("is no flight recorder dump: its entries are no list")
+        reader, known, damaged = _EntryReader(items), list[Entry](), 0
+        for entry in reversed(entries[-most_calls:]):  # the latest are last
+            try:
+                known.append(reader.entry(entry))
+            except _Spent:
+                break
+            except (KeyError, TypeError, ValueError, AttributeError):
+                damaged += 1
+        if entries and not known:
+            raise NotPlain("is no flight recorder dump: none of its entries can be read")
+        groups = self._members(data["pg_config"])
+        names = {str(entry.pg_id): entry.group for entry in known}
+        status, enqueued = data.get("pg_status"), {}
+        for key, of in status.items() if isinstance(status, dict) else ():
+            last = of.get("last_enqueued_collective") if isinstance(of, dict) else None
+            if isinstance(last, str) and last.lstrip("-").isdecimal() and len(last) < 19:
+                last = int(last)  # JSON has numbers as text here
+            if key in names and type(last) is int and last >= 0:  # -1: none
+                enqueued[names[key]] = last
+        return Dump(
+            rank=rank,
+            entries=tuple(sorted(known, key=lambda entry: entry.number)),
+            members={name: ranks for name, (ranks, _) in groups.items() if ranks},
+            descriptions={name: description for name, (_, description) in groups.items()},
+            enqueued=enqueued,
+            damaged=damaged,
+            older=len(entries) - len(known) - damaged,
+        )
+
+    def _members(self, config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+        """The ranks and the description of each group; a dump holds the ranks as text: `[0, 1]`."""
+        config = config if isinstance(config, dict) else {}
+        if len(config) > self.limits.groups:
+            raise NotPlain(f"tells of {len(config):,} groups; allowed: {self.limits.groups:,}")
+        groups = {}
+        for name, of in config.items():
+            text = of.get("ranks") if isinstance(of, dict) else None
+            ranks = self._ranks(text) if isinstance(text, str) else None
+            if ranks is None:
+                continue
+            self.members_left -= len(ranks)
+            if self.members_left < 0:
+                allowed = f"allowed: {self.limits.members:,}"
+                raise RecordError(f"the dumps name too many members of groups, one for each rank; {allowed}", HINT)
+            try:
+                groups[_text(str(name))] = ranks, _text(of.get("desc", ""))
+            except ValueError:
+                what = f"no text, or longer than {_LONGEST_TEXT:,} characters"
+                raise NotPlain(f"tells of a group whose name or description is {what}") from None
+        return groups
+
+    def _ranks(self, text: str) -> tuple[int, ...] | None:
+        """The ranks in a list; None where it is none."""
+        if text not in self.lists:
+            count, most = text.count(",") + 1, self.limits.files
+            if count > most:
+                raise NotPlain(f"tells of a group of {count:,} ranks; allowed: {most:,}")
+            ranks = tuple(map(int, re.findall(r"[0-9]{1,7}", text)))
+            fits = all(rank < MOST_RANKS for rank in ranks) and len({*ranks}) == len(ranks) <= most
+            self.lists[text] = ranks if fits and _RANKS.fullmatch(text) else None
+        return self.lists[text]
 
 
 def _shown(name: str) -> str:
@@ -501,14 +473,14 @@ def _shown(name: str) -> str:
 
 def _rank_of(name: str) -> int | None:
     """The number at the end of a file's name, as in `nccl_trace_rank_12`, `rank12.json`."""
-    numbers = re.search(r"(?<!\d)([0-9]{1,7})(?:\.(?:json|pkl|pickle|bin|dump))?\Z", name)
-    rank = int(numbers[1]) if numbers is not None else None
-    return rank if rank is not None and rank < MOST_RANKS else None
+    number = re.search(r"(?<!\d)([0-9]{1,7})(?:\.(?:json|pkl|pickle|bin|dump))?\Z", name)
+    return int(number[1]) if number is not None and int(number[1]) < MOST_RANKS else None
 
 
-def _read(folder: Path, name: str, rank: int, share: _Share, members: MembersReader) -> Dump:
+def _read_data(path: Path) -> tuple[Any, int]:
+    """The plain data of a file, and its size in bytes."""
     try:
-        with open(os.open(folder / name, _READ), "rb") as file:
+        with open(os.open(path, _READ), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise NotPlain("is no regular file")
             data = file.read(_MOST_BYTES + 1)
@@ -518,11 +490,8 @@ def _read(folder: Path, name: str, rank: int, share: _Share, members: MembersRea
         raise NotPlain(f"is larger than {_MOST_BYTES >> 20} MiB, which no dump is")
     if not data:
         raise NotPlain("is empty")
-    plain = _json(data) if data.lstrip()[:1] == b"{" else read_plain(data)
-    return read_dump(rank, plain, len(data), share.calls, share.items, members)
-
-
-def _json(data: bytes) -> Any:
+    if data.lstrip()[:1] != b"{":
+        return read_plain(data), len(data)
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_JSON_VALUES:
         raise NotPlain(f"holds more than {_MOST_JSON_VALUES:,} values, which no dump does")
 
@@ -530,6 +499,7 @@ def _json(data: bytes) -> Any:
         return int(digits) if len(digits) < 20 else None
 
     try:
-        return json.loads(data.decode("utf-8", "replace"), parse_int=whole, parse_constant=lambda _: None)
+        text = data.decode("utf-8", "replace")
+        return json.loads(text, parse_int=whole, parse_constant=lambda _: None), len(data)
     except (ValueError, RecursionError):
         raise NotPlain("is no JSON, and no pickle") from None

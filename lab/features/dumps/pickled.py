@@ -15,12 +15,15 @@ from typing import Any
 
 from lab.words import format_limit
 
-_NAMES = {
-    "c": "an import", "\x93": "an import", "R": "a call", "i": "an import", "o": "an object", "b": "an object",
-    "\x81": "an object", "\x92": "an object", "P": "a reference to something outside", "Q": "a reference to something "
-    "outside", "\x82": "a registered type", "\x83": "a registered type", "\x84": "a registered type",
-    "\x97": "a buffer", "\x98": "a buffer",
-}  # fmt: skip
+_REFUSED = {
+    "an import": "ci\x93",
+    "a call": "R",
+    "an object": "ob\x81\x92",
+    "a reference to something outside": "PQ",
+    "a registered type": "\x82\x83\x84",
+    "a buffer": "\x97\x98",
+}
+_NAMES = {step: name for name, steps in _REFUSED.items() for step in steps}
 """Steps that the refusal names."""
 _MOST_MEMORY = 512 << 20
 """Bytes of all containers; numbers and text take at most twelve times the bytes of the file besides."""
@@ -29,6 +32,17 @@ _CONTAINER, _ITEM, _KEPT = 64, 48, 96
 
 _LONGEST_KEY = 32
 """Bits of a whole number that is a key."""
+_ARGUMENTS = {
+    ord(step): struct.Struct(form)
+    for form, steps in {"B": "Khq\x80\x8a\x8c", "<H": "M", "<I": "jrX", "<i": "J", "<Q": "\x8d\x95", ">d": "G"}.items()
+    for step in steps
+}
+"""By step: the number that follows it. It is pushed, or tells what is kept, or how long something is."""
+_NUMBERS, _GET, _PUT, _TEXT, _BEHIND_MARK = b"KMJG", b"hj", b"qr", b"X\x8c\x8d", b"eut"
+_HEADERS = b"\x80\x95"
+"""The version of the format, and the length of a frame."""
+_CONSTANTS = {0x4E: None, 0x88: True, 0x89: False, 0x29: ()}
+_NEW = {0x5D: list, 0x7D: dict}
 
 
 class NotPlain(ValueError):
@@ -58,122 +72,74 @@ class _Machine:
 
     def run(self) -> Any:  # one loop with locals: a call for each step takes twice as long
         """Do all steps, and return what is on the stack at the end."""
-        data, place, memory = self.data, 0, _MOST_MEMORY
+        data, size, place, memory = self.data, len(self.data), 0, _MOST_MEMORY
         stack: list[Any] = []
         marked: list[list[Any]] = []
         kept: dict[int, Any] = {}
-        push, number = stack.append, int.from_bytes
-        unpack_text, unpack_real, unpack_int = (struct.Struct(form).unpack_from for form in ("<I", ">d", "<i"))
-        size = len(data)
+        argument_of, number = _ARGUMENTS.get, 0
         while True:
             step = data[place]
             place += 1
-            if step == 0x68:  # h: what was kept under a number of one byte
-                push(kept[data[place]])
-                place += 1
-            elif step == 0x4B:  # K: a byte
-                push(data[place])
-                place += 1
-            elif step == 0x71:  # q: keep what is on top, under a number of one byte
-                kept[data[place]] = stack[-1]
-                place += 1
-            elif step == 0x6A:  # j: what was kept
-                push(kept[unpack_text(data, place)[0]])
-                place += 4
-            elif step == 0x72:  # r: keep what is on top
-                kept[unpack_text(data, place)[0]] = stack[-1]
-                place += 4
+            argument = argument_of(step)
+            if argument is not None:
+                (number,) = argument.unpack_from(data, place)
+                place += argument.size
+            if step in _GET:
+                stack.append(kept[number])
+            elif step in _NUMBERS:
+                stack.append(number)
+            elif step in _PUT:
+                kept[number] = stack[-1]
                 memory -= _KEPT
-            elif step == 0x8A:  # a whole number of so many bytes
-                end = place + 1 + data[place]
+            elif step in _TEXT or step == 0x8A:  # 8A: a whole number of so many bytes
+                self.place, end = place, place + number
                 if end > size:
                     raise IndexError(end)
-                push(number(data[place + 1 : end], "little", signed=True))
+                body = data[place:end]
                 place = end
-            elif step == 0x5D:  # ]: an empty list
-                push([])
+                stack.append(
+                    int.from_bytes(body, "little", signed=True)
+                    if step == 0x8A
+                    else body.decode("utf-8", "surrogatepass")
+                )
+            elif step in _NEW:
+                stack.append(_NEW[step]())
                 memory -= _CONTAINER
+                self.place = place
             elif step == 0x28:  # (: a mark
                 marked.append(stack)
                 stack = []
-                push = stack.append
                 memory -= _CONTAINER
-            elif step == 0x65:  # e: append what stands behind the mark to the list before it
+            elif step in _BEHIND_MARK:  # what stands behind the mark is appended, set, or a tuple
                 items, stack = stack, marked.pop()
-                push = stack.append
-                _list(stack[-1]).extend(items)
-            elif step == 0x75:  # u: put keys and values behind the mark into the dict before it
-                items, stack = stack, marked.pop()
-                push = stack.append
-                memory -= _ITEM * len(items)
-                _set(stack[-1], items)
-            elif step in (0x58, 0x8C, 0x8D):  # X, and shorter and longer: text
-                if step == 0x58:
-                    begin = place + 4
-                    end = begin + unpack_text(data, place)[0]
-                elif step == 0x8C:
-                    begin = place + 1
-                    end = begin + data[place]
+                if step == 0x65:
+                    _list(stack[-1]).extend(items)
+                elif step == 0x75:
+                    memory -= _ITEM * len(items)
+                    _set(stack[-1], items)
                 else:
-                    begin = place + 8
-                    end = begin + number(data[place:begin], "little")
-                if end > size:
-                    raise IndexError(end)
-                self.place = begin
-                push(data[begin:end].decode("utf-8", "surrogatepass"))
-                place = end
-            elif step == 0x7D:  # }: an empty dict
-                push({})
-                memory -= _CONTAINER
-                self.place = place
-            elif step == 0x4E:  # N
-                push(None)
+                    stack.append(tuple(items))
+            elif step in _CONSTANTS:
+                stack.append(_CONSTANTS[step])
             elif step == 0x94:  # keep what is on top, under the next number
                 kept[len(kept)] = stack[-1]
                 memory -= _KEPT
-            elif step in (0x85, 0x86, 0x87):  # a tuple of the last one, two or three
-                first = -(step - 0x84)
-                items = stack[first:]
-                if len(items) != -first:
-                    raise IndexError(first)
-                stack[first:] = [tuple(items)]
+            elif 0x85 <= step <= 0x87:  # a tuple of the last one, two or three
+                items = [stack.pop() for _ in range(step - 0x84)]
+                stack.append((*reversed(items),))
                 memory -= _CONTAINER
-            elif step == 0x74:  # t: a tuple of what stands behind the mark
-                items, stack = stack, marked.pop()
-                push = stack.append
-                push(tuple(items))
-            elif step == 0x4D:  # M: a whole number of two bytes
-                push(data[place] | data[place + 1] << 8)
-                place += 2
-            elif step == 0x4A:  # J: of four
-                push(unpack_int(data, place)[0])
-                place += 4
-            elif step == 0x88:
-                push(True)
-            elif step == 0x89:
-                push(False)
-            elif step == 0x47:  # G: a number with a fraction
-                push(unpack_real(data, place)[0])
-                place += 8
-            elif step == 0x29:  # ): an empty tuple
-                push(())
             elif step == 0x73:  # s: put a key and its value into the dict before them
-                value = stack.pop()
-                key = stack.pop()
+                value, key = stack.pop(), stack.pop()
                 memory -= _ITEM * 2
                 _set(stack[-1], [key, value])
             elif step == 0x61:  # a: append to the list before
                 item = stack.pop()
                 _list(stack[-1]).append(item)
-            elif step == 0x80:  # the version of the format
-                place += 1
-            elif step == 0x95:  # the length of a frame
-                place += 8
             elif step == 0x30:  # 0: drop what is on top
                 stack.pop()
             elif step == 0x2E:  # .: the end
                 return stack.pop()
-            else:
+            elif step not in _HEADERS:
                 what = _NAMES.get(chr(step), f"the step {chr(step)!r}")
                 raise NotPlain(f"holds {what} at byte {place - 1:,}, and dumps are plain data")
             if memory < 0:

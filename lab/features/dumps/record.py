@@ -8,13 +8,13 @@ import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import Any
 
 from lab.diagnosis.causes import find_causes
-from lab.diagnosis.ends import blame, find_waits
+from lab.diagnosis.ends import culprit_by, find_waits
 from lab.diagnosis.evidence import Evidence, Judgement, read_evidence
 from lab.errors import RecordError
 from lab.features.dumps import dump as words
@@ -70,12 +70,12 @@ class Calls:
     """In order; of messages, those whose other ends are known."""
     groups: Groups
     descriptions: dict[str, str]
-    messages: bool
-    """Whether point-to-point messages are listed."""
     missing: tuple[int, ...]
     """Ranks that left no dump."""
-    problems: list[str] = field(default_factory=list)
+    problems: list[str]
     """What is not known, a sentence each."""
+    messages: bool = True
+    """Whether point-to-point messages are listed."""
 
 
 def put_together(dumps: Dumps) -> Calls:
@@ -84,84 +84,58 @@ def put_together(dumps: Dumps) -> Calls:
     Raises:
         RecordError: the latest call of each rank is too much already.
     """
-    found = dumps.by_rank
-    merged = {rank: _merge(dump.entries) for rank, dump in sorted(found.items())}
-    problems = [*dumps.problems]
-    groups = _members(found, merged, dumps.limits, problems)
-    merged, left_out = _keep_latest(merged, groups, dumps.limits)
-    groups, unused = _keep_groups(groups, merged, dumps.limits)
-    whole = {rank for rank, dump in found.items() if dump.whole and not left_out.get(rank)}
-    everybody = {
-        rank
-        for of in groups.values()
-        for ranks in {id(ranks): ranks for ranks in of.values()}.values()
-        for rank in ranks
-    }
-    descriptions = {
-        **{name: text for dump in found.values() for name, text in dump.descriptions.items() if name},
-        **{entry.group: entry.description for entries in merged.values() for entry in entries},
-    }
-    missing = tuple(sorted(everybody - found.keys()))
-    calls = Calls(merged, groups, descriptions, True, missing, problems)
-    older = sum(dump.older for dump in found.values()) + sum(left_out.values())
+    by_rank, problems = dumps.by_rank, [*dumps.problems]
+    merged = {rank: _merge(dump.entries) for rank, dump in sorted(by_rank.items())}
+    groups = _members(by_rank, merged, dumps.limits, problems)
+    latest = _keep_latest(merged, groups, dumps.limits)
+    whole = {rank for rank, dump in by_rank.items() if dump.whole and len(latest[rank]) == len(merged[rank])}
+    used, told, cost = {entry.group for entries in latest.values() for entry in entries}, groups, 0
+    groups = {}
+    for name, ranks_of in told.items():  # those of calls, and of the others as many as cost a quarter of the limit
+        cost += cost_of_group(ranks_of) if name not in used else 0
+        if name in used or cost <= dumps.limits.work // 4:
+            groups[name] = ranks_of
+    lists = {id(ranks): ranks for ranks_of in groups.values() for ranks in ranks_of.values()}
+    missing = tuple(sorted({*chain.from_iterable(lists.values())} - by_rank.keys()))
+    descriptions = {name: text for dump in by_rank.values() for name, text in dump.descriptions.items() if name}
+    descriptions |= {entry.group: entry.description for entries in latest.values() for entry in entries}
+    calls = Calls(latest, groups, descriptions, missing=missing, problems=problems)
+    older = sum(dump.older + len(merged[rank]) - len(latest[rank]) for rank, dump in by_rank.items())
     if older:
-        kept = max(map(len, merged.values()))
-        what = f"all but the latest {plural(kept, 'call')} of each rank"
-        calls.problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
-    if unused:
-        calls.problems.append(f"left out: {plural(unused, 'group')} in which no call is on record")
-    if any(dump.silent_of_messages for dump in found.values()):
+        what = f"all but the latest {plural(max(map(len, latest.values())), 'call')} of each rank"
+        problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
+    if len(told) > len(groups):
+        problems.append(f"left out: {plural(len(told) - len(groups), 'group')} in which no call is on record")
+    if any(dump.silent_of_messages for dump in by_rank.values()):
         calls.messages = False
-        calls.problems.append("the job sent messages between two ranks, and these dumps do not tell of them")
+        problems.append("the job sent messages between two ranks, and these dumps do not tell of them")
     if missing:
-        calls.problems.append(f"{name_ranks(missing)} left no dump")
-    if any(entry.over and entry.ended_ns is None for entries in merged.values() for entry in entries):
-        calls.problems.append("when calls ended is not in these dumps: they are shown as if they had taken no time")
-    _leave_out_messages(calls, {*found} - whole)
-    _leave_out_steps(calls, found, whole)
+        problems.append(f"{name_ranks(missing)} left no dump")
+    if any(entry.over and entry.ended_ns is None for entries in latest.values() for entry in entries):
+        problems.append("when calls ended is not in these dumps: they are shown as if they had taken no time")
+    _leave_out_messages(calls, {*by_rank} - whole)
+    _leave_out_steps(calls, by_rank, whole)
     return calls
 
 
-# -- what is kept
-
-
-def _keep_latest(
-    calls: dict[int, list[Entry]], groups: Groups, limits: Limits
-) -> tuple[dict[int, list[Entry]], dict[int, int]]:
-    """The latest calls of each rank, as many as the limit allows; and how many of each rank are left out.
+def _keep_latest(calls: dict[int, list[Entry]], groups: Groups, limits: Limits) -> dict[int, list[Entry]]:
+    """The latest calls of each rank, as many as the limit allows.
 
     A record of these calls costs: the calls, the members of every step, and the groups.
     """
-    most = max(map(len, calls.values()))
+    most = longest = max(map(len, calls.values()))
     while most:
         latest = {rank: entries[-most:] for rank, entries in calls.items()}
-        steps: dict[tuple[str, int], int] = {}
-        cost = 0
-        for rank, entries in latest.items():
-            for entry in entries:
-                members = len(groups[entry.group][rank])
-                cost += cost_of_call(entry, members)
-                if not entry.message:
-                    steps[entry.group, entry.seq] = members
-        used = {entry.group for entries in latest.values() for entry in entries}
-        cost += sum(steps.values()) + sum(cost_of_group(groups[name]) for name in used)
+        entries = [(entry, len(groups[entry.group][rank])) for rank, ours in latest.items() for entry in ours]
+        steps = {(entry.group, entry.seq): members for entry, members in entries if not entry.message}
+        cost = sum(cost_of_call(entry, members) for entry, members in entries) + sum(steps.values())
+        cost += sum(cost_of_group(groups[name]) for name in {entry.group for entry, _ in entries})
         if cost <= limits.work:
-            return latest, {rank: len(entries) - len(latest[rank]) for rank, entries in calls.items()}
+            return latest
         most = min(most * 9 // 10, most * limits.work // cost)
-    if not any(calls.values()):
-        return calls, {}
+    if not longest:
+        return calls
     raise RecordError("the latest call of each rank in these dumps is more than a record may hold", HINT)
-
-
-def _keep_groups(groups: Groups, calls: Mapping[int, list[Entry]], limits: Limits) -> tuple[Groups, int]:
-    """The groups of calls, and of the others as many as cost a quarter of the limit; how many are left out."""
-    used = {entry.group for entries in calls.values() for entry in entries}
-    kept, cost = {}, 0
-    for name, of in groups.items():
-        cost += cost_of_group(of) if name not in used else 0
-        if name in used or cost <= limits.work // 4:
-            kept[name] = of
-    return kept, len(groups) - len(kept)
 
 
 # -- calls that were put together
@@ -180,10 +154,16 @@ def _merge(entries: Iterable[Entry]) -> list[Entry]:
         else:
             op = inner[0].op
             several = op if op.endswith(_COALESCED) else f"{op}_{_COALESCED}"
-            inputs = tuple(tensor for entry in inner for tensor in entry.inputs)
-            outputs = tuple(tensor for entry in inner for tensor in entry.outputs)
-            one = replace(inner[0], op=several if several in OPERATIONS else op, inputs=inputs, outputs=outputs)
-            found.append(replace(one, over=last.over, ended_ns=last.ended_ns))
+            found.append(
+                replace(
+                    inner[0],
+                    op=several if several in OPERATIONS else op,
+                    inputs=tuple(tensor for entry in inner for tensor in entry.inputs),
+                    outputs=tuple(tensor for entry in inner for tensor in entry.outputs),
+                    over=last.over,
+                    ended_ns=last.ended_ns,
+                )
+            )
     return found
 
 
@@ -433,7 +413,6 @@ def _judge(evidence: Evidence) -> Judgement:
     waiting = name_ranks(find_waits(evidence))
     if first is None:
         return Judgement(verdict="hung", reason=f"{waiting} had calls under way when dumped")
-    named = next((rank for rank in first.ranks if rank in evidence.ranks), None)
-    culprit = None if named is None else blame(evidence.ranks[named], first.headline, cause=first.kind.value)
+    culprit = culprit_by(first, evidence)
     reason = f"when dumped, {waiting} had calls under way: {first.headline}"
     return Judgement(verdict="hung", reason=reason, culprit=culprit, findings=(first,), summary=first.headline)

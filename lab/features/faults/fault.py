@@ -25,7 +25,7 @@ from lab.words import clip, format_value, listing
 if TYPE_CHECKING:
     from lab.features.faults.network import Network
     from lab.plan.cluster import ClusterInfo
-    from lab.plan.fit import PlanOptions
+    from lab.plan.plan import PlanOptions
     from lab.run.options import RunOptions
     from lab.spec.scenario import Scenario
 

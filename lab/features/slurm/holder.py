@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from lab.node.config import ended_file
-from lab.node.connection import listen
+from lab.node.messages.agent import ended_file
+from lab.node.messages.wire import listen
 
 _CHUNK_BYTES = 1 << 18
 """So much is passed on at a time."""

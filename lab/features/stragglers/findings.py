@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from math import comb
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ from lab.diagnosis.finding import Facts, Finding, Kind, fields_of
 from lab.diagnosis.rules import Explained
 from lab.features.stragglers.timing import (
     Span,
+    TimeShare,
     blocked_spans,
     critical_path_of,
     from_new_group,
@@ -58,17 +59,6 @@ class Straggler(Facts):
     collected_s: float = 0.0
     """For how long its garbage collector ran meanwhile; 0 where that is not why."""
     collected_in: int = 0
-
-
-class TimeShare(Frozen):
-    """Where the time of a rank went, seconds."""
-
-    rank: int
-    total: float
-    own: float
-    waiting: float
-    communicating: float
-    unknown: float
 
 
 class TimeShares(Facts):
@@ -159,18 +149,16 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
         costs[one.call.rank] += one.total
     slow = max(costs, key=costs.__getitem__)
     others = tuple(rank for rank in evidence.trace.ranks if rank != slow)
-    window, mine = _window(meetings), [one for one in noticed if one.call.rank == slow]
+    mine = [one for one in noticed if one.call.rank == slow]
     jumps = jumps_of(slow, late, len(evidence.trace.ranks))
     seldom = 2 * len(jumps.late) < len(meetings) and sum(one.total for one in jumps.late) >= MOST_PART * costs[slow]
     often = len(mine) >= max(LEAST_STEPS, LEAST_PART * len(noticed)) and costs[slow] >= LEAST_PART * sum(costs.values())
     often = often and not (seldom and jumps.late and not jumps.by_chance)
-    if often:
-        share = LEAST_SHARE
-    else:
-        mine = list(jumps.late)
-        share = GREAT_SHARE if jumps.by_chance else NOW_AND_THEN_SHARE
-    each = sum(one.total for one in mine) / len(others)
-    again = each - max((one.total for one in mine), default=0.0) / len(others)  # one step may have been an accident
+    share = LEAST_SHARE if often else GREAT_SHARE if jumps.by_chance else NOW_AND_THEN_SHARE
+    mine = mine if often else [*jumps.late]
+    costs_each = [one.total / len(others) for one in mine]
+    each, window = sum(costs_each), _window(meetings)
+    again = each - max(costs_each, default=0.0)  # one step may have been an accident
     if again < max(LEAST_S, share * window):
         return []
     [(place, _)] = Counter(one.call.source for one in mine).most_common(1)
@@ -208,12 +196,13 @@ def _window(steps: Sequence[Step]) -> float:
 def find_shares(evidence: Evidence) -> list[Finding]:
     """Where the time of the ranks went."""
     every = [share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
-    shares = [share for share in every if share.total > 0]
-    if not shares:
+    known = [(share, hidden_s) for share, hidden_s in every if share.total > 0]
+    if not known:
         return []
+    shares = tuple(share for share, _ in known)
     facts = TimeShares(
-        shares=tuple(TimeShare(**{name: getattr(one, name) for name in fields_of(TimeShare)}) for one in shares),
-        hidden_s=max(share.hidden for share in shares),
+        shares=shares,
+        hidden_s=max(hidden_s for _, hidden_s in known),
         others=tuple(share.rank for share in shares),
         seconds=round(max(share.waiting for share in shares), 6),
     )
@@ -258,8 +247,7 @@ def lateness_at(steps: Sequence[Step], trace: Trace) -> list[Lateness]:
     """Of each of these steps to which surely one rank came last, in their order."""
     spans = {rank: blocked_spans(ranks) for rank, ranks in trace.ranks.items()}
     lateness, lines = [], set[str]()
-    for step in steps:
-        pacer = step.late
+    for step, pacer in ((step, step.late) for step in steps):
         if pacer is not None:
             early = [call for call in step.calls.values() if call is not pacer and call.index in spans[call.rank]]
             waits = (waiting_span(step, call, spans[call.rank][call.index]) for call in early)
@@ -366,7 +354,7 @@ def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
     ended = [(step.end - step.begin, step) for step in steps if step.end is not None]
     if not ended:
         return {}
-    took, longest = max(ended, key=lambda one: one[0])
+    took, longest = max(ended, key=itemgetter(0))
     if took >= _WORTH_TELLING_S and len(ended) > 1:
         pacer, late = longest.late, dict[str, Any]()
         if pacer is not None and pacer.begin - longest.begin > took / 2:
@@ -374,6 +362,6 @@ def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
         at = lines_of(longest.calls.values())
         return {"standing_out": longest.title, "at": at, "longest_s": took, **late}
     size, largest = max(
-        ((max(call.bytes for call in step.calls.values()), step) for _, step in ended), key=lambda one: one[0]
+        ((max(call.bytes for call in step.calls.values()), step) for _, step in ended), key=itemgetter(0)
     )
     return {"standing_out": largest.title, "at": lines_of(largest.calls.values()), "largest_bytes": size}

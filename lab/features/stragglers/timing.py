@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from operator import itemgetter
+from operator import attrgetter
 
 from lab.diagnosis.evidence import Evidence
+from lab.frozen import Frozen
 from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
 
@@ -17,26 +18,20 @@ Span = tuple[float, float]
 """Beginning and end, seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Where one rank's time went, in seconds."""
+class TimeShare(Frozen):
+    """Where the time of a rank went, seconds."""
 
     rank: int
     total: float
     """From the end of init_process_group, or its first line, to its last line."""
+    own: float
+    """Outside of calls: the rank's own work."""
     waiting: float
     """Inside calls, before everybody had entered whom the call needs."""
     communicating: float
     """Inside calls, for the rest of the time."""
     unknown: float
     """With calls in flight whose handles nobody was seen to wait for: own work or waiting."""
-    hidden: float
-    """Operations in flight while the rank did something else; not part of the total."""
-
-    @property
-    def own(self) -> float:
-        """Outside of calls: the rank's own work."""
-        return max(0.0, self.total - self.waiting - self.communicating - self.unknown)
 
 
 def blocked_spans(rank: RankTrace) -> dict[int, Span]:
@@ -49,33 +44,24 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
     """
     spans = {}
     for call in rank.calls:
-        at_once = not call.hands_out or call.via.startswith("DistributedDataParallel")
-        if at_once and call.end is not None and call.phase != "backward":
+        if call.end is None or call.phase == "backward":
+            continue
+        if not _gave_handle(call):
             spans[call.index] = (call.begin, call.end)
-    for call in _with_handles(rank):
-        wait = wait_for(call, rank)
-        if wait is not None and call.end is not None and call.end > wait.begin:
+        elif (wait := wait_for(call, rank)) is not None and call.end > wait.begin:
             spans[call.index] = (wait.begin, call.end)
     for mark in rank.marks:
-        if mark.name != "backward" or mark.end is None:
-            continue
-        ours = [call for call in calls_within(rank.calls, mark.begin, mark.end) if call.end is not None]
-        issued = max((call.begin for call in ours), default=0.0)
-        for call in ours:
-            spans[call.index] = (max(call.begin, issued), max(issued, min(call.end or issued, mark.end)))
+        if mark.name == "backward" and mark.end is not None:
+            ours = [call for call in calls_within(rank.calls, mark.begin, mark.end) if call.end is not None]
+            issued = max((call.begin for call in ours), default=0.0)
+            for call in ours:
+                spans[call.index] = (max(call.begin, issued), max(issued, min(call.end or issued, mark.end)))
     return spans
 
 
-def _with_handles(rank: RankTrace) -> list[Call]:
-    """Calls that gave the script a handle, and that are over."""
-    return [
-        call
-        for call in rank.calls
-        if call.hands_out
-        and call.end is not None
-        and call.phase != "backward"
-        and not call.via.startswith("DistributedDataParallel")
-    ]
+def _gave_handle(call: Call) -> bool:
+    """Whether the script got a handle; what DDP does in its construction and forward holds a rank up."""
+    return call.hands_out and not call.via.startswith("DistributedDataParallel")
 
 
 def wait_for(call: Call, rank: RankTrace) -> Mark | None:
@@ -93,7 +79,8 @@ def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
 
 def unseen_calls(rank: RankTrace) -> list[Call]:
     """Calls with handles that nobody was seen to wait for: whether they held their rank up is not known."""
-    return [call for call in _with_handles(rank) if wait_for(call, rank) is None]
+    over = (call for call in rank.calls if call.end is not None and call.phase != "backward")
+    return [call for call in over if _gave_handle(call) and wait_for(call, rank) is None]
 
 
 def ready_at(rank: RankTrace) -> float:
@@ -102,24 +89,27 @@ def ready_at(rank: RankTrace) -> float:
     return min(ready) if ready else rank.first
 
 
-def share_of(rank: RankTrace, steps: dict[tuple[int, int], Step]) -> Share:
-    """Where a rank's time went, with the step of each call by rank and index."""
+def share_of(rank: RankTrace, steps: Mapping[tuple[int, int], Step]) -> tuple[TimeShare, float]:
+    """Where a rank's time went, with the step of each call by rank and index.
+
+    Also for how many seconds operations were in flight while the rank did something else; not part of the total.
+    """
     spans = blocked_spans(rank)
     blocking = ((call, steps.get((rank.rank, call.index))) for call in rank.calls if call.index in spans)
-    waiting = [waiting_span(step, call, spans[call.index]) for call, step in blocking if step is not None]
-    total = max(0.0, rank.last - ready_at(rank))
-    waited, blocked = length(waiting), length(spans.values())
+    waiting = length(waiting_span(step, call, spans[call.index]) for call, step in blocking if step is not None)
+    total, blocked = max(0.0, rank.last - ready_at(rank)), length(spans.values())
     flying = length((call.begin, call.end) for call in rank.calls if call.end is not None)
     unseen = [(call.begin, call.end or 0.0) for call in unseen_calls(rank)]
-    unknown = length([*spans.values(), *unseen]) - blocked
-    return Share(
+    unknown, communicating = length([*spans.values(), *unseen]) - blocked, max(0.0, blocked - waiting)
+    share = TimeShare(
         rank=rank.rank,
         total=total,
-        waiting=waited,
-        communicating=max(0.0, blocked - waited),
+        own=max(0.0, total - waiting - communicating - unknown),
+        waiting=waiting,
+        communicating=communicating,
         unknown=unknown,
-        hidden=max(0.0, flying - blocked - unknown),
     )
+    return share, max(0.0, flying - blocked - unknown)
 
 
 def length(spans: Iterable[Span]) -> float:
@@ -173,12 +163,14 @@ def critical_path(trace: Trace, steps: Mapping[tuple[int, int], Step]) -> list[P
         return []
     held = {rank: _in_order(own.calls, blocked_spans(own)) for rank, own in ranks.items()}
     unseen = {rank: _unseen_waits(own, steps) for rank, own in ranks.items()}
-    met = {rank: _meetings(own) for rank, own in ranks.items()}
+    makings = ("init_process_group", "new_group")  # there a rank may have waited for others
+    met = {rank: [mark.end for mark in own.marks if mark.name in makings] for rank, own in ranks.items()}
     at = max(ranks, key=lambda rank: ranks[rank].last)
     until, following = ranks[at].last, None
     pieces: list[Piece] = []
     while True:
-        spans, ready = held[at], max((end for end in met[at] if end <= until), default=ready_at(ranks[at]))
+        ends = [end for end in met[at] if end is not None and end <= until]
+        spans, ready = held[at], max(ends, default=ready_at(ranks[at]))
         while spans and spans[-1][1][1] > until:
             spans.pop()
         first = not spans or spans[-1][1][1] <= ready
@@ -209,12 +201,6 @@ def from_new_group(path: Sequence[Piece], trace: Trace) -> bool:
     return bool(path) and path[0].begin > ready_at(trace.ranks[path[0].rank])
 
 
-def _meetings(rank: RankTrace) -> list[float]:
-    """When the making of groups ended in which a rank may have waited for others."""
-    ends = (mark.end for mark in rank.marks if mark.name in ("init_process_group", "new_group"))
-    return [end for end in ends if end is not None]
-
-
 def _in_order(calls: Sequence[Call], spans: Mapping[int, Span]) -> list[tuple[Call, Span]]:
     """Calls that held their rank up, in the order in which they let it go on."""
     held = [(call, spans[call.index]) for call in calls if call.index in spans]
@@ -231,13 +217,9 @@ def parts_of(path: Sequence[Piece]) -> list[Part]:
     """What the path is made of, the longest first: own work by rank and what it led to, communication by call."""
     sums: dict[tuple[int | None, str, str], float] = defaultdict(float)
     for piece in path:
-        call = piece.call
-        what = (call.op, call.source) if call is not None else ("", "")
-        whose = None if piece.within else piece.rank
-        sums[whose, what[0], what[1]] += piece.end - piece.begin
+        what = (piece.call.op, piece.call.source) if piece.call is not None else ("", "")
+        key = (None if piece.within else piece.rank, *what)
+        sums[key] += piece.end - piece.begin
     whole = sum(sums.values())
-    ordered = sorted(sums.items(), key=itemgetter(1), reverse=True)
-    return [
-        Part(rank=rank, op=op, source=source, seconds=seconds, share=seconds / whole)
-        for (rank, op, source), seconds in ordered
-    ]
+    parts = (Part(rank=key[0], op=key[1], source=key[2], seconds=s, share=s / whole) for key, s in sums.items())
+    return sorted(parts, key=attrgetter("seconds"), reverse=True)

@@ -6,7 +6,8 @@ from typing import Any
 
 from lab.diagnosis.finding import Words, WordTable
 from lab.diagnosis.wording import at
-from lab.features.stragglers.findings import NOISE_S, Account, CriticalPath, Straggler, TimeShare, TimeShares
+from lab.features.stragglers.findings import NOISE_S, Account, CriticalPath, Straggler, TimeShares
+from lab.features.stragglers.timing import TimeShare
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural
 
 _MOST_SHARES = 4

@@ -1,11 +1,12 @@
-"""Messages as bytes: one JSON object a line, whose `is` names its kind; the only place that encodes and decodes them.
-
-A reader that attaches in the middle of a line drops what is no JSON object and is in step again at the next newline.
-"""
+"""Messages as bytes: one JSON object a line, whose `is` names its kind; and the agent's end of the stream of them."""
 
 from __future__ import annotations
 
 import json
+import os
+import select
+import selectors
+import socket
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Union, get_args
 
@@ -89,3 +90,106 @@ class LineReader:
             message = decode(line)
             if message is not None:
                 yield message
+
+
+_BACKLOG_BYTES = 1 << 20
+"""Workers are not read while more than this waits to be sent: their pipes fill and they wait, nothing is lost."""
+_MOST_WAITING = 4096
+"""So many may connect while the agent stands still: each look at a node that is paused is one."""
+_DRAIN_DEADLINE_S = 10.0
+"""A client that has not taken anything for this long is not waited for."""
+
+
+def listen(path: str) -> socket.socket:
+    """A socket at a path; whoever sees it there can connect."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(f"{path}.new")
+    listener.listen(_MOST_WAITING)
+    listener.setblocking(False)
+    os.rename(f"{path}.new", path)
+    return listener
+
+
+def await_room(descriptor: int, seconds: float) -> bool:
+    """Wait until something can be written there; returns whether it can. The descriptor may have any number."""
+    asked = select.poll()
+    asked.register(descriptor, select.POLLOUT)
+    return bool(asked.poll(seconds * 1000))
+
+
+class Connection:
+    """A pair of descriptors that a client is (or may be) at the other end of."""
+
+    def __init__(self, read_fd: int, write_fd: int, owner: socket.socket | None = None) -> None:
+        self.read_fd = read_fd
+        self.write_fd = write_fd
+        self.owner = owner
+        self.reader = LineReader()
+        self.waiting: list[bytes] = []
+        self.waiting_bytes = 0
+        os.set_blocking(read_fd, False)
+        os.set_blocking(write_fd, False)
+
+    def send(self, message: Message) -> None:
+        """Queue a message and send what can be sent."""
+        line = encode(message)
+        self.waiting.append(line)
+        self.waiting_bytes += len(line)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what can be sent without waiting."""
+        while self.waiting:
+            data = self.waiting[0]
+            try:
+                sent = os.write(self.write_fd, data[:_BACKLOG_BYTES])
+            except BlockingIOError:
+                return
+            except OSError:  # nobody listens now
+                self._give_up()
+                return
+            self.waiting_bytes -= sent
+            if sent == len(data):
+                self.waiting.pop(0)
+            else:
+                self.waiting[0] = data[sent:]
+
+    def receive(self) -> bytes | None:
+        """What has arrived; None where nothing has yet; empty when the other end is gone."""
+        try:
+            return os.read(self.read_fd, 1 << 18)
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:
+            return b""
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits to be sent that nothing should be added."""
+        return self.waiting_bytes > _BACKLOG_BYTES
+
+    def drain(self) -> None:
+        """Wait until it is not congested; a client that takes nothing for ten seconds gets nothing more."""
+        while self.congested:
+            if not await_room(self.write_fd, _DRAIN_DEADLINE_S):
+                self._give_up()
+            self.flush()
+
+    def _give_up(self) -> None:
+        self.waiting, self.waiting_bytes = [], 0
+
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Have a selector wait until it can be read, and written where something waits to be sent."""
+        both = selectors.EVENT_READ | selectors.EVENT_WRITE
+        same = self.read_fd == self.write_fd
+        selector.register(self.read_fd, both if self.waiting and same else selectors.EVENT_READ)
+        if self.waiting and not same:
+            selector.register(self.write_fd, selectors.EVENT_WRITE)
+
+
+def standard_streams() -> Connection:
+    """That of a container's first process; what is printed goes to standard error from now on."""
+    out = os.dup(1)
+    os.set_inheritable(out, False)
+    os.dup2(2, 1)
+    return Connection(0, out)

@@ -63,7 +63,7 @@ def test_other_buckets_show_in_calls_counts_and_layout(tmp_path: Path) -> None:
     assert (change.phase, change.at) == ("backward", "train.py:10")
     [buckets] = found.buckets
     assert (buckets.before, buckets.after) == ((8,), (6, 2))
-    [reduced] = [one for one in found.operations if one.op == "all_reduce"]
+    [reduced] = [one for one in found.operations if one.name == "all_reduce"]
     assert reduced.before is not None
     assert reduced.after is not None
     assert (reduced.before.count, reduced.after.count) == (3, 6)
@@ -92,7 +92,7 @@ def test_runs_of_other_sizes_are_compared_for_one_rank(tmp_path: Path) -> None:
     found = compared(trained(tmp_path / "a", (12,)).record(), trained(tmp_path / "b", (12,), world_size=4).record())
     assert found.per_rank
     assert found.sequence == []
-    [reduced] = [one for one in found.operations if one.op == "all_reduce"]
+    [reduced] = [one for one in found.operations if one.name == "all_reduce"]
     assert reduced.before is not None
     assert reduced.after is not None
     # 48 bytes, three times: with two ranks each sends 48, with four 72 (2 * 3/4 of it).
@@ -143,7 +143,7 @@ def test_who_waits_less_is_who_became_late(tmp_path: Path) -> None:
         one.call(1, "barrier", 1 + late, 10)
         made.append(one.record())
     found = compared(*made)
-    waited = [(one.rank, one.before, pytest.approx(one.after)) for one in found.waiting]
+    waited = [(one.name, one.before, pytest.approx(one.after)) for one in found.waiting]
     assert waited == [(0, 0.0, 0.004), (1, 0.0, 0.0)]
 
 

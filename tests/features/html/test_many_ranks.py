@@ -12,8 +12,7 @@ from lab.features.calls.notation import calls_text
 from lab.features.watch.now import Follower
 from lab.features.watch.server import state_of
 from lab.plan.cluster import Shape
-from lab.plan.fit import PlanOptions, not_made
-from lab.plan.plan import make_plan
+from lab.plan.plan import PlanOptions, make_plan, not_made
 from lab.report.plan_view import plan_text, requests_text
 from lab.report.style import Style
 from lab.spec.load import scenario_from_script

@@ -9,8 +9,7 @@ import pytest
 
 from lab.features.launchers.torchrun import Torchrun
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import PlanOptions
-from lab.plan.plan import make_plan
+from lab.plan.plan import PlanOptions, make_plan
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.companion import Stdin

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.config import ended_file
+from lab.node.messages.agent import ended_file
 from tests.crash.conftest import wait_until
 from tests.short import SHORT
 

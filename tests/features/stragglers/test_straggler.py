@@ -182,7 +182,7 @@ def test_time_is_own_work_waiting_or_communication(tmp_path: Path) -> None:
     for rank in (0, 1):
         made.line(rank, "mark", 1000, n="end", e=0)
     evidence = read_evidence(made.record())
-    first, second = (share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values())
+    (first, _), (second, _) = (share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values())
     assert (first.total, first.waiting, first.communicating) == pytest.approx((1.0, 0.3, 0.1), abs=1e-6)
     assert first.own == pytest.approx(0.6, abs=1e-6)
     assert (second.waiting, second.communicating) == pytest.approx((0.0, 0.1), abs=1e-6)
@@ -214,7 +214,7 @@ def test_what_nobody_was_seen_to_wait_for_is_called_unknown(tmp_path: Path) -> N
     made.call(0, "all_reduce", 100, 400, [[1.0]], [[1.0]], **{"async": True})
     made.line(0, "mark", 1000, n="end", e=0)
     evidence = read_evidence(made.record())
-    share = share_of(evidence.trace.ranks[0], evidence.step_of)
+    share, _ = share_of(evidence.trace.ranks[0], evidence.step_of)
     assert (share.unknown, share.own) == pytest.approx((0.3, 0.7), abs=1e-6)
     [found] = find_shares(evidence)
     assert told_facts(found) == {

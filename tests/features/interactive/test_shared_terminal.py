@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.features.interactive.shared_terminal import SharedTerminal
 from lab.node.messages.agent import TERMINAL
 from lab.report.harmless import of_an_editor
 from lab.report.live import LiveOutput
-from lab.report.shared_terminal import SharedTerminal
 
 pytestmark = pytest.mark.unit
 
