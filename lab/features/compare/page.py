@@ -111,7 +111,9 @@ def _data(
 ) -> dict[str, Any]:
     differs = [int((rank, call.index) in odd) for rank in sorted(trace.ranks) for call in trace.ranks[rank].calls]
     origin = origin_of(record, trace.origin)
-    return run_data(record, trace, steps, lanes=lanes, origin=origin, more={"calls": {"differs": differs}})
+    data = run_data(record, trace, steps, lanes=lanes, origin=origin)
+    data["calls"]["differs"] = differs
+    return data
 
 
 def _pairs(steps: Sequence[Sequence[Step]], twins: Counterparts) -> list[tuple[Step, Step]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
+from codecs import getincrementaldecoder
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 from pygments.lexers.data import YamlLexer
@@ -17,7 +19,7 @@ from pygments.token import STANDARD_TYPES
 from lab.errors import RecordError
 from lab.features.records.records import scripts_of
 from lab.record.layout import INDEX, LOGS, OUTPUTS, SCENARIO, rank_log
-from lab.record.read import IndexReader, Record
+from lab.record.read import IndexEntry, IndexReader, Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, read_beginning
 from lab.record.result import Output, Result
 from lab.report.harmless import harmless, plain
@@ -32,8 +34,7 @@ _LONGEST_LINE = 20_000
 _CITATION = re.compile(r"([\w./-]+\.py):(\d+)|File \"([^\"]+\.py)\", line (\d+)")
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A text with the markup of each of its lines."""
 
     name: str
@@ -46,33 +47,28 @@ class Source:
 
 def sources(record: Record) -> list[Source]:
     """The script, or scripts, that the record holds, then the scenario."""
-    named = Path(record.plan().script).name
-    scripts = sorted(scripts_of(record), key=lambda name: name != named)
-    texts = [(name, f"L{number}", _read(record, name)) for number, name in enumerate(scripts[:_MOST_SCRIPTS])]
-    scenario = record.scenario_text()
-    texts += [(SCENARIO, "Y", scenario)] if scenario else []
-    found, room = [], _MOST_TOGETHER
-    for name, anchor, text in texts:
-        most = min(_LONGEST, room)
-        found.append(Source(name, anchor, _coloured(name, text[:most]), len(text) > most))
-        room -= min(len(text), most)
-    return found
+    script = Path(record.plan().script).name
+    names = sorted(scripts_of(record), key=lambda name: name != script)[:_MOST_SCRIPTS]
+    texts = [(name, f"L{number}", _read(record, name)) for number, name in enumerate(names)]
+    texts.append((SCENARIO, "Y", record.scenario_text() or ""))
+    known, room = [], _MOST_TOGETHER
+    for name, anchor, text in texts if texts[-1][-1] else texts[:-1]:
+        shown = text[: min(_LONGEST, room)]
+        known.append(Source(name, anchor, _coloured(name, shown), len(text) > len(shown)))
+        room -= len(shown)
+    return known
 
 
 def cite(text: str, known: list[Source]) -> Markup:
     """The text with a link at every `file.py:12` of a source that the page shows."""
     anchors = {source.name: source.anchor for source in known}
-    parts: list[Markup] = []
-    at = 0
-    for found in _CITATION.finditer(text):
-        anchor = anchors.get(Path(found[1] or found[3]).name)
-        if anchor is None:
-            continue
-        parts.append(escape(text[at : found.start()]))
-        parts.append(Markup('<a href="#{}-{}">{}</a>').format(anchor, found[2] or found[4], found[0]))
-        at = found.end()
-    parts.append(escape(text[at:]))
-    return Markup("").join(parts)
+    parts, at = Markup(), 0
+    for match in _CITATION.finditer(text):
+        if anchor := anchors.get(Path(match[1] or match[3]).name):
+            link = Markup('<a href="#{}-{}">{}</a>').format(anchor, match[2] or match[4], match[0])
+            parts += escape(text[at : match.start()]) + link
+            at = match.end()
+    return parts + escape(text[at:])
 
 
 def _read(record: Record, name: str) -> str:
@@ -83,9 +79,7 @@ def _read(record: Record, name: str) -> str:
 
 
 def _coloured(name: str, text: str) -> list[Markup]:
-    if (
-        "\0" in text or max(map(len, text.split("\n"))) > _LONGEST_LINE
-    ):  # nobody wrote it, and each token takes its time
+    if "\0" in text or max(map(len, text.split("\n"))) > _LONGEST_LINE:  # each token takes its time
         return [escape(line) for line in text.rstrip("\n").split("\n")]
     lexer = YamlLexer(stripnl=False) if name.endswith(".yaml") else PythonLexer(stripnl=False)
     lines: list[list[Markup]] = [[]]  # of each line its parts: to append to a line would copy it
@@ -114,8 +108,7 @@ _HEAD_SHARE = 0.25
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(NamedTuple):
     """A line that a rank printed."""
 
     rank: int
@@ -129,64 +122,47 @@ class LogLine:
 
 def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
     """The lines of all ranks by time, and sentences about ranks of whose logs something was left out."""
-    pieces: dict[int, list[tuple[int, int, int, float]]] = {}
+    entries: dict[int, list[IndexEntry]] = defaultdict(list)
     with suppress(OSError), open_file(record.path, INDEX, MOST_LINES_BYTES) as file:
-        for rank, stream, offset, length, when in IndexReader().read(file):
-            pieces.setdefault(rank, []).append((stream, offset, length, when))
-    most = max(20, MOST_LINES // max(1, len(pieces)))
-    lines: list[LogLine] = []
-    left_out = []
-    for rank, own in sorted(pieces.items()):
-        kept, sentence = _kept_lines(record, rank, own, most)
-        lines.extend(kept)
-        if sentence:
-            left_out.append(sentence)
+        for entry in IndexReader().read(file):
+            entries[entry.rank].append(entry)
+    most = max(20, MOST_LINES // max(1, len(entries)))
+    kept = [_kept_lines(record, rank, own, most) for rank, own in sorted(entries.items())]
+    left_out = [sentence for _, sentence in kept if sentence]
     if len(left_out) > _MOST_SENTENCES:
         left_out = [
             f"Of what {len(left_out)} ranks printed, only the beginning and the end are here; the whole is in {LOGS}/"
         ]
-    return sorted(lines, key=lambda line: line.time), left_out
+    return sorted((line for lines, _ in kept for line in lines), key=lambda line: line.time), left_out
 
 
-def _kept_lines(
-    record: Record, rank: int, pieces: list[tuple[int, int, int, float]], most: int
-) -> tuple[list[LogLine], str]:
-    total = sum(length for _, _, length, _ in pieces)
-    of_head = int(most * _HEAD_SHARE)
+def _kept_lines(record: Record, rank: int, entries: list[IndexEntry], most: int) -> tuple[list[LogLine], str]:
+    total, head_bytes = sum(entry.length for entry in entries), int(_MOST_BYTES_OF_A_RANK * _HEAD_SHARE)
     if total <= _MOST_BYTES_OF_A_RANK:
-        lines = list(_assembled(record, rank, pieces))
+        lines = list(_assembled(record, rank, entries))
         if len(lines) <= most:
             return lines, ""
     else:
-        head_bytes = int(_MOST_BYTES_OF_A_RANK * _HEAD_SHARE)
         tail_from = total - (_MOST_BYTES_OF_A_RANK - head_bytes)
-        lines = list(_assembled(record, rank, [p for p in pieces if p[1] + p[2] <= head_bytes]))
-        lines += _assembled(record, rank, [p for p in pieces if p[1] >= tail_from])
+        lines = list(_assembled(record, rank, [e for e in entries if e.offset + e.length <= head_bytes]))
+        lines += _assembled(record, rank, [e for e in entries if e.offset >= tail_from])
+    of_head = int(most * _HEAD_SHARE)
     head, tail = lines[:of_head], lines[of_head:][of_head - most :]
-    between = tail[0].time if tail else head[-1].time if head else pieces[0][3]
-    who = f"rank {rank}" if rank >= 0 else "the check"
-    whole = f"{LOGS}/{rank_log(rank)}"
-    sentence = (
-        f"Of what {who} printed ({format_bytes(total)}) only the beginning and the end are here; "
-        f"the whole is in {whole}"
-    )
+    between = tail[0].time if tail else head[-1].time if head else entries[0].time
+    who, whole = f"rank {rank}" if rank >= 0 else "the check", f"{LOGS}/{rank_log(rank)}"
     gap = LogLine(rank, 0, between, f"… left out here; the whole log is {whole} in the record …")
-    return [*head, gap, *tail], sentence
+    left_out = f"Of what {who} printed ({format_bytes(total)}) only the beginning and the end are here"
+    return [*head, gap, *tail], f"{left_out}; the whole is in {whole}"
 
 
-def _assembled(record: Record, rank: int, pieces: list[tuple[int, int, int, float]]) -> Iterator[LogLine]:
+def _assembled(record: Record, rank: int, entries: list[IndexEntry]) -> Iterator[LogLine]:
     """Whole lines from pieces; a line's time is that of its first piece."""
     held: dict[int, tuple[float, bytearray]] = {}
-    try:
-        file = open_file(record.path, f"{LOGS}/{rank_log(rank)}")
-    except OSError:
-        return
-    with file:
-        for stream, offset, length, when in pieces:
+    with suppress(OSError), open_file(record.path, f"{LOGS}/{rank_log(rank)}") as file:
+        for _, stream, offset, length, when in entries:
             file.seek(offset)
-            data = file.read(min(length, _MOST_BYTES_OF_A_RANK))
             began, line = held.pop(stream, (when, bytearray()))
-            first, *others = data.split(b"\n")
+            first, *others = file.read(min(length, _MOST_BYTES_OF_A_RANK)).split(b"\n")
             line += first
             for other in others:
                 yield LogLine(rank, stream, began, clean_line(line))
@@ -216,6 +192,7 @@ _LARGEST_TEXT = 32 * 1000
 _MOST_LINES = 400
 _MOST_PIXELS = 50_000_000
 _LONGEST_NAME = 200
+_FULL = "the page holds as much as it may"
 _SIGNS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -224,8 +201,7 @@ _SIGNS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownFile:
+class ShownFile(NamedTuple):
     """A file as the page shows it."""
 
     path: str
@@ -240,80 +216,70 @@ class ShownFile:
     """What of it is not shown, and why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownFiles:
+class ShownFiles(NamedTuple):
     """Everything that a run made."""
 
-    files: list[ShownFile] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    files: list[ShownFile]
+    left_out: list[str]
     """What the page does not show, a sentence each."""
-    not_brought: tuple[str, ...] = ()
+    not_brought: list[str]
     """What did not come back from the nodes, with the reason."""
-
-    def __bool__(self) -> bool:
-        return bool(self.files or self.not_brought)
 
 
 def shown_files(result: Result) -> ShownFiles:
     """The files of a run, as far as they are there."""
-    shown = ShownFiles(not_brought=tuple(harmless(told) for told in result.outputs_left_out))
+    files: list[ShownFile] = []
     room = _MOST_EMBEDDED
     for output in result.outputs[:MOST_FILES]:
-        data, size, why = _read_files(result.path, output)
-        one = _shown(output, data, size, why, room)
-        room -= len(one.picture) + len(one.text or "")
-        shown.files.append(one)
-    more = len(result.outputs) - len(shown.files)
-    if more > 0:
-        shown.left_out.append(f"{plural(more, 'file')} of the run beyond the first {MOST_FILES}.")
-    return shown
+        files.append(_show_file(result.path, output, room))
+        room -= len(files[-1].picture) + len(files[-1].text or "")
+    more = len(result.outputs) - len(files)
+    left_out = [f"{plural(more, 'file')} of the run beyond the first {MOST_FILES}."] if more > 0 else []
+    return ShownFiles(files, left_out, [harmless(sentence) for sentence in result.outputs_left_out])
 
 
-def _read_files(record: Path | None, output: Output) -> tuple[bytes, int, str]:
+def _read_file(record: Path | None, output: Output) -> tuple[bytes, int, str]:
     """What there is to show of a file, its size, and why nothing can be shown.
 
     Only what is in the record is shown: elsewhere, whatever the result says, is not for a page that may be sent on.
     """
-    if record is None:
-        return b"", output.bytes, "it is not in the record"
+    why = "it is not in the record"
     try:
-        with open_file(record, f"{OUTPUTS}/{output.path}") as opened:
-            return opened.read(_LARGEST_PICTURE + 1), opened.seek(0, 2), ""
-    except FileNotFoundError:
-        return b"", output.bytes, "it is not in the record"
+        if record is not None:
+            with open_file(record, f"{OUTPUTS}/{output.path}") as opened:
+                return opened.read(_LARGEST_PICTURE + 1), opened.seek(0, 2), ""
     except RecordError:
-        return b"", output.bytes, "it is no plain file of the record"
-    except (OSError, ValueError):
-        return b"", output.bytes, "it cannot be read"
+        why = "it is no plain file of the record"
+    except (OSError, ValueError) as error:
+        why = why if isinstance(error, FileNotFoundError) else "it cannot be read"
+    return b"", output.bytes, why
 
 
-def _shown(output: Output, data: bytes, size: int, why: str, room: int) -> ShownFile:
-    name = harmless(clip_middle(output.path, _LONGEST_NAME)).translate({ord("\n"): "\\n", ord("\t"): "\\t"})
-    ranks = name_ranks(output.ranks) if output.ranks else ""
-    file = ShownFile(path=name, size=format_bytes(size), ranks=ranks, note=f"not shown: {why}" if why else "")
-    if why or not data:
-        return file
+def _show_file(record: Path | None, output: Output, room: int) -> ShownFile:
+    data, size, why = _read_file(record, output)
     kind = picture_kind(data, output.path)
+    text = None if kind else _text(data[:_LARGEST_TEXT])
+    picture = note = ""
     if kind:
         largest = _LARGEST_DRAWING if kind == "image/svg+xml" else _LARGEST_PICTURE
         width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
         if size > largest:
             why = f"a picture of more than {format_bytes(largest)}"
         elif len(data) * 4 // 3 > room:
-            why = "the page holds as much as it may"
+            why = _FULL
         elif kind == "image/png" and width * height > _MOST_PIXELS:
             why = f"a picture of {width} x {height} pixels"
-        if why:
-            return replace(file, note=f"not shown: {why}")
-        return replace(file, picture=f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}")
-    text = _text(data[:_LARGEST_TEXT])
-    if text is None:
-        return file
-    if len(text) > room:
-        return replace(file, note="not shown: the page holds as much as it may")
-    lines = text.splitlines()
-    whole = size <= _LARGEST_TEXT and len(lines) <= _MOST_LINES
-    return replace(file, text=harmless("\n".join(lines[:_MOST_LINES])), note="" if whole else "the beginning of it")
+        else:
+            picture = f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
+    elif text and len(text) > room:
+        text, why = None, _FULL
+    elif text:
+        lines = text.splitlines()
+        note = "" if size <= _LARGEST_TEXT and len(lines) <= _MOST_LINES else "the beginning of it"
+        text = harmless("\n".join(lines[:_MOST_LINES]))
+    name = harmless(clip_middle(output.path, _LONGEST_NAME)).translate({ord("\n"): "\\n", ord("\t"): "\\t"})
+    ranks = name_ranks(output.ranks) if output.ranks else ""
+    return ShownFile(name, format_bytes(size), ranks, picture, text or None, f"not shown: {why}" if why else note)
 
 
 def picture_kind(data: bytes, name: str) -> str:
@@ -329,9 +295,7 @@ def picture_kind(data: bytes, name: str) -> str:
 def _text(data: bytes) -> str | None:
     """Bytes as text; None where they are none. The last letter may be cut in two."""
     try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if error.start < len(data) - 3 or error.reason != "unexpected end of data":
-            return None
-        text = data[: error.start].decode("utf-8")
+        text = getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return None
     return None if "\0" in text else text

@@ -88,9 +88,7 @@ def kind_of(step: Step) -> tuple[object, ...]:
 def stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
     """For each step the number of the step whose picture shows it best: itself, one of its kind, or 0."""
     own = {step.number for step in drawn}
-    of_kind: dict[tuple[object, ...], int] = {}
-    for step in drawn:
-        of_kind.setdefault(kind_of(step), step.number)
+    of_kind = {kind_of(step): step.number for step in reversed(drawn)}
     return [step.number if step.number in own else of_kind.get(kind_of(step), 0) for step in steps]
 
 
@@ -150,10 +148,9 @@ def variables(record: Record) -> tuple[list[tuple[str, str]], list[str], list[tu
     if not workers:
         return [], [], []
     names = sorted({name for worker in workers for name in worker.env})
-    shared = [name for name in names if len({worker.env.get(name) for worker in workers}) == 1]
-    differing = [name for name in names if name not in shared]
+    differing = [name for name in names if len({worker.env.get(name) for worker in workers}) > 1]
     rows = [(worker.rank, [worker.env.get(name, "") for name in differing]) for worker in workers]
-    return [(name, workers[0].env[name]) for name in shared], differing, rows
+    return [(name, workers[0].env[name]) for name in names if name not in differing], differing, rows
 
 
 _MOST_ROWS = 40
@@ -167,8 +164,7 @@ _CELLS: dict[str, Callable[[Any], str]] = {
 """What the table shows of a row, in this order, and how it is written."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A number of the page: what is read and what a column is sorted by."""
 
     text: str
@@ -302,6 +298,7 @@ class Report:
         return {**self.__dict__, "path": str(self.path), "left_out": list(self.left_out)}
 
 
+@collector_paused()
 def write_report(record: Record, output: Path | None = None) -> Report:
     """Write the report of a record.
 
@@ -312,11 +309,6 @@ def write_report(record: Record, output: Path | None = None) -> Report:
     Raises:
         RecordError: the file cannot be written.
     """
-    with collector_paused():
-        return _write(record, output)
-
-
-def _write(record: Record, output: Path | None) -> Report:
     path = output if output is not None else record.path / REPORT
     if output is not None and path.is_dir():
         path = path / (REPORT if path == record.path else f"{record.run.replace('/', '-')}.html")
@@ -326,7 +318,7 @@ def _write(record: Record, output: Path | None) -> Report:
     save(data, path, record.path if own else None)
     if own:
         for earlier in with_pages(record):
-            _write(earlier, None)
+            write_report(earlier)
     return Report(
         path=path,
         run=record.run,
@@ -416,10 +408,10 @@ class _Page:
             path=self.path,
             wrong={number for number, picture in pictures.items() if picture.check == "wrong"},
             logs=printed,
-            more={"steps": {"picture": stand_ins(self.steps, self.drawn)}},
         )
-        drawings = {number: svg_of(picture, heading=False) for number, picture in pictures.items()}
-        return {**data, "pictures": drawings}
+        data["steps"]["picture"] = stand_ins(self.steps, self.drawn)
+        data["pictures"] = {number: svg_of(picture, heading=False) for number, picture in pictures.items()}
+        return data
 
 
 def _last_lines(text: str) -> str:

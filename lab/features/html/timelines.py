@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -139,24 +139,28 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
         if isinstance(event, Started):
             lives[event.rank]["begin"] = t
         elif isinstance(event, Exited):
-            bad = not event.stopped and bool(event.code or event.signal)
-            lives[event.rank].update(end=t, bad=bad, text=end_text(event))
+            lives[event.rank].update(end=t, bad=ended_badly(event), text=end_text(event))
         elif isinstance(event, Note) and len(notes) < _MOST_NOTES:
-            text = f"{event.name} = {format_value(event.value, _LONGEST_NOTE)}"
-            notes.append({"begin": t, "rank": event.rank, "text": text})
+            notes.append({"begin": t, "rank": event.rank, "text": note_text(event)})
         elif isinstance(event, Fault):
-            of_node = [rank for rank, node in nodes.items() if node == event.node]
-            found = next(detections, None)
-            until = None if found is None or found.healed is None else microseconds(found.healed - origin)
-            faults.append(
-                {
-                    "t": t,
-                    "until": until,
-                    "ranks": of_node or (None if event.rank is None else [event.rank]),
-                    "text": event.fault if found is None else found.brief,
-                }
-            )
+            ranks = [rank for rank, node in nodes.items() if node == event.node]
+            ranks = ranks or ([] if event.rank is None else [event.rank])
+            detection = next(detections, None)
+            healed = None if detection is None else detection.healed
+            until = None if healed is None else microseconds(healed - origin)
+            text = event.fault if detection is None else detection.brief
+            faults.append({"t": t, "until": until, "ranks": ranks or None, "text": text})
     return lives, notes, faults
+
+
+def note_text(note: Note) -> str:
+    """What a script noted."""
+    return f"{note.name} = {format_value(note.value, _LONGEST_NOTE)}"
+
+
+def ended_badly(event: Exited) -> bool:
+    """Whether a worker ended, and not as it should."""
+    return not event.stopped and bool(event.code or event.signal)
 
 
 def end_text(event: Exited) -> str:
@@ -184,8 +188,7 @@ def run_data(
     origin: float,
     path: Sequence[Piece] = (),
     wrong: Collection[int] = (),
-    logs: Iterator[Line] | None = None,
-    more: Mapping[str, Mapping[str, list[Any]]] | None = None,
+    logs: Iterable[Line] = (),
 ) -> dict[str, Any]:
     """Everything that a timeline shows, times in microseconds; `model.js` reads it.
 
@@ -198,30 +201,26 @@ def run_data(
         path: the critical path, if it is known.
         wrong: numbers of steps whose result is not what it should be.
         logs: lines of the log, with rank, stream and time.
-        more: further columns of `calls` and `steps`.
     """
-    names, more = Names(), more or {}
+    names = Names()
     lives, notes, faults = moments(record, origin)
     traced = [own for _, own in sorted(trace.ranks.items())]
     on_path = {(piece.rank, piece.call.index) for piece in path if piece.within and piece.call is not None}
+    ops = sorted({call.op for own in traced for call in own.calls})
     marks = (  # outer phases before those inside; one that never ended lasts to the end
-        {
-            "rank": own.rank,
-            "begin": microseconds(mark.begin),
-            "dur": _between(mark.begin, own.last if mark.end is None else mark.end),
-            "name": mark.name,
-        }
+        {"rank": own.rank, "begin": microseconds(mark.begin), "dur": _between(mark.begin, end), "name": mark.name}
         for own in traced
         for mark in own.marks
+        for end in (own.last if mark.end is None else mark.end,)
     )
     ranks: list[Line] = []
     for rank in sorted(rank for lane in lanes for rank in lane):
-        own, known = trace.ranks.get(rank), {"from": 0, "to": 0}
+        own, line = trace.ranks.get(rank), {"rank": rank, "life": lives.get(rank, {}), "from": 0, "to": 0}
         if own is not None and own.recorded:  # from when to when its time is known
-            known = {"from": microseconds(ready_at(own)), "to": microseconds(own.last)}
+            line.update({"from": microseconds(ready_at(own)), "to": microseconds(own.last)})
         if trace.clocks.several:  # by how much its times may be off
-            known["off"] = microseconds(trace.clocks.errors.get(rank, 0.0))
-        ranks.append({"rank": rank, "life": lives.get(rank, {}), **known})
+            line["off"] = microseconds(trace.clocks.errors.get(rank, 0.0))
+        ranks.append(line)
     return {
         "span": [
             min([0, *(life.get("begin", 0) for life in lives.values())]),
@@ -229,17 +228,15 @@ def run_data(
         ],
         "ranks": ranks,
         "lanes": lanes,
-        "calls": {**columns(call_lines(trace, steps, on_path), names), **more.get("calls", {})},
-        "steps": {**columns(step_lines(steps, wrong), names), **more.get("steps", {})},
+        "calls": columns(call_lines(trace, steps, on_path), names),
+        "steps": columns(step_lines(steps, wrong), names),
         "marks": columns(marks, names),
-        "logs": columns(logs or iter(()), names),
+        "logs": columns(logs, names),
         "notes": notes,
         "faults": faults,
         "path": [path[0].rank, *map(microseconds, (path[0].begin, path[-1].end))] if path else None,
         "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for own in traced for mark in own.marks},
-        "colours": {
-            op: operation_tones(operation(op)) for op in sorted({call.op for own in traced for call in own.calls})
-        },
+        "colours": {op: operation_tones(operation(op)) for op in ops},
         "names": list(names),
     }
 
@@ -261,6 +258,7 @@ _NARROW = 2.0
 """Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
 _SETTING_UP = frozenset({"DDP()"})
 """Phases whose length says more about imports than about the run: the axis may be cut in them."""
+_WAITS = "waits for others"
 _HIDDEN_MARKS = frozenset({"init_process_group", "new_group", "destroy_process_group"})
 
 
@@ -273,11 +271,20 @@ class AxisPiece(NamedTuple):
     right: float
 
 
-class Axis(NamedTuple):
-    """From seconds to pixels."""
+class Axis:
+    """From seconds to pixels: the stretches in which something happened; long pauses are cut."""
 
-    pieces: tuple[AxisPiece, ...]
-    """Between them lie the pauses that were cut."""
+    def __init__(self, busy: Iterable[tuple[float, float]], left: float, right: float) -> None:
+        stretches = _merge(busy, 0.0) or [(0.0, 0.0)]
+        kept = _merge(stretches, _LONG * sum(end - begin for begin, end in stretches))
+        total = sum(end - begin for begin, end in kept)
+        width = right - left - _CUT_WIDTH * (len(kept) - 1)
+        self.pieces: list[AxisPiece] = []
+        """Between them lie the pauses that were cut."""
+        for begin, end in kept:
+            share = width * ((end - begin) / total if total else 1 / len(kept))
+            self.pieces.append(AxisPiece(begin, end, left, left + share))
+            left += share + _CUT_WIDTH
 
     def place(self, time: float) -> float:
         """Pixels at a moment; moments before and after the run are at its ends, moments within a cut in its middle."""
@@ -298,22 +305,6 @@ class Axis(NamedTuple):
         step = next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= total / _ABOUT)
         first_and_last = ((math.ceil(piece.begin / step), math.floor(piece.end / step)) for piece in self.pieces)
         return [number * step for first, last in first_and_last for number in range(first, last + 1)]
-
-
-def make_axis(busy: Iterable[tuple[float, float]], left: float, right: float) -> Axis:
-    """The axis of a run: the stretches of seconds in which something happened, put between two pixels."""
-    stretches = _merge(busy, 0.0)
-    if not stretches:
-        return Axis((AxisPiece(0.0, 0.0, left, right),))
-    kept = _merge(stretches, _LONG * sum(end - begin for begin, end in stretches))
-    total = sum(end - begin for begin, end in kept)
-    width = right - left - _CUT_WIDTH * (len(kept) - 1)
-    pieces, at = [], left
-    for begin, end in kept:
-        share = width * ((end - begin) / total if total else 1 / len(kept))
-        pieces.append(AxisPiece(begin, end, at, at + share))
-        at += share + _CUT_WIDTH
-    return Axis(tuple(pieces))
 
 
 def _merge(stretches: Iterable[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
@@ -381,38 +372,30 @@ class _Timeline:
     def __init__(self, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], last: float, prefix: str):
         self._trace, self._lanes, self._last = trace, lanes, last
         ranks = [trace.ranks[lane[0]] for lane in lanes]
-        self._marks = {
-            rank.rank: [mark for mark in rank.marks if mark.name not in _HIDDEN_MARKS and mark.end is not None]
-            for rank in ranks
-        }
+        self._marks = {rank.rank: [mark for mark in rank.marks if mark.name not in _HIDDEN_MARKS] for rank in ranks}
         busy = [(call.begin, last if call.end is None else call.end) for rank in ranks for call in rank.calls]
         shown = (mark for marks in self._marks.values() for mark in marks if mark.name not in _SETTING_UP)
-        busy += [(mark.begin, mark.end or 0.0) for mark in shown]
-        self._axis = make_axis(busy, _LEFT, _WIDTH - 8.0)
+        busy += [(mark.begin, mark.end) for mark in shown if mark.end is not None]
+        self._axis = Axis(busy, _LEFT, _WIDTH - 8.0)
         self._step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
         first = sorted((call.begin, call.op) for rank in ranks for call in rank.calls)
-        self._colours = {op: operation(op).colour for _, op in first}
+        self._colours = {**{op: operation(op).colour for _, op in first}, _WAITS: "currentColor"}
         """By operation, in the order of appearance."""
-        self._hatchings = {op: f"{prefix}-{number}" for number, op in enumerate(self._colours)}
-        self._waiting = f"{prefix}-w"
+        self._hatchings = {name: f"{prefix}-{number}" for number, name in enumerate(self._colours)}
         self._parts: list[str] = []
 
     def draw(self) -> str:
         """The whole picture."""
         top = 2.0
         for lane in self._lanes:
-            top = self._lane(self._trace.ranks[lane[0]], lane[1:], top)
+            top = self._draw_lane(self._trace.ranks[lane[0]], lane[1:], top)
         self._draw_axis(top)
-        height, count = self._legend(top + _AXIS + 6), sum(map(len, self._lanes))
-        hatched = [
-            *((name, self._colours[op]) for op, name in self._hatchings.items()),
-            (self._waiting, "currentColor"),
-        ]
+        height, count = self._draw_legend(top + _AXIS + 6), sum(map(len, self._lanes))
         patterns = (
-            f'<pattern id="{name}" width="5" height="5" patternUnits="userSpaceOnUse" '
+            f'<pattern id="{self._hatchings[name]}" width="5" height="5" patternUnits="userSpaceOnUse" '
             f'patternTransform="rotate(45)"><rect width="5" height="5" fill="{colour}" fill-opacity=".12"/>'
             f'<line x1="0" x2="0" y1="0" y2="5" stroke="{colour}" stroke-width="2" stroke-opacity=".55"/></pattern>'
-            for name, colour in hatched
+            for name, colour in self._colours.items()
         )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" '
@@ -421,7 +404,7 @@ class _Timeline:
             f"{element('defs', ''.join(patterns))}{''.join(self._parts)}</svg>"
         )
 
-    def _lane(self, rank: RankTrace, others: Sequence[int], top: float) -> float:
+    def _draw_lane(self, rank: RankTrace, others: Sequence[int], top: float) -> float:
         """Draw what a rank did, and how many others did the same; returns where its lane ends."""
         rows = make_rows(rank, self._axis, self._last)
         end = top + _MARK + _BAR * max(1, len(rows)) + _GAP
@@ -435,37 +418,37 @@ class _Timeline:
             self._text(4, top + 8, f"and {len(others)} more", hint, font_size=8, opacity=".8")
         self._line(0, "100%", end - _GAP / 2, stroke_opacity=".15")
         for mark in self._marks[rank.rank]:
-            left, right = self._axis.place(mark.begin), self._axis.place(mark.end or 0.0)
-            at = f" at {mark.source}" if mark.source else ""
-            hint = title(f"{mark.name}{at}: {format_duration((mark.end or 0.0) - mark.begin)}")
-            where = {"x": left, "y": top, "width": max(right - left, 0.6), "height": _MARK - 2}
-            self._parts.append(element("rect", hint, **where, fill="currentColor", fill_opacity=".13"))
-            if right - left > len(mark.name) * _LETTER:
-                self._text(left + 2, top + 7.5, mark.name, font_size=8, opacity=".8")
+            if mark.end is not None:
+                left, right = self._axis.place(mark.begin), self._axis.place(mark.end)
+                at = f" at {mark.source}" if mark.source else ""
+                hint = title(f"{mark.name}{at}: {format_duration(mark.end - mark.begin)}")
+                where = {"x": left, "y": top, "width": max(right - left, 0.6), "height": _MARK - 2}
+                self._parts.append(element("rect", hint, **where, fill="currentColor", fill_opacity=".13"))
+                if right - left > len(mark.name) * _LETTER:
+                    self._text(left + 2, top + 7.5, mark.name, font_size=8, opacity=".8")
         for number, row in enumerate(rows):
             for bar in row:
-                self._bar(bar, top + _MARK + number * _BAR, error_s)
+                self._draw_bar(bar, top + _MARK + number * _BAR, error_s)
         return end
 
-    def _bar(self, bar: Bar, top: float, error_s: float) -> None:
+    def _draw_bar(self, bar: Bar, top: float, error_s: float) -> None:
         call, single = bar.calls[0], len(bar.calls) == 1
         step = self._step_of.get((call.rank, call.index))
         colour = self._colours[call.op]
         late = step.awaited(call) if single and step is not None else None
         waits_until = bar.left if late is None else min(max(self._axis.place(late.begin), bar.left), bar.right)
 
-        def box(left: float, right: float, **look: object) -> str:
-            return element("rect", x=left, width=right - left, y=top, height=_BAR - 3, **look)
+        def draw_box(left: float, right: float, **look: object) -> None:
+            parts.append(element("rect", x=left, width=right - left, y=top, height=_BAR - 3, **look))
 
         parts = [title(self._hint(bar, step))]
         if waits_until > bar.left + 0.5:
-            parts.append(box(bar.left, waits_until, fill=f"url(#{self._hatchings[call.op]})"))
+            draw_box(bar.left, waits_until, fill=f"url(#{self._hatchings[call.op]})")
         else:
             waits_until = bar.left
-        parts.append(box(waits_until, bar.right, fill=colour, fill_opacity=".25" if call.end is None else ".85"))
-        edge = colour if call.state == "completed" else "#d11"
-        dashes = "3 2" if call.end is None else ""
-        parts.append(box(bar.left, bar.right, rx=1, fill="none", stroke=edge, stroke_dasharray=dashes))
+        draw_box(waits_until, bar.right, fill=colour, fill_opacity=".25" if call.end is None else ".85")
+        edge, dashes = colour if call.state == "completed" else "#d11", "3 2" if call.end is None else ""
+        draw_box(bar.left, bar.right, rx=1, fill="none", stroke=edge, stroke_dasharray=dashes)
         if single and bar.right - bar.left > len(call.op) * _LETTER + 6:
             readable = {"fill": "#fff", "stroke": "#000", "stroke_opacity": ".55"}  # on every colour
             where = {"x": bar.left + 3, "y": top + 9.5, "stroke_width": 2, "paint_order": "stroke"}
@@ -509,19 +492,22 @@ class _Timeline:
             if place - last >= 48:
                 last = place
                 self._line(place, place, top, top + 4)
-                left, moment = min(place, pieces[-1].right - 10), format_moment(tick, distance)
+                moment, left = format_moment(tick, distance), min(place, pieces[-1].right - 10)
                 self._text(left, top + 15, moment, text_anchor="middle", opacity=".8")
 
-    def _legend(self, top: float) -> float:
+    def _draw_legend(self, top: float) -> float:
         """Draw what the colours mean; returns where it ends."""
         left = _LEFT
-        looks = {op: {"fill": colour, "fill_opacity": ".85", "stroke": colour} for op, colour in self._colours.items()}
-        looks["waits for others"] = {"fill": f"url(#{self._waiting})", "stroke": "currentColor"}
-        for name, look in looks.items():
+        for name, colour in self._colours.items():
             width = 22 + len(name) * _LETTER
             if left + width > _WIDTH and left > _LEFT:
                 left, top = _LEFT, top + 15
-            self._parts.append(element("rect", x=left, y=top, width=10, height=10, **look))
+            fill = (
+                {"fill": f"url(#{self._hatchings[name]})"}
+                if name == _WAITS
+                else {"fill": colour, "fill_opacity": ".85"}
+            )
+            self._parts.append(element("rect", x=left, y=top, width=10, height=10, **fill, stroke=colour))
             self._text(left + 14, top + 9, name)
             left += width
         return top + 16

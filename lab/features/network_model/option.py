@@ -24,8 +24,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     """Show the run, or all runs that one command made together with it; needs no engine."""
     if not arguments.model:
         return verb(arguments)
-    from lab.features.network_model.model import pace_of
-    from lab.features.network_model.view import network_json, network_svg, network_text
+    from lab.features.network_model.model import network_json, network_svg, network_text, pace_of
     from lab.features.records.records import earlier_records
 
     record = open_record(arguments)

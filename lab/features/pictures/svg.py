@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, NamedTuple
 
-from lab.features.pictures import content as story
-from lab.features.pictures.content import Box, Content, Contents, Limits, Tensor
-from lab.features.pictures.model import ELLIPSIS, Picture, RankPicture
+from lab.features.pictures import model as story
+from lab.features.pictures.model import ELLIPSIS, Box, Contents, Form, Picture, Tensor
 from lab.features.timeline.svg import (
     BAD,
     GOOD,
@@ -38,18 +38,17 @@ _LINE_GAP = 8.0
 _BAND = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placed(NamedTuple):
     """A box with its place, from the upper left corner of the rank's side."""
 
     box: Box | None
     """None: an ellipsis."""
-    notes: tuple[tuple[str, str], ...]
+    notes: list[tuple[str, str]]
     """Text and colour of lines below; of a tensor, at its first box."""
     x: float
     y: float
     width: float
-    columns: tuple[float, ...] = ()
+    columns: list[float]
     """Widths of its cells."""
 
     @property
@@ -62,45 +61,39 @@ class Cells:
     """One side of a picture.
 
     Args:
-        content: what is shown.
-        ranks: those that are shown.
+        contents: what there is to be shown.
+        form: how much of it is.
         after: which side.
         room: a rank's tensors go on in the next line where they would be wider.
     """
 
-    def __init__(self, content: Content, ranks: Sequence[RankPicture], *, after: bool, room: float) -> None:
-        self._picture = picture = content.picture
-        self.after = after
+    def __init__(self, contents: Contents, form: Form, *, after: bool, room: float) -> None:
+        self._picture = picture = contents.picture
         self._room = room
-        rows = {rank.rank: content.tensors(rank, after=after) for rank in ranks}
-        self._columns: dict[tuple[int, int, int], float] = {}
+        self.head, self.kind = "after" if after else "before", story.kind_text(picture, after=after)
+        self._columns: dict[tuple[int, int, int], float] = defaultdict(float)
         """Widths, by the places of tensor, box and cell."""
         self.complete = True
         """Whether every element that is on record has a cell."""
-        for row in rows.values():
-            for place, tensor in enumerate(row):
-                for number, box in enumerate(tensor.boxes if tensor else (None,)):
-                    self.complete = self.complete and box is not None and box.complete
-                    for column, cell in enumerate(box.cells if box else ()):
-                        where = place, number, column
-                        self._columns[where] = max(self._columns.get(where, 0.0), max(3, len(cell.text)) * _LETTER + 8)
+        rows = {rank.rank: _boxes(contents.tensors(rank, form, after=after)) for rank in contents.ranks}
+        for place, number, box, _ in chain.from_iterable(rows.values()):
+            self.complete = self.complete and box is not None and box.complete
+            for column, cell in enumerate(box.cells if box else ()):
+                where = place, number, column
+                self._columns[where] = max(self._columns[where], max(3, len(cell.text)) * _LETTER + 8)
         self._placed = {rank: self._place(row) for rank, row in rows.items()}
-        self._absent = {rank.rank: story.absence(picture, rank, after=after) for rank in ranks}
+        self._absent = {rank.rank: story.absence(picture, rank, after=after) for rank in contents.ranks}
         edges = [placed.right for row in self._placed.values() for placed in row]
-        kind = len(story.kind_text(picture, after=after)) * 6.7
-        self.width = max([40.0, kind, *(len(words) * 7.0 for words in self._absent.values()), *edges])
+        words = (len(words) * 7.0 for words in self._absent.values())
+        self.width = max([40.0, len(self.kind) * 6.7, *words, *edges])
 
     def height(self, rank: int) -> float:
         """Height of a rank's side."""
         return max([HEIGHT, *(placed.y + HEIGHT + 15 * len(placed.notes) for placed in self._placed[rank])])
 
-    def line_of(self, rank: int, origin: int) -> float:
-        """How far below the top of a rank's side the first box with data of that origin stands."""
-        return next((p.y for p in self._placed[rank] if p.box is not None and origin in p.box.part.origins), 0.0)
-
-    def line_for(self, rank: int, target: int) -> float:
-        """How far below the top of a rank's side the first box stands that goes to that rank."""
-        return next((p.y for p in self._placed[rank] if p.box is not None and p.box.part.target == target), 0.0)
+    def line_of(self, rank: int, holds: Callable[[Part], bool]) -> float:
+        """How far below the top of a rank's side the first box stands with such a part."""
+        return next((p.y for p in self._placed[rank] if p.box is not None and holds(p.box.part)), 0.0)
 
     def draw(self, shapes: Shapes, rank: int, x: float, y: float) -> float:
         """Draw a rank's side at a place; returns its right edge."""
@@ -113,24 +106,22 @@ class Cells:
             self._draw_box(shapes, placed, x + placed.x, y + placed.y)
         return x + max(placed.right for placed in row)
 
-    def _place(self, tensors: Sequence[Tensor | None]) -> list[_Placed]:
+    def _place(self, row: Iterable[tuple[int, int, Box | None, list[tuple[str, str]]]]) -> list[_Placed]:
         placed: list[_Placed] = []
         x = y = below = 0.0
-        for place, tensor in enumerate(tensors):
-            for number, box in enumerate(tensor.boxes if tensor else (None,)):
-                width, columns = 24.0, tuple[float, ...]()
-                if box is not None:
-                    columns = tuple(self._columns[place, number, column] for column in range(len(box.cells)))
-                    width = max(sum(columns), len(box.label) * _SMALL_LETTER + 10)
-                    columns = tuple(column * width / sum(columns) for column in columns)
-                notes = _lines(tensor) if tensor and number == 0 else ()
-                if placed and number == 0:
-                    x += _TENSOR_GAP
-                if placed and x + width > self._room:
-                    x, y, below = 0.0, y + HEIGHT + _LINE_GAP + below, 0.0
-                below = max(below, 15.0 * len(notes))
-                placed.append(_Placed(box, notes, x, y, width, columns))
-                x = placed[-1].right
+        for place, number, box, notes in row:
+            width, columns = 24.0, list[float]()
+            if box is not None:
+                columns = [self._columns[place, number, column] for column in range(len(box.cells))]
+                width = max(sum(columns), len(box.label) * _SMALL_LETTER + 10)
+                columns = [column * width / sum(columns) for column in columns]
+            if placed and number == 0:
+                x += _TENSOR_GAP
+            if placed and x + width > self._room:
+                x, y, below = 0.0, y + HEIGHT + _LINE_GAP + below, 0.0
+            below = max(below, 15.0 * len(notes))
+            placed.append(_Placed(box, notes, x, y, width, columns))
+            x = placed[-1].right
         return placed
 
     def _draw_box(self, shapes: Shapes, placed: _Placed, x: float, y: float) -> None:
@@ -172,14 +163,19 @@ class Cells:
             rectangle(shapes, x + index * share, y, share, _BAND, colour)
 
 
-def _lines(tensor: Tensor) -> tuple[tuple[str, str], ...]:
-    """Text and colour of each line below a tensor."""
+def _boxes(tensors: Iterable[Tensor | None]) -> list[tuple[int, int, Box | None, list[tuple[str, str]]]]:
+    """The boxes of a row, each with the number of its tensor, its own in it, and text and colour of lines below."""
     colours = {"bad": BAD, "good": GOOD}
-    return tuple(
-        (line, colours.get(kind, SOFT))
-        for kind, words in tensor.notes
-        for line in (words.split(", ") if kind == "summary" else [words])
-    )
+    row = []
+    for place, tensor in enumerate(tensors):
+        notes = [
+            (line, colours.get(kind, SOFT))
+            for kind, words in (tensor.notes if tensor else ())
+            for line in (words.split(", ") if kind == "summary" else [words])
+        ]
+        for number, box in enumerate(tensor.boxes if tensor else (None,)):
+            row.append((place, number, box, [] if number else notes))
+    return row
 
 
 _WIDEST = 520.0
@@ -196,33 +192,15 @@ _STANDALONE = (
 )
 
 
-class _Form(NamedTuple):
-    """How much is shown, and how."""
-
-    values: int
-    """Of a part."""
-    boxes: int
-    """Parts of a tensor, and tensors of a rank."""
-    room: float = math.inf
-    """A side goes on in the next line where it would be wider."""
-    stacked: bool = False
-    """First all ranks before, then all ranks after; else side by side, with lines between them."""
-    whole: bool = False
-    """Whether it is only for what leaves out nothing."""
-    tells: bool = False
-    """Whether it is only for what leaves out no value that is not finite, or not quite zero."""
-
-
 _NARROW = 174.0
-"""Room of a side beside another."""
+"""Room of a side beside another, where tensors go on in the next line."""
 _BESIDE = (
-    _Form(8, 12), _Form(6, 12), _Form(4, 8), _Form(4, 5), _Form(8, 5, _NARROW), _Form(6, 5, _NARROW),
-    _Form(4, 5, _NARROW), _Form(3, 5, _NARROW), _Form(2, 5, _NARROW),
+    Form(8, 12), Form(6, 12), Form(4, 8), Form(4, 5), *(Form(values, 5, wrapped=True) for values in (8, 6, 4, 3, 2)),
 )  # fmt: skip
 _FORMS = (
-    _Form(24, 12, whole=True), _Form(24, 12, _NARROW, whole=True), *(form._replace(tells=True) for form in _BESIDE),
-    _Form(24, 12, stacked=True, whole=True), _Form(8, 12, stacked=True, tells=True), *_BESIDE,
-    _Form(8, 12, stacked=True), _Form(4, 8, stacked=True), _Form(2, 6, stacked=True),
+    Form(24, 12, whole=True), Form(24, 12, wrapped=True, whole=True), *(form._replace(tells=True) for form in _BESIDE),
+    Form(24, 12, stacked=True, whole=True), Form(8, 12, stacked=True, tells=True), *_BESIDE,
+    Form(8, 12, stacked=True), Form(4, 8, stacked=True), Form(2, 6, stacked=True),
 )  # fmt: skip
 """The first that fits is taken, else the last: nothing that matters is left out where there is room for it."""
 
@@ -303,41 +281,37 @@ class _Sheet:
         self._picture = picture
         self._shapes = shapes
         self._contents = Contents(picture, _MOST_RANKS)
-        self._rows = self._contents.rows
         self._places: dict[int, tuple[float, float]] = {}
         """By rank: the top of its row, and the right edge of its first side there."""
 
     def draw(self, y: float) -> float:
-        """Draw it all below `y`; returns where it ends."""
-        drawn = (self._draw(y, form) for form in _FORMS)
-        return next(end for end in drawn if end is not None)
-
-    def _draw(self, y: float, form: _Form) -> float | None:
-        """Draw it all in one form, if it fits, or if there is no other; returns where it ends."""
-        content = self._contents.within(Limits(form.values, form.boxes))
-        room = _WIDEST - _NAME_WIDTH if form.stacked else form.room
-        before, after = (Cells(content, self._contents.ranks, after=side, room=room) for side in (False, True))
-        right = _NAME_WIDTH + before.width + _FLOW_WIDTH
-        width = _NAME_WIDTH + max(before.width, after.width) if form.stacked else right + after.width
-        lacking = form.whole and not (before.complete and after.complete)
-        lacking = lacking or (form.tells and not content.tells)
-        if (width > _WIDEST or lacking) and form is not _FORMS[-1]:
-            return None
+        """Draw it all below `y`, in the first form that fits; returns where it ends."""
+        form, before, after = next(filter(None, map(self._fit, _FORMS)))
         if form.stacked:
-            y = self._draw_rows(y, (12, _NAME_WIDTH, before))
-            return self._draw_rows(y + _ROW_GAP + 6, (12, _NAME_WIDTH, after))
-        y = self._draw_rows(y, (_NAME_WIDTH, _NAME_WIDTH, before), (right, right, after))
-        self._flows(before, after, right)
+            y = self._draw_rows(y, 12, (_NAME_WIDTH, before))
+            return self._draw_rows(y + _ROW_GAP + 6, 12, (_NAME_WIDTH, after))
+        right = _NAME_WIDTH + before.width + _FLOW_WIDTH
+        y = self._draw_rows(y, 0, (_NAME_WIDTH, before), (right, after))
+        self._draw_flows(before, after, right)
         return y
 
-    def _draw_rows(self, y: float, *sides: tuple[float, float, Cells]) -> float:
-        """The ranks with one side or both, each with the place of its head and its own; returns where they end."""
-        for x, _, cells in sides:
-            text(self._shapes, x, y + 14, "after" if cells.after else "before", font_weight="bold")
-            kind = story.kind_text(self._picture, after=cells.after)
-            text(self._shapes, x, y + 29, kind, size=11, colour=SOFT, font_family=MONO)
+    def _fit(self, form: Form) -> tuple[Form, Cells, Cells] | None:
+        """Both sides in one form; None where they do not fit, and there is another form."""
+        room = _WIDEST - _NAME_WIDTH if form.stacked else _NARROW if form.wrapped else math.inf
+        before, after = (Cells(self._contents, form, after=side, room=room) for side in (False, True))
+        beside = before.width + _FLOW_WIDTH + after.width
+        width = _NAME_WIDTH + (max(before.width, after.width) if form.stacked else beside)
+        lacking = form.whole and not (before.complete and after.complete)
+        lacking = lacking or (form.tells and not self._contents.tells(form.values))
+        return None if (width > _WIDEST or lacking) and form is not _FORMS[-1] else (form, before, after)
+
+    def _draw_rows(self, y: float, heads_at: float, *sides: tuple[float, Cells]) -> float:
+        """The ranks with one side or both, each with its place and, unless it is 0, that of heads; returns the end."""
+        for x, cells in sides:
+            text(self._shapes, heads_at or x, y + 14, cells.head, font_weight="bold")
+            text(self._shapes, heads_at or x, y + 29, cells.kind, size=11, colour=SOFT, font_family=MONO)
         y += 38
-        for rank in self._rows:
+        for rank in self._contents.rows:
             if isinstance(rank, str):
                 text(self._shapes, 22, y + 10, rank, size=12, colour=SOFT)
                 y += 16 + _ROW_GAP
@@ -346,22 +320,22 @@ class _Sheet:
             below = story.below_name(self._picture, rank)
             text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", font_weight="bold")
             text(self._shapes, 22, y + 31, below, size=10.5, colour=SOFT)
-            edges = [cells.draw(self._shapes, rank.rank, x, y) for _, x, cells in sides]
+            edges = [cells.draw(self._shapes, rank.rank, x, y) for x, cells in sides]
             self._places[rank.rank] = y, edges[0]
-            y += max(cells.height(rank.rank) for _, _, cells in sides) + _ROW_GAP
+            y += max(cells.height(rank.rank) for _, cells in sides) + _ROW_GAP
         return y - _ROW_GAP
 
-    def _flows(self, before: Cells, after: Cells, right: float) -> None:
+    def _draw_flows(self, before: Cells, after: Cells, right: float) -> None:
         """A line from each rank's input to each output that it is part of."""
         ends = [
             (
                 origin,
                 rank.rank,
-                self._places[origin][0] + before.line_for(origin, rank.rank),
-                self._places[rank.rank][0] + after.line_of(rank.rank, origin),
+                self._places[origin][0] + before.line_of(origin, lambda part: part.target == rank.rank),  # noqa: B023
+                self._places[rank.rank][0] + after.line_of(rank.rank, lambda part: origin in part.origins),  # noqa: B023
             )
-            for rank in self._rows
-            if not isinstance(rank, str) and not story.absence(self._picture, rank, after=True)
+            for rank in self._contents.ranks
+            if not story.absence(self._picture, rank, after=True)
             for origin in dict.fromkeys(o for block in rank.after for part in block.parts for o in part.origins)
             if origin in self._places
         ]
@@ -370,14 +344,11 @@ class _Sheet:
         width = 1.0 if len(ends) > 30 else 1.75
         for end in ends:
             origin, target, above, below = end
-            siblings = [other for other in ends if (other[0], other[2]) == (origin, above)]
-            neighbours = [other for other in ends if (other[1], other[3]) == (target, below)]
-            start = above + HEIGHT / 2 + _spread(siblings.index(end), len(siblings))
-            finish = below + HEIGHT / 2 + _spread(neighbours.index(end), len(neighbours))
+            starts = [other for other in ends if (other[0], other[2]) == (origin, above)]
+            finishes = [other for other in ends if (other[1], other[3]) == (target, below)]
+            start, finish = (
+                y + HEIGHT / 2 + (same.index(end) - (len(same) - 1) / 2) * min(7.0, 24.0 / len(same))
+                for y, same in ((above, starts), (below, finishes))
+            )
             colour = rank_colour(origin, self._picture.world_size)
             line(self._shapes, self._places[origin][1] + 4, start, right - 4, finish, colour, width)
-
-
-def _spread(index: int, count: int) -> float:
-    """How far from the middle the n-th of so many lines ends."""
-    return (index - (count - 1) / 2) * min(7.0, 24.0 / max(1, count))

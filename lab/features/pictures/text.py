@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from lab.features.pictures import content as story
-from lab.features.pictures.content import Box, Contents, Limits, Tensor
-from lab.features.pictures.model import ELLIPSIS, Picture, RankPicture
+from lab.features.pictures import model as story
+from lab.features.pictures.model import ELLIPSIS, Box, Contents, Form, Picture, RankPicture, Tensor
 from lab.features.values.expected import Part
 from lab.operations import operation
 from lab.report.style import Style
@@ -56,21 +55,12 @@ _WIDEST = 120
 """Columns where lines may be as long as they like."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Form(Limits):
-    """How much is shown, and how."""
-
-    stacked: bool
-    """First all ranks before, then all ranks after; else side by side."""
-    wrapped: bool = False
-    """Whether what does not fit in a line goes on in the next one."""
-
-
-_FORMS = (
-    _Form(32, 16, False), _Form(32, 16, True), _Form(12, 16, False), _Form(12, 16, True), _Form(8, 16, False),
-    _Form(8, 16, True), _Form(6, 8, False), _Form(4, 8, False), _Form(6, 8, True), _Form(4, 8, True),
-    _Form(2, 8, True), _Form(4, 8, True, wrapped=True), _Form(2, 4, True, wrapped=True),
+_PLAIN_FORMS = (
+    Form(32, 16), Form(32, 16, stacked=True), Form(12, 16), Form(12, 16, stacked=True), Form(8, 16),
+    Form(8, 16, stacked=True), Form(6, 8), Form(4, 8), Form(6, 8, stacked=True), Form(4, 8, stacked=True),
+    Form(2, 8, stacked=True), Form(4, 8, stacked=True, wrapped=True), Form(2, 4, stacked=True, wrapped=True),
 )  # fmt: skip
+_FORMS = (*(form._replace(tells=True) for form in _PLAIN_FORMS), *_PLAIN_FORMS)
 """From generous to scant: the first that fits is taken, of those that leave out nothing odd if any of them does."""
 
 
@@ -100,16 +90,15 @@ def picture_text(picture: Picture, style: Style, steps: int = 0) -> str:
 def _body(picture: Picture, style: Style, width: int) -> list[str]:
     if not any(rank.before or rank.after for rank in picture.ranks):
         return _waits(picture, style)
-    drawn: list[str] = []
-    contents = Contents(picture, _MOST_RANKS)
-    telling = [limits for limits in _FORMS if contents.within(limits).tells]
-    for limits in (*telling, *_FORMS):
-        pen = _Pen(picture, contents, style, limits, width)
-        drawing = pen.message() if picture.step.message else pen.stacked() if limits.stacked else pen.beside()
-        drawn = list(drawing.lines)
+    contents, drawing = Contents(picture, _MOST_RANKS), Drawing(0)
+    for form in _FORMS:
+        if form.tells and not contents.tells(form.values):
+            continue
+        pen = _Pen(contents, style, form, width)
+        drawing = pen.message() if picture.step.message else pen.stacked() if form.stacked else pen.beside()
         if drawing.width <= width:
             break
-    return drawn
+    return list(drawing.lines)
 
 
 def _waits(picture: Picture, style: Style) -> list[str]:
@@ -126,12 +115,10 @@ def _waits(picture: Picture, style: Style) -> list[str]:
 class _Pen:
     """Draws one picture within limits."""
 
-    def __init__(self, picture: Picture, contents: Contents, style: Style, limits: _Form, width: int) -> None:
-        self._picture = picture
+    def __init__(self, contents: Contents, style: Style, form: Form, width: int) -> None:
+        self._picture, self._contents = contents.picture, contents
         self._style = style
-        self._limits = limits
-        self._rows = contents.rows
-        self._content = contents.within(limits)
+        self._form = form
         self._names = max(self._name(rank).width for rank in contents.ranks)
         self._room = width - self._names - 2
         """Columns for the tensors of a rank where nothing stands beside them."""
@@ -139,7 +126,7 @@ class _Pen:
     def beside(self) -> Drawing:
         """A row for each rank: its name, its tensors before, an arrow, its tensors after."""
         heads = self._head(after=False), self._head(after=True)
-        before = {rank.rank: self._side(rank, after=False) for rank in self._rows if not isinstance(rank, str)}
+        before = {rank.rank: self._side(rank, after=False) for rank in self._contents.ranks}
         left = max(one.width for one in (heads[0], *before.values()))
 
         def row(rank: RankPicture) -> Drawing:
@@ -165,7 +152,7 @@ class _Pen:
         if sender is receiver and operation(sender.op).receives:  # from any rank, and none has sent
             given = self._low("  any rank", "dim")
         name, taken = self._name(receiver), self._side(receiver, after=True)
-        if self._limits.stacked:
+        if self._form.stacked:
             return given.above(name.beside(taken, 2))
         return given.beside(self._low(_ARROW, "dim"), 0).beside(taken.beside(name, 2), 0)
 
@@ -175,7 +162,7 @@ class _Pen:
             Drawing(0, (f"  {rank}",))
             if isinstance(rank, str)
             else self._name(rank).widened(self._names).beside(draw(rank), 2)
-            for rank in self._rows
+            for rank in self._contents.rows
         ]
         return reduce(Drawing.above, rows)
 
@@ -191,7 +178,7 @@ class _Pen:
 
     def _side(self, rank: RankPicture, *, after: bool) -> Drawing:
         """The tensors of a rank on one side."""
-        tensors = self._content.tensors(rank, after=after)
+        tensors = self._contents.tensors(rank, self._form, after=after)
         if not tensors:
             words = story.absence(self._picture, rank, after=after) or "nothing"
             return self._low(words, "dim" if words in ("nothing", "–") else "yellow")
@@ -205,7 +192,7 @@ class _Pen:
         """Drawings beside each other, going on in the next line where they do not fit; those without a gap touch."""
         lines: list[Drawing] = []
         for one in drawings:
-            if lines and (not self._limits.wrapped or lines[-1].width + 1 + one.width <= self._room):
+            if lines and (not self._form.wrapped or lines[-1].width + 1 + one.width <= self._room):
                 lines[-1] = lines[-1].beside(one, gap) if gap else _touching(lines[-1], one)
             else:
                 lines.append(one)
@@ -222,7 +209,7 @@ class _Pen:
         below = [
             (line, colours.get(kind, ("dim",)))
             for kind, text in tensor.notes
-            for line in (text.split(", ") if kind == "summary" and self._limits.wrapped else [text])
+            for line in (text.split(", ") if kind == "summary" and self._form.wrapped else [text])
         ]
         return drawing.above(drawing_of(self._style, below)) if below else drawing
 

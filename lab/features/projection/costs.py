@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.features.faults.network import PROFILES
@@ -42,8 +43,7 @@ def pattern_of(op: Operation) -> Pattern:
     return Pattern.ALL_REDUCE if op.cut is Cut.OTHER else Pattern.ALL_TO_ALL
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """What an algorithm needs."""
 
     rounds: float
@@ -53,32 +53,14 @@ class Cost:
     far_bytes: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Where the ranks of a group are: so many, in so many racks, as many in each."""
 
     ranks: int
     racks: int = 1
 
-    @property
-    def of_rack(self) -> float:
-        """Ranks of the group in one rack."""
-        return self.ranks / self.racks
-
 
 Formula = Callable[[Layout, float], Cost]
-
-
-def _flat(rounds: Callable[[int], float], amount: Callable[[int], float]) -> Formula:
-    """Of an algorithm that knows no racks: where there are several, each round waits for the way between them."""
-
-    def cost(layout: Layout, size: float) -> Cost:
-        n = layout.ranks
-        if layout.racks == 1:
-            return Cost(rounds(n), amount(n) * size)
-        return Cost(0.0, 0.0, rounds(n), amount(n) * size)
-
-    return cost
 
 
 def _lg(n: float) -> int:
@@ -90,36 +72,41 @@ def _part(n: float) -> float:
     return (n - 1) / n if n else 0.0
 
 
+def _flat(rounds: Callable[[int], float], amount: Callable[[int], float]) -> Formula:
+    """Of an algorithm that knows no racks: where there are several, each round waits for the way between them."""
+
+    def cost(layout: Layout, size: float) -> Cost:
+        needs = rounds(layout.ranks), amount(layout.ranks) * size
+        return Cost(*needs) if layout.racks == 1 else Cost(0.0, 0.0, *needs)
+
+    return cost
+
+
 def _halving_all_reduce(layout: Layout, size: float) -> Cost:
     """Halves with the nearest first; where n is no power of two, the ranks beyond hand theirs in and get the result."""
-    n = 1 << (layout.ranks.bit_length() - 1)
-    beyond = 2.0 if n < layout.ranks else 0.0
-    if layout.racks == 1:
-        return Cost(2 * _lg(n) + beyond, (2 * _part(n) + beyond) * size)
-    near, racks = layout.of_rack, layout.racks
-    return Cost(
-        2 * _lg(near) + beyond,
-        (2 * _part(near) + beyond) * size,
-        2 * _lg(racks),
-        2 * _part(racks) * size / near,
-    )
+    ranks, racks = layout
+    n = 1 << (ranks.bit_length() - 1)
+    beyond = 2.0 if n < ranks else 0.0
+    near = n if racks == 1 else ranks / racks
+    far = (2 * _lg(racks), 2 * _part(racks) * size / near) if racks > 1 else (0.0, 0.0)
+    return Cost(2 * _lg(near) + beyond, (2 * _part(near) + beyond) * size, *far)
 
 
 def _tree_all_reduce(layout: Layout, size: float) -> Cost:
     """Up and down two trees, each with half of the tensor in small pieces; the way between racks is the narrow one."""
-    if layout.racks == 1:
-        return Cost(2 * _lg(layout.ranks), 2 * size if layout.ranks > 1 else 0.0)
-    return Cost(2 * _lg(layout.of_rack), 0.0, 2 * _lg(layout.racks), 2 * size)
+    ranks, racks = layout
+    if racks == 1:
+        return Cost(2 * _lg(ranks), 2 * size if ranks > 1 else 0.0)
+    return Cost(2 * _lg(ranks / racks), 0.0, 2 * _lg(racks), 2 * size)
 
 
 def _hierarchical(times: int) -> Formula:
     """By rings: within the rack a part for each rank, each part between racks, and within the rack again."""
 
     def cost(layout: Layout, size: float) -> Cost:
-        near, racks = layout.of_rack, layout.racks
-        return Cost(
-            times * (near - 1), times * _part(near) * size, times * (racks - 1), times * _part(racks) * size / near
-        )
+        near, racks = layout.ranks / layout.racks, layout.racks
+        far = times * (racks - 1), times * _part(racks) * size / near
+        return Cost(times * (near - 1), times * _part(near) * size, *far)
 
     return cost
 
@@ -127,67 +114,51 @@ def _hierarchical(times: int) -> Formula:
 RING, TREE, HALVING, HIERARCHICAL, DIRECT = "ring", "tree", "halving-doubling", "hierarchical", "direct"
 REDUCED = "ring all_reduce"
 """Of a reduce_scatter: all get everything, and keep their part."""
+_TO_NEXT, _HALVES = _flat(lambda n: n - 1, _part), _flat(_lg, _part)
+_TWICE_TO_NEXT = _flat(lambda n: 2 * (n - 1), lambda n: 2 * _part(n))
 FORMULAS: Mapping[Pattern, Mapping[str, Formula]] = {
     Pattern.ALL_REDUCE: {
-        RING: _flat(lambda n: 2 * (n - 1), lambda n: 2 * _part(n)),
+        RING: _TWICE_TO_NEXT,
         TREE: _tree_all_reduce,
         HALVING: _halving_all_reduce,
         HIERARCHICAL: _hierarchical(2),
     },
-    Pattern.ALL_GATHER: {
-        RING: _flat(lambda n: n - 1, _part),
-        HALVING: _flat(_lg, _part),
-        HIERARCHICAL: _hierarchical(1),
-    },
+    Pattern.ALL_GATHER: {RING: _TO_NEXT, HALVING: _HALVES, HIERARCHICAL: _hierarchical(1)},
     Pattern.REDUCE_SCATTER: {
-        RING: _flat(lambda n: n - 1, _part),
-        REDUCED: _flat(lambda n: 2 * (n - 1), lambda n: 2 * _part(n)),
-        HALVING: _flat(_lg, _part),
+        RING: _TO_NEXT,
+        REDUCED: _TWICE_TO_NEXT,
+        HALVING: _HALVES,
         HIERARCHICAL: _hierarchical(1),
     },
-    Pattern.ALL_TO_ALL: {DIRECT: _flat(lambda n: n - 1, _part)},
+    Pattern.ALL_TO_ALL: {DIRECT: _TO_NEXT},
     Pattern.ONE_TO_ALL: {
-        TREE: _flat(_lg, lambda n: float(_lg(n))),
-        RING: _flat(lambda n: n - 1, lambda n: float(n > 1)),
+        TREE: _flat(_lg, _lg),
+        RING: _flat(lambda n: n - 1, lambda n: n > 1),
         HALVING: _flat(lambda n: 2 * _lg(n), lambda n: 2 * _part(n)),
     },
-    Pattern.PARTS: {DIRECT: _flat(lambda n: n - 1, _part), TREE: _flat(_lg, _part)},
+    Pattern.PARTS: {DIRECT: _TO_NEXT, TREE: _HALVES},
     Pattern.BARRIER: {TREE: _flat(_lg, lambda _: 0.0)},
     Pattern.MESSAGE: {DIRECT: _flat(lambda _: 1, lambda _: 1.0)},
 }
 """By pattern and name of the algorithm: from where the ranks are and a size, as nccl-tests counts it, to a cost."""
 
-LIBRARIES: Mapping[str, Mapping[Pattern, tuple[str, ...]]] = {
-    "gloo": {
-        Pattern.ALL_REDUCE: (RING,),
-        Pattern.ALL_GATHER: (RING,),
-        Pattern.REDUCE_SCATTER: (REDUCED,),
-        Pattern.ONE_TO_ALL: (TREE,),
-        Pattern.PARTS: (DIRECT,),
-    },
-    "nccl": {
-        Pattern.ALL_REDUCE: (RING, TREE, HIERARCHICAL),
-        Pattern.ALL_GATHER: (RING, HIERARCHICAL),
-        Pattern.REDUCE_SCATTER: (RING, HIERARCHICAL),
-        Pattern.ONE_TO_ALL: (RING,),
-        Pattern.PARTS: (DIRECT,),
-    },
-    "mpi": {
-        Pattern.ALL_REDUCE: (HALVING, RING),
-        Pattern.ALL_GATHER: (HALVING, RING),
-        Pattern.REDUCE_SCATTER: (HALVING, RING),
-        Pattern.ONE_TO_ALL: (TREE, HALVING),
-        Pattern.PARTS: (TREE,),
-    },
+LIBRARIES = ("gloo", "nccl", "mpi")
+_CHOICES: Mapping[Pattern, tuple[tuple[str, ...], ...]] = {
+    Pattern.ALL_REDUCE: ((RING,), (RING, TREE, HIERARCHICAL), (HALVING, RING)),
+    Pattern.ALL_GATHER: ((RING,), (RING, HIERARCHICAL), (HALVING, RING)),
+    Pattern.REDUCE_SCATTER: ((REDUCED,), (RING, HIERARCHICAL), (HALVING, RING)),
+    Pattern.ONE_TO_ALL: ((TREE,), (RING,), (TREE, HALVING)),
+    Pattern.PARTS: ((DIRECT,), (DIRECT,), (TREE,)),
 }
 """What each library has to choose from; of all other patterns there is one algorithm. Hierarchical ones take racks."""
 
 
 def choices(library: str, pattern: Pattern, layout: Layout) -> dict[str, Formula]:
     """The algorithms among which a library chooses for a group."""
-    names = LIBRARIES[library].get(pattern, tuple(FORMULAS[pattern]))
-    racked = 1 < layout.racks < layout.ranks
-    return {name: FORMULAS[pattern][name] for name in names if racked or name != HIERARCHICAL}
+    formulas = FORMULAS[pattern]
+    names = _CHOICES[pattern][LIBRARIES.index(library)] if pattern in _CHOICES else formulas
+    is_racked = 1 < layout.racks < layout.ranks
+    return {name: formulas[name] for name in names if is_racked or name != HIERARCHICAL}
 
 
 MEASURED = "measured"
@@ -199,6 +170,7 @@ _BETWEEN = 0.1
 """What of its rate each rank has between racks, as in the profile `datacenter`."""
 _RACKS = 2
 """Of `datacenter`, where nobody says."""
+_READERS: dict[str, Any] = {"racks": int, "rate": parse_rate, "between": parse_rate, "alpha": parse_duration}
 _ALLOWED = (
     f"{MEASURED}, or a profile ({', '.join(PROFILES)}) and behind it, with commas, "
     "racks=N, rate=100gbit, between=10gbit, alpha=10us"
@@ -236,27 +208,18 @@ def parse_network(text: str) -> Target | None:
         return None
     if name not in PROFILES:
         raise UsageError(f"--network: found {name!r}; allowed: {_ALLOWED}")
-    profile = PROFILES[name]
-    rate = profile.every.rate_bits_per_s or 0.0
-    alpha_s = ALPHA_S.get(name, _ALPHA_OF_TCP_S) + (profile.every.delay_s or 0.0)
-    racks = _RACKS if profile.between is not None else 1
-    between = profile.between.rate_bits_per_s if profile.between is not None else None
+    profile, own = PROFILES[name], dict[str, Any]()
     for word in rest:
         key, _, value = word.partition("=")
-        if key == "racks" and value.isdecimal() and int(value) > 0:
-            racks = int(value)
-        elif key == "rate":
-            rate = parse_rate(value)
-        elif key == "between":
-            between = parse_rate(value)
-        elif key == "alpha":
-            alpha_s = parse_duration(value)
-        else:
+        if key not in _READERS or (key == "racks" and not (value.isdecimal() and int(value) > 0)):
             raise UsageError(f"--network: found {word!r}; allowed: {_ALLOWED}")
+        own[key] = _READERS[key](value)
+    rate = own.get("rate", profile.every.rate_bits_per_s or 0.0)
+    between = own.get("between", profile.between and profile.between.rate_bits_per_s)
     return Target(
         name=text,
-        alpha_s=alpha_s,
+        alpha_s=own.get("alpha", ALPHA_S.get(name, _ALPHA_OF_TCP_S) + (profile.every.delay_s or 0.0)),
         bandwidth=rate / 8,
-        racks=racks,
+        racks=own.get("racks", _RACKS if profile.between is not None else 1),
         between=(_BETWEEN * rate if between is None else between) / 8,
     )

@@ -8,7 +8,7 @@ FEATURE = Feature(
     hooks={"trace_lines": "lab.features.projection.cores:read_cores"},
     verbs={
         "project": (
-            "lab.features.projection.verb",
+            "lab.features.projection.project",
             "say what a training step of a run would take on larger worlds and other networks",
         )
     },

@@ -51,8 +51,7 @@ AT_ONCE = {"gloo": 2}
 """Collectives of one group that a library carries at once (gloo has two threads for a group); of others, one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flight:
+class Flight(NamedTuple):
     """The data of one collective or message."""
 
     step: Step
@@ -73,18 +72,17 @@ def flights_of(steps: Iterable[Step], library: str) -> list[Flight]:
     """Of all that were done, in the order in which they could begin."""
     done = [step for step in steps if step.state == "completed" and step.ready is not None and len(step.expected) > 1]
     free: dict[tuple[str, int], list[float]] = {}
-    found = []
-    for step in sorted(done, key=lambda step: step.ready or 0.0):
+    flights = []
+    for ready, step in sorted(((step.ready or 0.0, step) for step in done), key=itemgetter(0)):
         receiver = step.calls.get(step.destination) if step.message and step.destination is not None else None
         ends = {rank: end for rank, call in step.calls.items() if (end := (receiver or call).end) is not None}
         lane, at_once = lane_of(step), 1 if step.message else AT_ONCE.get(library, 1)
-        threads = {rank: free.setdefault((lane, rank), [-math.inf] * at_once) for rank in ends}
-        ready = step.ready or 0.0
-        begin = max([ready, *(min(of_rank) for of_rank in threads.values())])
-        for rank, of_rank in threads.items():
-            of_rank[of_rank.index(min(of_rank))] = ends[rank]
-        found.append(Flight(step, begin, ends, receiver is not None and receiver.begin == ready))
-    return found
+        threads = [free.setdefault((lane, rank), [-math.inf] * at_once) for rank in ends]
+        begin = max([ready, *map(min, threads)])
+        for of_rank, end in zip(threads, ends.values(), strict=True):
+            of_rank[of_rank.index(min(of_rank))] = end
+        flights.append(Flight(step, begin, ends, receiver is not None and receiver.begin == ready))
+    return flights
 
 
 def lane_of(step: Step) -> str:
@@ -157,19 +155,17 @@ def program_of(
     by_step = {id(flight.step): flight for flight in flights}
     took_s: dict[Key, list[dict[int, float]]] = defaultdict(list)
     rounds = list(zip(*chosen.values(), strict=True))
-    for turns_of_step in rounds:
-        for key, step in {key: step for turn in turns_of_step for key, step in turn.steps.items()}.items():
+    for of_ranks in rounds:
+        for key, step in {key: step for turn in of_ranks for key, step in turn.steps.items()}.items():
             flight = by_step.get(id(step))
-            ends = flight.ends.items() if flight is not None else ()
-            took_s[key].append({rank: clock.between(flight.begin, end) for rank, end in ends} if flight else {})
+            ends = flight.ends if flight is not None else {}
+            took_s[key].append({rank: clock.between(flight.begin, end) for rank, end in ends.items() if flight})
     return Program(
         turns={rank: [turn.actions for turn in of_rank] for rank, of_rank in chosen.items()},
         transfers={key: _transfer(step) for of_rank in chosen.values() for key, step in of_rank[0].steps.items()},
-        steps_s=[median(turn.seconds for turn in together) for together in rounds],
+        steps_s=[median(turn.seconds for turn in of_ranks) for of_ranks in rounds],
         took_s=took_s,
-        settled=frozenset(
-            step.number for of_rank in chosen.values() for turn in of_rank for step in turn.steps.values()
-        ),
+        settled=frozenset(step.number for of_ranks in rounds for turn in of_ranks for step in turn.steps.values()),
         left_out=max(map(len, turns.values())) - len(kept),
         ranks=len(chosen),
     )
@@ -180,11 +176,10 @@ def own_work(trace: Trace) -> list[Span]:
     spans: list[Span] = []
     for rank in trace.ranks.values():
         at = rank.first
-        for begin, end in sorted(waits_of(rank).values()):
+        for begin, end in [*sorted(waits_of(rank).values()), (rank.last, rank.last)]:
             if begin > at:
                 spans.append((at, begin))
             at = max(at, end)
-        spans.append((at, rank.last))
     return spans
 
 
@@ -203,30 +198,29 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
             begin, place = until, place + 1
 
     for begin, end in pairwise(sorted(m.end for m in rank.marks if m.name == OPTIMIZER and m.end is not None)):
+        points: list[tuple[float, bool, Call, float]] = []
         first, last = (bisect_left(rank.calls, moment, key=attrgetter("begin")) for moment in (begin, end))
-        points: list[tuple[float, int, Call, float]] = []
         for call in rank.calls[first:last]:
-            points.append((call.begin, 0, call, call.begin))
+            points.append((call.begin, False, call, call.begin))
             wait = waits.get(call.index)
             if wait is not None and wait[0] < end:
-                points.append((max(wait[0], call.begin), 1, call, min(wait[1], end)))
+                points.append((max(wait[0], call.begin), True, call, min(wait[1], end)))
         actions: list[Action] = []
         keys: dict[int, Key] = {}
         steps: dict[Key, Step] = {}
         lanes: Counter[str] = Counter()
         at = begin
-        for time, is_wait, call, until in sorted(points, key=lambda point: point[:2]):
-            step = step_of.get((call.rank, call.index))
-            if step is None:
+        for time, is_wait, call, until in sorted(points, key=itemgetter(0, 1)):
+            if (step := step_of.get((call.rank, call.index))) is None:
                 continue
             actions += own(at, time)
             at = max(at, time, until)
             if not is_wait:
                 lane = lane_of(step)
-                key = keys[call.index] = Key(lane, lanes[lane])
+                keys[call.index] = Key(lane, lanes[lane])
+                steps[keys[call.index]] = step
                 lanes[lane] += 1
-                steps[key] = step
-            actions.append(Wait(keys[call.index]) if is_wait else Begin(keys[call.index]))
+            actions.append((Wait if is_wait else Begin)(keys[call.index]))
         turns.append(_Turn([*actions, *own(at, end)], steps, end - begin))
     return turns
 
@@ -260,10 +254,16 @@ def _is_closed(turns: Mapping[int, _Turn]) -> bool:
 
 def _signature(turn: _Turn) -> tuple[object, ...]:
     """What is the same in training steps that are alike: the order of its calls and waits, and what each sends."""
-    called = [(type(action) is Begin, action.key) for action in turn.actions if not isinstance(action, Work)]
     return tuple(
-        (begins, key, (step := turn.steps[key]).op, size_of(step), step.source if step.operation.rooted else None)
-        for begins, key in called
+        (
+            type(action),
+            action.key,
+            (step := turn.steps[action.key]).op,
+            size_of(step),
+            step.operation.rooted and step.source,
+        )
+        for action in turn.actions
+        if not isinstance(action, Work)
     )
 
 
@@ -282,8 +282,7 @@ _GROWING = {Pattern.ALL_GATHER, Pattern.PARTS}
 """What carries more in a larger group, as each rank brings as much as before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class Growth(NamedTuple):
     """What grows."""
 
     groups: frozenset[str] = frozenset()
@@ -317,28 +316,27 @@ def growth_of(program: Program, trace: Trace) -> Growth:
         LabError: nothing of it is data parallel, and it is no pipeline either.
     """
     by_group: dict[str, list[Transfer]] = defaultdict(list)
+    patterns: dict[str, set[Pattern]] = defaultdict(set)
     messages = False
     for transfer in program.transfers.values():
-        if pattern_of(operation(transfer.op)) is Pattern.MESSAGE:
+        if (pattern := pattern_of(operation(transfer.op))) is Pattern.MESSAGE:
             messages = True
         else:
             by_group[transfer.group].append(transfer)
-    patterns = {name: {pattern_of(operation(call.op)) for call in calls} for name, calls in by_group.items()}
+            patterns[transfer.group].add(pattern)
     world = {name for name, calls in by_group.items() if len(calls[0].ranks) == program.ranks}
     sharded = {name for name, of_group in patterns.items() if _SHARDING.issubset(of_group)}
     modules = {module.group for rank in trace.ranks.values() for module in rank.modules}
-    reducing = {
+    modules |= {
         name
-        for name in by_group.keys() - world - sharded
-        if name in modules
-        or (Pattern.ALL_REDUCE in patterns[name] and all(call.phase != "forward" for call in by_group[name]))
+        for name, calls in by_group.items()
+        if Pattern.ALL_REDUCE in patterns[name] and all(call.phase != "forward" for call in calls)
     }
-    grown = world | (reducing or sharded - world)
+    grown = world | ((by_group.keys() & modules) - world - sharded or sharded - world)
     if not grown:
         if messages and not by_group:
-            return Growth(
-                stages=True, most=_MOST_STAGES, assumed=("the pipeline gets more stages, each like those on record",)
-            )
+            sentence = "the pipeline gets more stages, each like those on record"
+            return Growth(stages=True, most=_MOST_STAGES, assumed=(sentence,))
         raise LabError(
             "this run cannot be projected: none of its groups is data parallel, so none is known to grow",
             "a group grows that has all ranks, that reduces gradients outside of forward, or over which FSDP shards",
@@ -347,21 +345,25 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     replica = 1
     if kept or messages or world != grown:  # all that one rank of each growing group does not count
         sizes = [len(call.ranks) for name in grown for call in by_group[name] if len(call.ranks) < program.ranks]
-        replica = program.ranks // max(sizes) if sizes else program.ranks
+        replica = program.ranks // max(sizes, default=1)
     titles = sorted({trace.groups[name].label if name in trace.groups else name for name in grown})
     named = ", ".join(titles[:3]) + (" and others" if len(titles) > 3 else "")
-    assumed = [f"data parallel groups grow with the world ({named}); each rank's batch stays as large as it is"]
-    if sharded:
-        assumed.append(
+    others = [plural(len(kept), "other group")] * bool(kept) + ["the pipeline"] * messages
+    assumed = (
+        (True, f"data parallel groups grow with the world ({named}); each rank's batch stays as large as it is"),
+        (
+            sharded,
             "parameters are sharded over all of their ranks: the bytes of all shards together stay, a rank's shard and "
-            "the work of its optimizer shrink"
-        )
-    if any(patterns[name] & _GROWING for name in grown - sharded):
-        assumed.append("what is gathered or scattered otherwise has as much of each rank as on record, so more in all")
-    if kept or messages:
-        what = [plural(len(kept), "other group")] * bool(kept) + ["the pipeline"] * messages
-        assumed.append(f"{' and '.join(what)} stay as they are, and there are more of them")
-    return Growth(groups=frozenset(grown), sharded=frozenset(sharded), replica=replica, assumed=tuple(assumed))
+            "the work of its optimizer shrink",
+        ),
+        (
+            any(patterns[name] & _GROWING for name in grown - sharded),
+            "what is gathered or scattered otherwise has as much of each rank as on record, so more in all",
+        ),
+        (others, f"{' and '.join(others)} stay as they are, and there are more of them"),
+    )
+    sentences = tuple(sentence for holds, sentence in assumed if holds)
+    return Growth(frozenset(grown), frozenset(sharded), replica, assumed=sentences)
 
 
 FORWARD, BACKWARD = "F", "B"
@@ -402,39 +404,25 @@ def pipeline_of(program: Program) -> Pipeline:
         LabError: its ranks send messages otherwise than a pipeline does whose schedule is known.
     """
     ranks = tuple(sorted(program.turns))
-    count = sum(one.ranks == ranks[:2] for one in program.transfers.values())
-    for name, order in SCHEDULES.items():
-        if all(
-            _recorded_ways(program, ranks, stage) == _expected_ways(stage, len(ranks), order(stage, len(ranks), count))
-            for stage in range(len(ranks))
-        ):
-            return Pipeline(name, count, ranks)
+    batches = sum(one.ranks == ranks[:2] for one in program.transfers.values())
+    recorded = [_messages(program.turns[rank][0], program.transfers, ranks) for rank in ranks]
+    for schedule in SCHEDULES if batches else ():
+        pipeline = Pipeline(schedule, batches, ranks)
+        turns, transfers = with_stages(program, pipeline, len(ranks))
+        if [_messages(steps[0], transfers, range(len(ranks))) for steps in turns.values()] == recorded:
+            return pipeline
     raise LabError(
         "this run cannot be projected: its ranks exchange messages, in an order that is neither 1F1B nor GPipe",
         "a pipeline whose stages wait for each message where they need it, by recv, can be given more stages",
     )
 
 
-def _recorded_ways(program: Program, ranks: Sequence[int], stage: int) -> list[str]:
-    """What a stage sends and receives, in order: `<f` from the stage before, `f>` to the next; `<b`, `b>` backwards."""
-    ways = []
-    for action in program.turns[ranks[stage]][0]:
-        if isinstance(action, Begin):
-            sender, receiver = map(ranks.index, program.transfers[action.key].ranks)
-            if abs(sender - receiver) != 1:
-                return []
-            way = "f" if receiver > sender else "b"
-            ways.append(f"{way}>" if sender == stage else f"<{way}")
-    return ways
-
-
-def _expected_ways(stage: int, stages: int, order: Order) -> list[str]:
-    first, last = stage == 0, stage == stages - 1
-    ways = {
-        FORWARD: ["<f"] * (not first) + ["f>"] * (not last),
-        BACKWARD: ["<b"] * (not last) + ["b>"] * (not first),
-    }
-    return [way for kind, _ in order for way in ways[kind]]
+def _messages(
+    actions: Iterable[Action], transfers: Mapping[Key, Transfer], ranks: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """The stages that send and receive what a stage sends and receives, in order."""
+    begun = (transfers[action.key] for action in actions if isinstance(action, Begin))
+    return [tuple(map(ranks.index, transfer.ranks)) for transfer in begun]
 
 
 def with_stages(

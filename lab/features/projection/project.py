@@ -1,17 +1,32 @@
-"""Projects runs: what is measured of their calls and cores, and the step times of larger worlds."""
+"""`lab project`: what a training step of a recorded run would take on larger worlds, and over other networks."""
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import median
+from typing import Any
 
-from lab.errors import LabError
+from lab.cli import arguments as shared
+from lab.cli.arguments import add_attempt, answer, write_text
+from lab.errors import LabError, UsageError
 from lab.features.network_model.model import Line, line_through
-from lab.features.projection.cores import cores_of
-from lab.features.projection.costs import LIBRARIES, MEASURED, Cost, Layout, Pattern, Target, choices, pattern_of
+from lab.features.projection.cores import Ran, cores_of
+from lab.features.projection.costs import (
+    LIBRARIES,
+    MEASURED,
+    Cost,
+    Layout,
+    Pattern,
+    Target,
+    choices,
+    parse_network,
+    pattern_of,
+)
 from lab.features.projection.program import (
     AT_ONCE,
     OPTIMIZER,
@@ -27,11 +42,16 @@ from lab.features.projection.program import (
 )
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay
 from lab.features.stragglers.timing import Span
+from lab.features.timeline.svg import LogScale, Shapes, element, text, title
 from lab.features.traffic.traffic import size_of
 from lab.operations import operation
+from lab.record.read import find_record
+from lab.report.style import Style
+from lab.report.table import table_text
 from lab.trace.model import Trace
+from lab.trace.read import open_trace
 from lab.trace.steps import match
-from lab.words import plural
+from lab.words import NONE, format_bytes, format_duration, format_rate, listing, plural
 
 PLAYERS = 32
 """So many ranks are replayed at most; where there are more, each stands for several."""
@@ -48,7 +68,7 @@ _WIDENING = 0.25
 # -- what a record shows of its network
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
     """What was measured of the calls of one operation with one size in groups of so many ranks."""
 
@@ -81,10 +101,14 @@ class Fit:
     """Whether it was fitted to all operations together, as this one alone does not tell alpha from bandwidth."""
 
     @property
+    def bandwidth(self) -> float | None:
+        """Bytes a second; None where time does not grow with bytes."""
+        return 1 / self.line.inverse if self.line.inverse else None
+
+    @property
     def spread(self) -> tuple[float, ...]:
         """What each call took, as a part of what it ought to have taken: it may be much more, now and then."""
-        costs = ((sample, sample.cost(self.library)) for sample in self.samples)
-        times = ((sample, self.line.seconds(cost.rounds, cost.bytes)) for sample, cost in costs)
+        times = ((sample, self.line.seconds(*sample.cost(self.library)[:2])) for sample in self.samples)
         return tuple(each / expected_s for sample, expected_s in times for each in sample.each if expected_s > 0)
 
 
@@ -119,9 +143,7 @@ def _samples_of(flights: Sequence[Flight], clock: Clock, settled: Collection[int
         kept = [seconds for _, _, seconds in punctual[1:] or punctual]
         each = tuple(seconds for _, within, seconds in punctual if within)
         ran_s = ran * sum(kept) / len(kept)
-        samples.append(
-            Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), ran_s=ran_s, count=len(kept), each=each)
-        )
+        samples.append(Sample(op, ranks, size, median(kept), ran_s, len(kept), each))
     return samples
 
 
@@ -195,18 +217,15 @@ def source_of(run: str, trace: Trace) -> Source:
     cores = [cores_of(rank) for rank in trace.ranks.values()]
     first, last = min(one.own.begin for one in cores), max(one.own.end for one in cores)
 
-    def sampled(spans: Sequence[Span]) -> list[Span]:
-        """What of them lies between the first and the last sample of how long threads had run."""
-        return [(max(begin, first), min(end, last)) for begin, end in spans if end > first and begin < last]
-
-    def working(spans: Sequence[Span], wanted_s: float, most: float) -> Working:
-        known_s = sum(end - begin for begin, end in sampled(spans))
+    def working(spans: Sequence[Span], threads: Sequence[Ran], most: float) -> Working:
+        """Of how many cores they wanted, by what lies between the first and last sample of how long threads had run."""
+        known_s = sum(min(end, last) - max(begin, first) for begin, end in spans if end > first and begin < last)
+        wanted_s = sum(one.wanted_s for one in threads)
         return Working(spans, min(most, wanted_s / known_s if known_s and wanted_s else 1.0))
 
-    own = working(own_work(trace), sum(one.own.wanted_s for one in cores), 1.0)
-    moving = working(
-        [span for flight in flights for span in flight.spans], sum(one.beside.wanted_s for one in cores), _MOST_WANTED
-    )
+    others = [one.beside for one in cores]
+    own = working(own_work(trace), [one.own for one in cores], 1.0)
+    moving = working([span for flight in flights for span in flight.spans], others, _MOST_WANTED)
     machine = _shared_machine(trace, (own, moving))
     clock = Clock((own, moving), machine)
     program = program_of(trace, steps, flights, clock, own.wanting)
@@ -222,7 +241,10 @@ def source_of(run: str, trace: Trace) -> Source:
             if len(trace.ranks) == 1
             else "between two steps of an optimizer no rank called a collective, or sent anything",
         )
-    moved_s, ran_s = clock.of(sampled(moving.spans)), sum(one.beside.ran_s for one in cores)
+    ran_s = sum(one.ran_s for one in others)
+    moved_s = clock.of(
+        (max(begin, first), min(end, last)) for begin, end in moving.spans if end > first and begin < last
+    )
     return Source(
         run=run,
         trace=trace,
@@ -231,7 +253,7 @@ def source_of(run: str, trace: Trace) -> Source:
         library=library,
         machine=machine,
         carrying=moving.wanting,
-        crowded=sum(one.beside.queued_s - one.beside.ran_s for one in cores) > 0,
+        crowded=sum(one.queued_s for one in others) > ran_s,
     )
 
 
@@ -287,6 +309,11 @@ class Row:
     measured_s: float | None
     """Where the world is one on record: median of its steps."""
     calls: tuple[Call, ...]
+
+    @property
+    def known_s(self) -> float:
+        """What was measured, or else what the replay says."""
+        return self.measured_s or self.step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +388,7 @@ def project(
                 f"{plural(growth.replica, 'rank')} hold a copy of the model together" if growth.replica > 1 else "",
             )
     machines = _machines(sources, others) if target is None else []
-    off = max(abs(math.log((row.measured_s or row.step_s) / row.step_s)) for row in checks)
+    off = max(abs(math.log(row.known_s / row.step_s)) for row in checks)
     return Projection(
         runs=tuple((source.run, source.program.ranks) for source in sources),
         network=target.name if target is not None else MEASURED,
@@ -469,27 +496,268 @@ def _row(source: Source, ranks: int, growth: Growth, network: _Network, machines
     """Replay one world: as it is, with faster and slower transfers, and with other programs as they may be."""
     world, calls = _grow(source, ranks, growth, network)
     world = replace(world, machine=machines[0] if machines else None)
-    found = replay(world)
+    replayed = replay(world)._asdict()
+    step_s = replayed["step_s"]
+    del replayed["steps_s"]
     scaled = ({key: seconds * (1 + sign * network.error) for key, seconds in world.seconds.items()} for sign in (-1, 1))
     fast, slow = (replay(replace(world, seconds=seconds)).step_s for seconds in scaled)
     least, most = (replay(replace(world, machine=one)).step_s for one in machines[1:] or (world.machine, world.machine))
-    moved, beside = ((high - low) / 2 / found.step_s for low, high in ((fast, slow), (least, most)))
+    moved, beside = ((high - low) / 2 / step_s for low, high in ((fast, slow), (least, most)))
     steps_s = source.program.steps_s
     middle = median(steps_s)
     distances = sorted(abs(one - middle) / middle for one in steps_s)
     varied = distances[min(len(distances) - 1, math.ceil(0.68 * len(distances)) - 1)]  # two in three keep within it
     doublings = max(0.0, math.log2(ranks / source.program.ranks))
     wide = (1 + _WIDENING * doublings) * math.sqrt(moved**2 + beside**2 + off**2 + varied**2)
-    is_recorded = ranks == source.program.ranks and network.target is None
     return Row(
         ranks=ranks,
-        step_s=found.step_s,
-        low_s=found.step_s * math.exp(-wide),
-        high_s=found.step_s * math.exp(wide),
-        own_s=found.own_s,
-        exposed_s=found.exposed_s,
-        waiting_s=found.waiting_s,
-        hidden_s=found.hidden_s,
-        measured_s=middle if is_recorded else None,
+        low_s=step_s * math.exp(-wide),
+        high_s=step_s * math.exp(wide),
+        measured_s=middle if ranks == source.program.ranks and network.target is None else None,
         calls=tuple(replace(call, count=count) for call, count in Counter(calls).items()),
+        **replayed,
     )
+
+
+_BAR = 40
+_FEW = 0.1
+"""Fewer other programs are not worth a word."""
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760.0, 320.0, 92.0, 30.0, 50.0
+_OWN, _HELD, _BAND = "#4474b0", "#d9822b", "#c9d6ea"
+
+
+def projection_json(projection: Projection) -> dict[str, Any]:
+    """All of it as plain data."""
+    data = asdict(projection)
+    data["runs"] = [{"run": run, "ranks": ranks} for run, ranks in projection.runs]
+    data["fits"] = [
+        {
+            **{name: getattr(fit, name) for name in ("op", "algorithm", "shared")},
+            "alpha_s": fit.line.alpha_s,
+            "bandwidth": fit.bandwidth,
+            "error": fit.line.error,
+            "samples": [asdict(sample) for sample in fit.samples],
+        }
+        for fit in projection.fits.values()
+    ]
+    return data
+
+
+def projection_text(projection: Projection, style: Style) -> str:
+    """The step times, a picture of them, and what they rest on."""
+    worlds, calls, checks, fits = [], [], [], []
+    for row in projection.rows:
+        between = f"{format_duration(row.low_s)} to {format_duration(row.high_s)}"
+        parts = map(format_duration, (row.own_s, row.exposed_s, row.waiting_s))
+        moving = row.hidden_s + row.exposed_s
+        hidden = _percent(row.hidden_s / moving if moving else None)
+        worlds.append([f"{row.ranks:,}", format_duration(row.step_s), between, *parts, hidden])
+        for number, call in enumerate(row.calls):
+            named = "" if number else f"{row.ranks:,}", call.op, f"{call.ranks:,}", format_bytes(call.bytes)
+            calls.append([*named, f"{call.count:,}", call.algorithm, format_duration(call.seconds)])
+    for row in projection.checks:
+        off = f"{100 * (row.step_s / row.known_s - 1):+.1f} %"
+        checks.append([f"{row.ranks:,}", format_duration(row.known_s), format_duration(row.step_s), off])
+    for fit in projection.fits.values():
+        error = _percent(fit.line.error) + (" of all together" if fit.shared else "")
+        count = sum(sample.count for sample in fit.samples)
+        shown = [format_duration(fit.line.alpha_s), format_rate(fit.bandwidth), error]
+        fits.append([fit.op, fit.algorithm, *shown, str(len(fit.samples)), f"{count:,}"])
+    legend = (
+        "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication beside own work"
+    )
+    tables = (
+        ("what is called in a step", "ranks; operation; of ranks; bytes; in a step; algorithm; each takes", calls),
+        ("the same for the worlds on record", "ranks; step, measured; replayed; off", checks),
+        ("what their calls took", "operation; algorithm; α; B; error; sizes; calls", fits),
+    )
+    steps = table_text(("ranks", "step", "between", "own work", "exposed", "waiting", "hidden"), worlds, style)
+    return "\n\n".join(
+        [
+            _head(projection, style),
+            f"{steps}\n{style.paint(legend, 'dim')}",
+            _bars(projection, style),
+            *(
+                f"{style.paint(name, 'bold')}\n{table_text(head.split('; '), rows, style)}"
+                for name, head, rows in tables
+            ),
+            "\n".join(style.paint(line, "dim") for line in _assumed(projection)),
+        ]
+    )
+
+
+def _head(projection: Projection, style: Style) -> str:
+    run, ranks = projection.runs[-1]
+    others = [f"{name} ({plural(count, 'rank')})" for name, count in projection.runs[:-1]]
+    beside = f", with {listing(others)}" if others else ""
+    left = f"; {plural(projection.left_out, 'other')} left out" if projection.left_out else ""
+    steps = f"{plural(projection.steps, 'step')} of training that are alike{left}"
+    machine = projection.machine
+    shared = "" if machine is None else f", all ranks on {plural(round(machine.cores), 'core')}"
+    if machine is not None and machine.others >= _FEW:
+        shared += f", beside {machine.others:.1f} other programs that want a core"
+    return (
+        f"{style.paint(run, 'bold')} ({plural(ranks, 'rank')}){beside}: {steps}\n"
+        f"network: {projection.network}{shared}; algorithms: {projection.library}"
+    )
+
+
+def _bars(projection: Projection, style: Style) -> str:
+    longest = max(row.high_s for row in projection.rows)
+    lines = []
+    for row in projection.rows:
+        step, high = (max(1, round(_BAR * one / longest)) for one in (row.step_s, row.high_s))
+        whole = row.own_s + row.exposed_s + row.waiting_s
+        own, exposed = (round(step * (one / whole if whole else 0.0)) for one in (row.own_s, row.exposed_s))
+        waiting = max(0, step - own - exposed)
+        pieces = ((own, "█", "blue"), (exposed, "▓", "yellow"), (waiting, "░", "magenta"))
+        bar = "".join(style.paint(sign * columns, colour) for columns, sign, colour in pieces)
+        rest = max(0, high - own - exposed - waiting)
+        lines.append(f"{row.ranks:>9,} {bar}{'·' * rest}{' ' * (_BAR - high)} {format_duration(row.step_s)}")
+    legend = "█ own work  ▓ exposed communication  ░ waiting  · it may take as long"
+    return "\n".join([*lines, style.paint(f"{'':>9} {legend}", "dim")])
+
+
+def _assumed(projection: Projection) -> list[str]:
+    """What is taken for granted, a line each."""
+    if projection.machine is not None:
+        cores = "all ranks share the cores on which the run was recorded, and what else went on there"
+    elif projection.network != MEASURED:
+        cores = "each rank has cores of its own; what ranks took from one another on record is taken out"
+    else:
+        cores = "cores are shared as on record, as it does not tell of one machine for all ranks"
+    return [
+        *(f"Assumed: {sentence}." for sentence in (*projection.assumed, cores)),
+        "`between` is made of the errors of the model on record, of what transfers may be off "
+        f"({_percent(projection.error)}) and of how steps vary; it widens with each doubling of ranks.",
+    ]
+
+
+def _percent(part: float | None) -> str:
+    return NONE if part is None else f"{100 * part:.0f} %"
+
+
+def projection_svg(projection: Projection) -> str:
+    """Step time by ranks: projected (line) with its interval (band), and measured (rings)."""
+    shapes = Shapes()
+    rows, measured = projection.rows, projection.checks
+    ranks = sorted({row.ranks for row in (*rows, *measured)})
+    times = [*(one for row in rows for one in (row.low_s, row.high_s)), *(row.known_s for row in measured)]
+    across = LogScale(ranks[0], ranks[-1], _LEFT, _WIDTH - _RIGHT)
+    up = LogScale(min(times), max(times), _HEIGHT, _TOP)
+    text(
+        shapes, _LEFT, 16, f"time of a training step by ranks: {projection.runs[-1][0]}, {projection.network}", size=13
+    )
+    text(shapes, _LEFT, 34, "projected (line, with its interval) and measured (rings)", size=11)
+    for time in up.ticks():
+        y = up.place(time)
+        shapes.add(element("path", d=f"M{_LEFT:g} {y:.1f}H{_WIDTH - _RIGHT:g}", stroke="#ddd"))
+        text(shapes, 6, y + 4, format_duration(time), size=11)
+    for count in ranks:
+        x = across.place(count)
+        shapes.add(element("path", d=f"M{x:.1f} {_TOP:g}V{_HEIGHT:g}", stroke="#eee"))
+        text(shapes, x, _HEIGHT + 18, f"{count:,}", size=11, text_anchor="middle")
+
+    def points(ends: Iterable[tuple[int, float]]) -> str:
+        return " ".join(f"{across.place(count):.1f},{up.place(time):.1f}" for count, time in ends)
+
+    def circle(count: int, time: float, words: str, **look: object) -> None:
+        at = {"cx": round(across.place(count), 1), "cy": round(up.place(time), 1)}
+        shapes.add(element("circle", title(f"{count:,} ranks{words}"), **at, **look))
+
+    band = [*((row.ranks, row.low_s) for row in rows), *((row.ranks, row.high_s) for row in reversed(rows))]
+    shapes.add(element("polygon", points=points(band), fill=_BAND, opacity=0.6))
+    line = points((row.ranks, row.step_s) for row in rows)
+    shapes.add(element("polyline", points=line, fill="none", stroke=_OWN, stroke_width=1.5))
+    for row in rows:
+        step, own, exposed, waiting = map(format_duration, (row.step_s, row.own_s, row.exposed_s, row.waiting_s))
+        words = f": {step}, own work {own}, exposed {exposed}, waiting {waiting}"
+        circle(row.ranks, row.step_s, words, r=3.5, fill=_OWN)
+        text(shapes, across.place(row.ranks), up.place(row.step_s) - 9, step, size=11, text_anchor="middle")
+    for row in measured:
+        words = f", measured: {format_duration(row.known_s)}"
+        circle(row.ranks, row.known_s, words, r=5, fill="none", stroke=_HELD, stroke_width=1.5)
+    size = f"0 0 {_WIDTH:g} {_HEIGHT + 30:g}"
+    look = "font-family:system-ui,sans-serif;background:#fff"
+    return element("svg", "".join(shapes.parts), xmlns="http://www.w3.org/2000/svg", viewBox=size, style=look)
+
+
+_HOWTO = """examples:
+  lab project --ranks 8,16                                the latest run, on larger worlds of the same kind
+  lab project RUN --ranks 8,64,512,4096 --network lan-100g,racks=16
+  lab project RUN-OF-2 RUN-OF-4 --ranks 8 --svg steps.svg  fitted to both
+
+--network NAME[,racks=N][,rate=100gbit][,between=10gbit][,alpha=10us]: a profile of `network:` and what differs from it.
+`measured`: the network and the cores of the record. docs/projection.md says what is assumed, and how far it held."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab project` takes."""
+    parser.epilog = _HOWTO
+    runs = parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="RUN",
+        help="runs of one training, with different numbers of ranks (default: the latest)",
+    )
+    shared.completes(runs, "runs")
+    parser.add_argument(
+        "--ranks",
+        type=ranks,
+        metavar="N,N",
+        help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)",
+    )
+    parser.add_argument("--network", default=MEASURED, metavar="NETWORK", help=f"of these worlds (default: {MEASURED})")
+    parser.add_argument(
+        "--library",
+        choices=tuple(LIBRARIES),
+        help="what chooses among algorithms (default: that of the record on its network, nccl on others)",
+    )
+    parser.add_argument(
+        "--others",
+        type=others,
+        metavar="N",
+        help="programs that want a core beside the ranks, on the machine of the record (default: as many as on record)",
+    )
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write a plot of the step times to a file instead")
+    add_attempt(parser)
+    shared.add_runs(parser)
+    shared.add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Project it; needs no engine."""
+    target = parse_network(arguments.network)
+    if target is None and arguments.library is not None:
+        raise UsageError("--library needs --network: on the measured network calls go on as they were recorded")
+    if target is not None and arguments.others is not None:
+        raise UsageError("--others belongs to the measured network: on others each rank has cores of its own")
+    records = [find_record(name, arguments.runs).attempt(arguments.attempt) for name in arguments.names or [None]]
+    sources = [source_of(record.run, open_trace(record)) for record in records]
+    projection = project(sources, arguments.ranks, target, arguments.library, arguments.others)
+    if arguments.svg is not None:
+        write_text(arguments.svg, projection_svg(projection))
+    return answer(
+        arguments,
+        lambda: projection_json(projection),
+        lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else projection_text(projection, style),
+    )
+
+
+def ranks(text: str) -> tuple[int, ...]:
+    """Numbers with commas between them."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 1 for word in words):
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: numbers of ranks, 2 or more, such as 8,64,512")
+    return tuple(map(int, words))
+
+
+def others(text: str) -> float:
+    """So many programs, perhaps not all of the time."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1e6:
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a number of programs, such as 0 or 1.5")
+    return number

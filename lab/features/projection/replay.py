@@ -10,7 +10,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, count, pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -68,8 +68,7 @@ class Wait(NamedTuple):
 Action = Work | Begin | Wait
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(NamedTuple):
     """A collective or a message of the program."""
 
     op: str
@@ -115,19 +114,13 @@ class Clock:
 
     def __init__(self, working: Iterable[Working], machine: Machine | None) -> None:
         """From all that worked; None where nobody knows of cores."""
-        changes: list[tuple[float, float]] = []
-        for one in working if machine is not None else ():
-            for begin, end in one.spans:
-                if end > begin:
-                    changes += [(begin, one.wanting), (end, -one.wanting)]
-        changes.sort()
-        self._times: Sequence[float] = [time for time, _ in changes]
+        spans = ((begin, end, one.wanting) for one in working for begin, end in one.spans if machine and end > begin)
+        changes = sorted(edge for begin, end, wanting in spans for edge in ((begin, wanting), (end, -wanting)))
+        self._times = [time for time, _ in changes]
         counts = accumulate(change for _, change in changes)
-        self._rates = [1.0 if machine is None else machine.rate(count) for count in counts]
-        self._told = [0.0]
-        for number in range(1, len(changes)):
-            passed = self._times[number] - self._times[number - 1]
-            self._told.append(self._told[-1] + passed * self._rates[number - 1])
+        self._rates = [machine.rate(count) if machine else 1.0 for count in counts]
+        stretches = zip(pairwise(self._times), self._rates, strict=False)
+        self._told = list(accumulate(((end - begin) * rate for (begin, end), rate in stretches), initial=0.0))
 
     def at(self, time: float) -> float:
         """What it shows at a moment of the record."""
@@ -170,252 +163,6 @@ _SETTLED = 2
 _SEED = 7
 
 
-@dataclass(slots=True)
-class _Move:
-    """A transfer of one training step."""
-
-    transfer: Transfer
-    players: int
-    """That take part."""
-    entered: set[Player] = field(default_factory=set)
-    left: set[Player] = field(default_factory=set)
-    """For whom it is over."""
-    held: list[Player] = field(default_factory=list)
-    """Who waits for it."""
-
-
-@dataclass(slots=True)
-class _State:
-    """Where a player is."""
-
-    actions: Sequence[Action] = ()
-    place: int = 0
-    step: int = -1
-    ends: list[float] = field(default_factory=list)
-    moves: int = 0
-    """On their way."""
-    held: bool = False
-    since: float = 0.0
-    """When one of the two above last changed."""
-    spent: list[dict[tuple[bool, bool], float]] = field(default_factory=list)
-    """By step: seconds, by whether it was held up, and whether data was on its way."""
-
-
-Name = tuple[int, int, Key]
-"""Of a transfer: its training step, its copy, and which it is."""
-Lane = tuple[int, str]
-"""Of a copy."""
-
-
-def replay(world: World) -> Replayed:
-    """The world's training steps, from the first to the last; the same in every replay.
-
-    Raises:
-        LabError: what is on record does not go on: a rank waits for what nobody begins.
-    """
-    return _Replay(world).run()
-
-
-class _Replay:
-    """The state of a replay. Jobs end at a reading of a clock that runs as fast as they get cores."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.random = random.Random(_SEED)
-        actions = world.copies * sum(len(steps[0]) for steps in world.turns.values())
-        recorded = len(next(iter(world.turns.values())))
-        self.steps = _SETTLED + max(_FEWEST, min(_STEPS, recorded, _ACTIONS // max(1, actions)))
-        self.states = {Player(rank, copy): _State() for rank in world.turns for copy in range(world.copies)}
-        self.orders = []
-        """By copy and step: which of the recorded steps it is; of the first copy as on record, if they are not many."""
-        for copy in range(world.copies):
-            order = list(range(recorded))
-            if copy or recorded > self.steps - _SETTLED:
-                self.random.shuffle(order)
-            self.orders.append([order[(step - _SETTLED) % recorded] for step in range(self.steps)])
-        self.moves: dict[Name, _Move] = {}
-        self.lanes: dict[Lane, deque[Name]] = defaultdict(deque)
-        """What has not begun."""
-        self.carried: Counter[tuple[Lane, Player]] = Counter()
-        """So much of each lane is on its way to each."""
-        self.jobs: list[tuple[float, int, float, Callable[[], None]]] = []
-        self.pauses: list[tuple[float, int, Callable[[], None]]] = []
-        """What wants no core, with when it ends."""
-        self.now, self.clock, self.weight, self.number = 0.0, 0.0, 0.0, 0
-
-    def run(self) -> Replayed:
-        for player in self.states:
-            self._next_step(player)
-        for player in self.states:
-            self._go_on(player)
-        while self.jobs or self.pauses:
-            self._advance()()
-        stuck = sum(state.step < self.steps for state in self.states.values())
-        if stuck:
-            raise LabError(f"the run cannot be replayed: {plural(stuck, 'rank')} would wait for what nobody begins")
-        return self._result()
-
-    def _advance(self) -> Callable[[], None]:
-        """Let time pass until something is done; what then is to be done."""
-        rate = 1.0 if self.world.machine is None else self.world.machine.rate(self.weight)
-        ends = self.now + max(0.0, self.jobs[0][0] - self.clock) / rate if self.jobs else math.inf
-        if self.pauses and self.pauses[0][0] <= ends:
-            until, _, done = heapq.heappop(self.pauses)
-            self.clock += (until - self.now) * rate
-            self.now = until
-            return done
-        until, _, weight, done = heapq.heappop(self.jobs)
-        self.now, self.clock = ends, max(self.clock, until)
-        self.weight -= weight
-        return done
-
-    def _job(self, seconds: float, weight: float, done: Callable[[], None]) -> None:
-        self.number += 1
-        self.weight += weight
-        heapq.heappush(self.jobs, (self.clock + seconds, self.number, weight, done))
-
-    def _next_step(self, player: Player) -> None:
-        state = self.states[player]
-        state.step, state.place = state.step + 1, 0
-        state.spent.append(defaultdict(float))
-        if state.step < self.steps:
-            state.actions = self.world.turns[player.rank][self.orders[player.copy][state.step]]
-
-    def _go_on(self, player: Player) -> None:
-        """Do what can be done at once, up to own work, or to a wait for what is not over."""
-        state = self.states[player]
-        while state.step < self.steps:
-            if state.place == len(state.actions):
-                self._changes(player)
-                state.ends.append(self.now)
-                self._next_step(player)
-                continue
-            action = state.actions[state.place]
-            state.place += 1
-            if isinstance(action, Work):
-                if action.whole_s > 0:
-                    self._work(player, action)
-                    return
-                continue
-            copy = 0 if action.key.lane in self.world.common else player.copy
-            name = state.step, copy, action.key
-            if isinstance(action, Begin):
-                self._enter(player, name)
-            elif not self._free(self.moves[name], player):
-                self.moves[name].held.append(player)
-                self._changes(player, held=True)
-                return
-
-    def _work(self, player: Player, work: Work) -> None:
-        def compute() -> None:
-            self._job(work.seconds, self.world.weight, partial(self._go_on, player))
-
-        if work.idle_s > 0:
-            self.number += 1
-            heapq.heappush(self.pauses, (self.now + work.idle_s, self.number, compute))
-        else:
-            compute()
-
-    def _changes(self, player: Player, held: bool | None = None, moves: int = 0) -> None:
-        """What a player did until now is counted."""
-        state = self.states[player]
-        state.spent[state.step][state.held, state.moves > 0] += self.now - state.since
-        state.since = self.now
-        state.held = state.held if held is None else held
-        state.moves += moves
-
-    def _enter(self, player: Player, name: Name) -> None:
-        _, copy, key = name
-        if name not in self.moves:
-            transfer = self.world.transfers[key]
-            players = len(transfer.ranks) * (self.world.copies if key.lane in self.world.common else 1)
-            self.moves[name] = _Move(transfer, players)
-            self.lanes[copy, key.lane].append(name)
-        self.moves[name].entered.add(player)
-        self._begin_next((copy, key.lane))
-
-    def _begin_next(self, lane: Lane) -> None:
-        """Begin the next transfers of a lane, if all whom they need are there and have a thread for them."""
-        queue = self.lanes[lane]
-        while queue:
-            name = queue[0]
-            takers = self._takers(name)
-            busy = (self.carried[lane, player] >= self.world.at_once for player in takers)
-            if not self._complete(self.moves[name]) or any(busy):
-                return
-            queue.popleft()
-            chance = self.random.random()
-            for player in takers:
-                self.carried[lane, player] += 1
-                self._changes(player, moves=1)
-                wanting = self.world.weight * self.world.carrying if self.world.machine is not None else 0.0
-                seconds = self.world.seconds[name[2]] * self._part(name, player, chance)
-                self._job(seconds, wanting, partial(self._end, lane, name, player))
-
-    def _end(self, lane: Lane, name: Name, player: Player) -> None:
-        """A transfer is over for one of its players."""
-        move = self.moves[name]
-        move.left.add(player)
-        self.carried[lane, player] -= 1
-        self._changes(player, moves=-1)
-        if player in move.held:
-            move.held.remove(player)
-            self._changes(player, held=False)
-            self._go_on(player)
-        self._begin_next(lane)
-
-    def _part(self, name: Name, player: Player, chance: float) -> float:
-        """What a transfer takes there, as a part of what it ought to take: what it was in the step that is replayed.
-
-        One in which several copies take part takes for all what it took in the step of one of them, who take turns: as
-        its ranks wait for one another within it, its time varies for all alike.
-        """
-        step, _, key = name
-        if recorded := self.world.parts.get(key):
-            copy = step % self.world.copies if key.lane in self.world.common else player.copy
-            return recorded[self.orders[copy][step]].get(player.rank, 1.0)
-        spread = self.world.spread.get(self.world.transfers[key].op)
-        return spread[int(chance * len(spread))] if spread else 1.0
-
-    def _takers(self, name: Name) -> list[Player]:
-        _, copy, key = name
-        copies = range(self.world.copies) if key.lane in self.world.common else (copy,)
-        players = (Player(rank, one) for rank in self.world.transfers[key].ranks for one in copies)
-        return [player for player in players if player in self.states]
-
-    def _complete(self, move: _Move) -> bool:
-        """Whether data can flow: all are there, or the one whose data it is."""
-        transfer, op = move.transfer, operation(move.transfer.op)
-        if op.sends or op.receives or op.giver is Who.ROOT:
-            giver = transfer.root if op.giver is Who.ROOT else transfer.ranks[0]
-            return any(player.rank == giver for player in move.entered)
-        return len(move.entered) == move.players
-
-    def _free(self, move: _Move, player: Player) -> bool:
-        """Whether one that waits for a transfer may go on: who only gives does not wait for who takes."""
-        op = operation(move.transfer.op)
-        return player in move.left or (op.taker is Who.ROOT and player.rank != move.transfer.root)
-
-    def _result(self) -> Replayed:
-        steps = range(_SETTLED, self.steps)
-        states = self.states.values()
-        taken = [median(state.ends[number] - state.ends[number - 1] for state in states) for number in steps]
-        count = len(self.states) * len(steps)
-        spent: dict[tuple[bool, bool], float] = defaultdict(float)
-        for state in states:
-            for number in steps:
-                for how, seconds in state.spent[number].items():
-                    spent[how] += seconds / count
-        return Replayed(
-            step_s=median(taken),
-            steps_s=tuple(taken),
-            own_s=spent[False, False] + spent[False, True],
-            exposed_s=spent[True, True],
-            waiting_s=spent[True, False],
-            hidden_s=spent[False, True],
-        )
-
-
 class Player(NamedTuple):
     """Who goes through the steps of a recorded rank."""
 
@@ -452,8 +199,7 @@ class World:
     """That all ranks share; None: each has cores of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class Replayed(NamedTuple):
     """What came of it; seconds of one training step, mean of the ranks but for the first."""
 
     step_s: float
@@ -468,3 +214,212 @@ class Replayed:
     """In which it was held up and none was: it waited for others."""
     hidden_s: float
     """In which data was on its way, and it went on."""
+
+
+class _Move:
+    """A transfer of one training step, in a copy of the ranks or, where its lane is common, in all of them."""
+
+    def __init__(self, world: World, step: int, copy: int, key: Key) -> None:
+        self.step, self.key, self.transfer = step, key, world.transfers[key]
+        self.lane = copy, key.lane
+        copies = range(world.copies) if key.lane in world.common else (copy,)
+        self.players = [Player(rank, one) for rank in self.transfer.ranks for one in copies]
+        self.entered: set[Player] = set()
+        self.left: set[Player] = set()
+        """For whom it is over."""
+
+    def can_begin(self) -> bool:
+        """Whether data can flow: all are there, or the one whose data it is."""
+        op = operation(self.transfer.op)
+        if op.sends or op.receives or op.giver is Who.ROOT:
+            giver = self.transfer.root if op.giver is Who.ROOT else self.transfer.ranks[0]
+            return any(player.rank == giver for player in self.entered)
+        return len(self.entered) == len(self.players)
+
+    def releases(self, player: Player) -> bool:
+        """Whether one that waits for it may go on: who only gives does not wait for who takes."""
+        is_giver = operation(self.transfer.op).taker is Who.ROOT and player.rank != self.transfer.root
+        return is_giver or player in self.left
+
+
+@dataclass(slots=True)
+class _State:
+    """Where a player is."""
+
+    actions: Sequence[Action]
+    place: int = 0
+    step: int = 0
+    ends: list[float] = field(default_factory=list)
+    moves: int = 0
+    """On their way."""
+    held: _Move | None = None
+    """What it waits for."""
+    since: float = 0.0
+    """When one of the two above last changed."""
+
+
+def replay(world: World) -> Replayed:
+    """The world's training steps, from the first to the last; the same in every replay.
+
+    Raises:
+        LabError: what is on record does not go on: a rank waits for what nobody begins.
+    """
+    return _Replay(world).run()
+
+
+class _Replay:
+    """The state of a replay. Jobs end at a reading of a clock that runs as fast as they get cores."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = random.Random(_SEED)
+        actions = world.copies * sum(len(steps[0]) for steps in world.turns.values())
+        recorded = len(next(iter(world.turns.values())))
+        self.steps = _SETTLED + max(_FEWEST, min(_STEPS, recorded, _ACTIONS // max(1, actions)))
+        self.orders = []
+        """By copy and step: which of the recorded steps it is; of the first copy as on record, if they are not many."""
+        for copy in range(world.copies):
+            order = list(range(recorded))
+            if copy or recorded > self.steps - _SETTLED:
+                self.random.shuffle(order)
+            self.orders.append([order[(step - _SETTLED) % recorded] for step in range(self.steps)])
+        players = (Player(rank, copy) for rank in world.turns for copy in range(world.copies))
+        self.states = {player: _State(self._actions(player, 0)) for player in players}
+        self.moves: dict[tuple[int, int, Key], _Move] = {}
+        """By training step, copy, and which it is."""
+        self.lanes: dict[tuple[int, str], deque[_Move]] = defaultdict(deque)
+        """By copy and lane: what has not begun."""
+        self.carried: Counter[tuple[tuple[int, str], Player]] = Counter()
+        """So much of each lane is on its way to each."""
+        self.jobs: list[tuple[float, int, float, Callable[[], None]]] = []
+        self.pauses: list[tuple[float, int, Callable[[], None]]] = []
+        """What wants no core, with when it ends."""
+        self.now = self.clock = self.weight = 0.0
+        self.numbers = count()
+        self.spent: dict[tuple[bool, bool], float] = defaultdict(float)
+        """Seconds of all players in the steps that count, by whether one was held up, and data was on its way."""
+
+    def run(self) -> Replayed:
+        for player in self.states:
+            self._go_on(player)
+        while self.jobs or self.pauses:
+            self._advance()()
+        states = self.states.values()
+        if stuck := sum(state.step < self.steps for state in states):
+            raise LabError(f"the run cannot be replayed: {plural(stuck, 'rank')} would wait for what nobody begins")
+        counted = range(_SETTLED, self.steps)
+        taken = [median(state.ends[number] - state.ends[number - 1] for state in states) for number in counted]
+        working, hidden, waiting, exposed = (
+            self.spent[held, moving] / len(states) / len(counted) for held in (False, True) for moving in (False, True)
+        )
+        return Replayed(median(taken), tuple(taken), working + hidden, exposed, waiting, hidden)
+
+    def _actions(self, player: Player, step: int) -> Sequence[Action]:
+        return self.world.turns[player.rank][self.orders[player.copy][step]]
+
+    def _advance(self) -> Callable[[], None]:
+        """Let time pass until something is done; what then is to be done."""
+        rate = 1.0 if self.world.machine is None else self.world.machine.rate(self.weight)
+        ends = self.now + max(0.0, self.jobs[0][0] - self.clock) / rate if self.jobs else math.inf
+        if self.pauses and self.pauses[0][0] <= ends:
+            until, _, done = heapq.heappop(self.pauses)
+            self.clock += (until - self.now) * rate
+            self.now = until
+            return done
+        until, _, weight, done = heapq.heappop(self.jobs)
+        self.now, self.clock = ends, max(self.clock, until)
+        self.weight -= weight
+        return done
+
+    def _start_job(self, seconds: float, weight: float, done: Callable[[], None]) -> None:
+        self.weight += weight
+        heapq.heappush(self.jobs, (self.clock + seconds, next(self.numbers), weight, done))
+
+    def _go_on(self, player: Player) -> None:
+        """Do what can be done at once, up to own work, or to a wait for what is not over."""
+        state = self.states[player]
+        while True:
+            if state.place == len(state.actions):
+                self._change(player)
+                state.ends.append(self.now)
+                state.step, state.place = state.step + 1, 0
+                if state.step == self.steps:
+                    return
+                state.actions = self._actions(player, state.step)
+                continue
+            action = state.actions[state.place]
+            state.place += 1
+            if isinstance(action, Work):
+                if action.whole_s > 0:
+                    done = partial(self._go_on, player)
+                    work: Callable[[], None] = partial(self._start_job, action.seconds, self.world.weight, done)
+                    if action.idle_s > 0:
+                        heapq.heappush(self.pauses, (self.now + action.idle_s, next(self.numbers), work))
+                    else:
+                        work()
+                    return
+                continue
+            copy = 0 if action.key.lane in self.world.common else player.copy
+            if isinstance(action, Begin):
+                self._enter(player, (state.step, copy, action.key))
+            elif not (move := self.moves[state.step, copy, action.key]).releases(player):
+                self._change(player)
+                state.held = move
+                return
+
+    def _change(self, player: Player, moves: int = 0) -> None:
+        """What a player did until now is counted."""
+        state = self.states[player]
+        if _SETTLED <= state.step < self.steps:
+            self.spent[state.held is not None, state.moves > 0] += self.now - state.since
+        state.since = self.now
+        state.moves += moves
+
+    def _enter(self, player: Player, name: tuple[int, int, Key]) -> None:
+        move = self.moves.get(name)
+        if move is None:
+            move = self.moves[name] = _Move(self.world, *name)
+            self.lanes[move.lane].append(move)
+        move.entered.add(player)
+        self._begin_next(move.lane)
+
+    def _begin_next(self, lane: tuple[int, str]) -> None:
+        """Begin the next transfers of a lane, if all whom they need are there and have a thread for them."""
+        queue = self.lanes[lane]
+        while queue:
+            move = queue[0]
+            takers = [player for player in move.players if player in self.states]
+            busy = (self.carried[lane, player] >= self.world.at_once for player in takers)
+            if not move.can_begin() or any(busy):
+                return
+            queue.popleft()
+            chance = self.random.random()
+            for player in takers:
+                self.carried[lane, player] += 1
+                self._change(player, moves=1)
+                wanting = self.world.weight * self.world.carrying if self.world.machine is not None else 0.0
+                seconds = self.world.seconds[move.key] * self._part(move, player, chance)
+                self._start_job(seconds, wanting, partial(self._end, move, player))
+
+    def _end(self, move: _Move, player: Player) -> None:
+        """A transfer is over for one of its players."""
+        move.left.add(player)
+        self.carried[move.lane, player] -= 1
+        self._change(player, moves=-1)
+        state = self.states[player]
+        if state.held is move:
+            state.held = None
+            self._go_on(player)
+        self._begin_next(move.lane)
+
+    def _part(self, move: _Move, player: Player, chance: float) -> float:
+        """What a transfer takes there, as a part of what it ought to take: what it was in the step that is replayed.
+
+        One in which several copies take part takes for all what it took in the step of one of them, who take turns: as
+        its ranks wait for one another within it, its time varies for all alike.
+        """
+        if recorded := self.world.parts.get(move.key):
+            copy = move.step % self.world.copies if move.key.lane in self.world.common else player.copy
+            return recorded[self.orders[copy][move.step]].get(player.rank, 1.0)
+        spread = self.world.spread.get(move.transfer.op)
+        return spread[int(chance * len(spread))] if spread else 1.0

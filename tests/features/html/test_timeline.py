@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.features.html.timelines import make_axis, timeline_svg
+from lab.features.html.timelines import Axis, timeline_svg
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
@@ -18,15 +18,15 @@ ONE = [1.0]
 
 
 def test_an_axis_runs_evenly_and_cuts_long_pauses() -> None:
-    axis = make_axis([(0.0, 1.0), (100.0, 101.0)], 0, 218)
+    axis = Axis([(0.0, 1.0), (100.0, 101.0)], 0, 218)
     assert [axis.place(time) for time in (-1, 0, 0.5, 1, 50, 100, 101, 500)] == [0, 0, 50, 100, 109, 118, 218, 218]
     assert all(0 <= tick <= 1 or 100 <= tick <= 101 for tick in axis.ticks())
 
 
 def test_an_axis_keeps_short_pauses_and_does_with_nothing() -> None:
-    assert len(make_axis([(0.0, 1.0), (1.05, 2.0)], 0, 100).pieces) == 1
-    assert make_axis([], 3, 100).place(7) == 100
-    assert make_axis([(2.0, 2.0)], 3, 100).place(2.0) == 3
+    assert len(Axis([(0.0, 1.0), (1.05, 2.0)], 0, 100).pieces) == 1
+    assert Axis([], 3, 100).place(7) == 100
+    assert Axis([(2.0, 2.0)], 3, 100).place(2.0) == 3
 
 
 def drawn(maker: TraceMaker, lanes: list[list[int]] | None = None) -> tuple[str, Trace, list[Step]]:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.network_model.model import Timing, fit, pace_of, timings_of
-from lab.features.network_model.view import network_json, network_svg, network_text
+from lab.features.network_model.model import Timing, fit, network_json, network_svg, network_text, pace_of, timings_of
 from lab.report.style import Style
 from lab.trace.read import read_trace
 from lab.trace.steps import match

@@ -12,8 +12,15 @@ import pytest
 
 from lab.errors import LabError
 from lab.features.projection.costs import parse_network
-from lab.features.projection.project import Projection, Source, project, source_of
-from lab.features.projection.verb import projection_json, projection_svg, projection_text
+from lab.features.projection.project import (
+    Projection,
+    Source,
+    project,
+    projection_json,
+    projection_svg,
+    projection_text,
+    source_of,
+)
 from lab.report.style import Style
 from lab.trace.read import read_trace
 from tests.features.projection.runs import data_parallel, pipeline, sharded
