@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
-from lab.features.functions import on_node
 from lab.features.functions.answers import Misread, all_lost_a_peer, known_class, raised, read_value
-from lab.features.functions.on_node import messages
+from lab.features.functions.on_node import called, messages
 from lab.features.functions.on_node.messages import Answered, Failure
 from lab.features.functions.pack import How, Packed, is_own, lend, pack_call
-from lab.node.messages.agent import CALLED, Exited, Input, Output, Taken, WorkerStart
+from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, Output, Taken, WorkerStart
 from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
 from lab.report.harmless import harmless
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from lab.run.conversation import Conversation
 
 _MOST_UNDERWAY_BYTES = 1 << 18
-_PROGRAM = "labnode/features/functions/on_node/call_program.py"
+_PROGRAM = "labnode/features/functions/on_node/called.py"
 """What such a rank runs in the place of a script, below what its node imports from."""
 _CHUNK_BYTES = 1 << 16
 
@@ -171,7 +170,7 @@ class CallLine(Stdin):
         peer = self._peers.get(rank)
         if peer is None:
             return
-        if isinstance(message, Output):
+        if isinstance(message, Output) and message.stream == ANSWERS:
             self._heard(rank, message.data)
         elif isinstance(message, Taken):
             peer.underway_bytes = max(0, peer.underway_bytes - message.bytes)
@@ -453,8 +452,6 @@ if TYPE_CHECKING:
 else:
     Cluster = object
 MAX_TIMEOUT_S = 720 * 3600
-_CALL_PROGRAM = Path(on_node.__path__[0], "call_program.py")
-"""What stands for the script of a function that has no file of its own."""
 
 
 class Calling:
@@ -510,7 +507,9 @@ class Calling:
     def _new(self, function: Callable[..., Any], how: How) -> Session:
         path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
         own = path.suffix == ".py" and path.is_file() and is_own(str(path))
-        script, folder = (path.resolve(), path.resolve().parent) if own else (_CALL_PROGRAM, Path.cwd())
+        script, folder = (
+            (path.resolve(), path.resolve().parent) if own else (Path(called.__file__), Path.cwd())
+        )  # where it has no file of its own
         scenario = Scenario(
             name=getattr(function, "__name__", "").strip("<>_") or "function",
             script=script,
