@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from lab.diagnosis.ends import call_facts
 from lab.diagnosis.wording import describe_call
 from lab.features.html.contents import clean_line
-from lab.features.html.timelines import end_text
+from lab.features.html.timelines import end_text, ended_badly, note_text
 from lab.features.watch.tail import News, TraceTail
 from lab.node.messages.agent import STARTER, Exited, Halted, Note, Stack, Started
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
@@ -18,7 +18,7 @@ from lab.record.read import IndexReader, Piece, Record, read_output
 from lab.record.result import Result
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
-from lab.words import clip, format_value, name_ranks
+from lab.words import clip, name_ranks
 
 _RECENT = 8
 _LONGEST = 300
@@ -186,12 +186,9 @@ class Follower:
 
     def go_on(self) -> Follower:
         """The workers were begun anew: take what else was said before, and return who follows the next attempt."""
-        before = self.record.attempt(self.attempt)
         self.happened = []
-        self._read(before)
-        last_words = self.happened
-        self.finish()
-        self.happened = [*last_words, *self.happened]
+        self._read(self.record.attempt(self.attempt))
+        self._end_lines()
         following = Follower(self.record, stepping=self.stepping)
         following.began, following.lines, following._printed = self.began, self.lines, self._printed
         return following
@@ -207,7 +204,7 @@ class Follower:
         self.steps, self.ahead = self.tail.steps(), self.tail.steps_ahead()
         step_of = {id(call): step for step in (*self.ahead, *self.steps) for call in step.calls.values()}
         for news in self.tail.news:
-            self._happen(self._since(news.time + self.tail.trace.origin), *_describe(news, step_of))
+            self._happen(news.time + self.tail.trace.origin, *_describe(news, step_of))
         if over and not more and self._result is None and self.record.complete:
             self._result = self.record.result()
         now = self._now(clock, step_of, over=over and not more)
@@ -220,51 +217,48 @@ class Follower:
         """Take what has come of events and output; returns whether that was anything."""
         events, self._event_position = record.events_from(self._event_position, _LOOK_BYTES)
         for event in events:
-            self._take(event)
+            self._handle(event)
         pieces = [*read_output(record.path, self._index, _LOOK_BYTES)]
         for piece in pieces:
             self._print(piece)
         return bool(events or pieces)
 
-    def _take(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         if getattr(event, "rank", None) == STARTER:
             return
         if isinstance(event, (TimedOut, Cancelled, Stack)):
             self.tail.stopped = min(self.tail.stopped, event.time)
-        life = self._life(event.rank) if isinstance(event, (Started, Halted, Exited)) else None
-        at = self._since(event.time)
-        if isinstance(event, Started) and life is not None:
-            life.started = event.time
-            if event.attempt:
-                self._met[event.rank] = event.node
-            self.began = min(event.time, self.began or event.time)
-            self._happen(self._since(event.time), "started", event.rank, f"started on {event.node}")
-        elif isinstance(event, Halted) and life is not None:
-            life.halted = event.signal
-            told = f"was stopped by {event.signal}" if event.signal else "goes on"
-            self._happen(at, "halted", event.rank, told)
-        elif isinstance(event, Exited) and life is not None:
-            life.ended = event
-            facts = {"code": event.code, "signal": event.signal}
-            self._happen(at, "exited", event.rank, end_text(event), facts)
-        elif isinstance(event, Note):
-            text = f"{event.name} = {format_value(event.value, _LONGEST_NOTE)}"
-            facts = {"name": event.name, "value": event.value}
-            self._happen(at, "note", event.rank, text, facts)
-        elif isinstance(event, (NodeLost, NodeTroubled)):
-            self._happen(at, "node", None, f"{event.node} {event.how or 'works again'}")
-        elif isinstance(event, Restarted):
-            self._happen(at, "attempt", None, f"attempt {self.attempt + 1} begins")
-        elif isinstance(event, TimedOut):
-            self._happen(at, "timed out", None, "the time limit passed")
+        match event:
+            case Started():
+                self._life(event.rank).started = event.time
+                if event.attempt:
+                    self._met[event.rank] = event.node
+                self.began = min(event.time, self.began or event.time)
+                self._happen(event.time, "started", event.rank, f"started on {event.node}")
+            case Halted():
+                self._life(event.rank).halted = event.signal
+                text = f"was stopped by {event.signal}" if event.signal else "goes on"
+                self._happen(event.time, "halted", event.rank, text)
+            case Exited():
+                self._life(event.rank).ended = event
+                facts = {"code": event.code, "signal": event.signal}
+                self._happen(event.time, "exited", event.rank, end_text(event), facts)
+            case Note():
+                facts = {"name": event.name, "value": event.value}
+                self._happen(event.time, "note", event.rank, note_text(event), facts)
+            case NodeLost() | NodeTroubled():
+                self._happen(event.time, "node", None, f"{event.node} {event.how or 'works again'}")
+            case Restarted():
+                self._happen(event.time, "attempt", None, f"attempt {self.attempt + 1} begins")
+            case TimedOut():
+                self._happen(event.time, "timed out", None, "the time limit passed")
 
     def _print(self, piece: Piece) -> None:
         held = self._life(piece.rank).beginning
-        text = held.pop(piece.stream, b"") + piece.data
-        *whole, rest = text.split(b"\n")
+        *whole, rest = (held.pop(piece.stream, b"") + piece.data).split(b"\n")
         if len(rest) > _LONGEST_HELD_BYTES:
-            whole, rest = [*whole, rest], b""
-        if rest:
+            whole.append(rest)
+        elif rest:
             held[piece.stream] = rest
         for line in whole:
             self._line(piece.rank, piece.stream, piece.time, line)
@@ -272,6 +266,9 @@ class Follower:
     def finish(self) -> None:
         """Take what was printed without a newline at its end; nothing more comes."""
         self.happened = []
+        self._end_lines()
+
+    def _end_lines(self) -> None:
         for rank, life in self._lives.items():
             for stream, rest in sorted(life.beginning.items()):
                 self._line(rank, stream, life.ended.time if life.ended else self.began or 0.0, rest)
@@ -279,14 +276,14 @@ class Follower:
 
     def _line(self, rank: int, stream: int, time: float, data: bytes) -> None:
         self._printed += 1
-        line = Line(number=self._printed, rank=rank, stream=stream, time_s=self._since(time), text=clean_line(data))
-        self.lines.append(line)
-        self._happen(line.time_s, "output", rank, line.text, {"stream": stream})
+        text = clean_line(data)
+        self.lines.append(Line(number=self._printed, rank=rank, stream=stream, time_s=self._since(time), text=text))
+        self._happen(time, "output", rank, text, {"stream": stream})
 
     def _happen(
-        self, time_s: float, what: str, rank: int | None, text: str, facts: Mapping[str, Any] | None = None
+        self, time: float, what: str, rank: int | None, text: str, facts: Mapping[str, Any] | None = None
     ) -> None:
-        self.happened.append(Happening(time_s, what, rank, text, facts or {}))
+        self.happened.append(Happening(self._since(time), what, rank, text, facts or {}))
 
     # -- what is now
 
@@ -295,10 +292,9 @@ class Follower:
         workers = sorted(self._met.items() or ((worker.rank, worker.node) for worker in self._plan.workers))
         ends = [life.ended.time for life in self._lives.values() if life.ended is not None]
         until = max(ends, default=clock) if over else clock
-        remarks = []
-        if self.tail.passed_over:
-            remarks.append("The ranks call faster than this view can follow: calls were passed over.")
-        cut = [rank for rank in self.tail.trace.ranks.values() if rank.cut]
+        passed_over = "The ranks call faster than this view can follow: calls were passed over."
+        remarks = [passed_over] if self.tail.passed_over else []
+        cut = (rank for rank in self.tail.trace.ranks.values() if rank.cut)
         remarks += [f"Rank {rank.rank}: recording ended early: {rank.cut}" for rank in cut]
         if over and result is None:
             remarks.append(self.record.result().reason)
@@ -319,14 +315,13 @@ class Follower:
         """What a rank does: ended, halted, held at a call, inside one that holds it up, or outside of calls."""
         life, trace, held = self._life(rank), self.tail.trace.ranks.get(rank), self.tail.held.get(rank)
         shown = [*(trace.calls[-_RECENT:] if trace is not None else ()), *([held] if held is not None else ())]
-        state, words, bad = "outside", "running", False
+        state, words = "outside", "running"
         inside: Call | Mark | None = None
         since: float | None = None
         waits_for: tuple[int, ...] = ()
         call = _blocking_call(trace, step_of)
         if life.ended is not None:
             state, words = "ended", end_text(life.ended)
-            bad = bool(life.ended.code or life.ended.signal) and not life.ended.stopped
         elif over or life.started is None:
             state, words = "starting", "its end is not known" if over else "starting"
         elif life.halted:
@@ -335,8 +330,7 @@ class Follower:
             state, words, inside = "held", f"held before {_call_words(held, step_of)}", held
         elif call is not None:
             state, words, inside = "inside", f"in {_call_words(call, step_of)}", call
-            step = step_of.get(id(call))
-            waits_for = step.lacks(call) if step is not None else ()
+            waits_for = step_of[id(call)].lacks(call) if id(call) in step_of else ()
         elif trace is not None and trace.recorder and not trace.cut:  # else nobody knows more than that it runs
             inside = next((mark for mark in reversed(trace.marks) if mark.end is None), None)
             words = "in no call" if inside is None else f"in {inside.name}"
@@ -350,7 +344,7 @@ class Follower:
             place="" if inside is None else clip(inside.source, _LONGEST),
             since_s=None if since is None else max(0.0, clock - origin - since),
             waits_for=waits_for,
-            bad=bad,
+            bad=life.ended is not None and ended_badly(life.ended),
             calls=self.tail.counts.get(rank, 0),
             recent=tuple(
                 CallNow(
@@ -367,7 +361,7 @@ class Follower:
         if call is not None and waits_for and (now.since_s or 0.0) > _WAIT_S and life.reported_wait != call.index:
             life.reported_wait = call.index
             text = f"waits for {name_ranks(waits_for)} {now.told}{f' at {now.place}' if now.place else ''}"
-            self._happen(self._since(clock), "waits", rank, text, {"for": list(waits_for)})
+            self._happen(clock, "waits", rank, text, {"for": list(waits_for)})
         return now
 
     def _life(self, rank: int) -> Life:
@@ -395,19 +389,19 @@ def _describe(news: News, step_of: Mapping[int, Step]) -> tuple[str, int, str, d
 
 def _call_words(call: Call, step_of: Mapping[int, Step]) -> str:
     """A call in words, also where its step is not known."""
-    step = step_of.get(id(call))
-    if step is not None:
+    if step := step_of.get(id(call)):
         return clip(describe_call(call_facts(call, step)), _LONGEST)
     return clip(call.op if call.seq is None else f"{call.op} #{call.seq}", _LONGEST)
 
 
 def _blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) -> Call | None:
     """The call that holds a rank up: one without a handle, or, while the script waits for a handle, one that has it."""
-    unfinished = [call for call in trace.calls if call.state == "unfinished"] if trace is not None else []
-    own = [call for call in unfinished if not call.hands_out]
-    if own or trace is None or not unfinished:
-        return own[-1] if own else None
-    if not any(wait.end is None for wait in trace.waits):
+    if trace is None:
+        return None
+    unfinished = [call for call in trace.calls if call.state == "unfinished"]
+    if own := [call for call in unfinished if not call.hands_out]:
+        return own[-1]
+    if not unfinished or all(wait.end is not None for wait in trace.waits):
         return None
     lacking = (call for call in unfinished if (step := step_of.get(id(call))) and step.missing)
     return next(lacking, unfinished[0])
