@@ -15,13 +15,12 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from lab.engine.select import open_engine
 from lab.errors import LabError
-from lab.features.chaos.search import Pool, Schedule, Trial, anybody_failed, kinds_drawn, moments_of
-from lab.features.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
+from lab.features.chaos.search import Schedule, Trial, anybody_failed
+from lab.features.chaos.trials import Trials, trials_on
 from lab.features.faults.detection import pairs_of
 from lab.record.result import Result
 from lab.run.options import RunOptions
@@ -75,13 +74,9 @@ def run_scenario(path: str, count: int, seed: int, until: float, arguments: argp
     scenario, engine = open_scenario(ROOT / f"{path}.yaml"), open_engine(arguments.engine)
     options, name = RunOptions(runs=arguments.runs), "schedules"
     found: list[dict[str, Any]] = []
-    with trials_on(engine, name, scenario, asked={}, options=options, announce=lambda _: None) as trials:
-        first = trials.undisturbed()
-        nodes, ranks = nodes_and_ranks(first)
+    with trials_on(engine, name, scenario, {}, options, lambda _: None) as trials:
         named = [word for word in arguments.kinds.split(",") if word]
-        kinds = kinds_drawn(engine.name, nodes, ranks, named)
-        moments = moments_of(record_of(first))
-        pool = Pool(random=Random(seed), kinds=kinds, moments=moments, nodes=nodes, ranks=ranks, most=arguments.most)
+        pool = trials.make_pool(trials.undisturbed(), seed, named, arguments.most)
         tried: set[str] = set()
         for _ in range(count):
             schedule = pool.draw(tried)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,6 @@ from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.place import Several
     from lab.spec.keys import Volume
 
 DEFAULT_NODES = 3
@@ -273,39 +273,30 @@ class Cluster:
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
-        from lab.run.place import Several
+        from lab.run.place import ClusterSlot, catch_error, run_apart
 
-        options, watcher = options or RunOptions(), observer or Observer()
+        options, watcher, place = options or RunOptions(), observer or Observer(), self.place
         outcomes: list[Result | LabError] = []
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock, options)
             made_for = None if cluster or options.keep else f"{len(scenarios)}-runs"
-            several = Several(place=self.place, cluster=cluster, made_for=made_for)
+            shape = shape_for_all(scenarios, options, place.asked)
+            slot = ClusterSlot(place=place, shape=shape, cluster=cluster, made_for=made_for)
             try:
                 for scenario, alone in options.in_turn(scenarios):
                     started(scenario)
-                    outcomes.append(self._one_of(scenarios, several, scenario, alone, watcher))
-                    ended(scenario, outcomes[-1])
-                    if several.ends_with(outcomes[-1]):
+                    if has_wishes(scenario):
+                        shared = slot.cluster.shape if slot.cluster else None
+                        outcome = catch_error(partial(run_apart, place, scenario, alone, watcher, shared))
+                    else:
+                        outcome = slot.try_run(scenario, alone, watcher)
+                    outcomes.append(outcome)
+                    ended(scenario, outcome)
+                    if slot.is_last(outcome):
                         break
             finally:
-                several.end()
+                slot.clear()
         return outcomes
-
-    def _one_of(
-        self,
-        scenarios: Sequence[Scenario],
-        several: Several,
-        scenario: Scenario,
-        options: RunOptions,
-        observer: Observer,
-    ) -> Result | LabError:
-        from lab.run.place import outcome_of, run_apart
-
-        place, shared = self.place, several.cluster.shape if several.cluster else None
-        if has_wishes(scenario):
-            return outcome_of(lambda: run_apart(place, scenario, options, observer, shared))
-        return several.outcome(scenario, options, observer, lambda: shape_for_all(scenarios, options, place.asked))
 
     @contextmanager
     def _held(

@@ -164,7 +164,7 @@ def add_svg(parser: Parser) -> None:
 
 
 def completes(argument: argparse.Action, names: str) -> None:
-    """Let shells complete an argument with names of this kind (`lab.features.completion.verb`)."""
+    """Let shells complete an argument with names of this kind (`lab.features.help.verb_completion`)."""
     vars(argument)["complete"] = names  # `lab completion` makes of it what shtab wants
 
 

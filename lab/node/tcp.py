@@ -23,22 +23,17 @@ _REQUEST = struct.Struct("=BBBBI48s")
 _PORTS, _QUEUES = struct.Struct("!HH"), struct.Struct("=IIII")
 _ID, _QUEUES_AT, _ATTRIBUTES_AT = 4, 56, 72
 _RETRANSMITS, _RTO, _UNACKED, _UNSENT = 2, 8, 24, 144
-_MICROSECONDS = 1e6
-_NUMBERS: dict[str, tuple[str, int, float]] = {
-    "sent_again": ("=I", 100, 1),
-    "segments_out": ("=I", 136, 1),
-    "segments_in": ("=I", 140, 1),
-    "acknowledged_bytes": ("=Q", 120, 1),
-    "round_trip_s": ("=I", 68, _MICROSECONDS),
-    "rate_bytes_per_s": ("=Q", 160, 1.0),
-    "busy_s": ("=Q", 168, _MICROSECONDS),
-    "reader_late_s": ("=Q", 176, _MICROSECONDS),
-}
-"""By number of a connection: its format, where it stands in `struct tcp_info`, and what it is divided by."""
-_ADDED = ("unacknowledged_bytes", "unread_bytes", "sent_again", "segments_out", "segments_in", "acknowledged_bytes")
-_LARGEST = ("silent_s", "rate_bytes_per_s")
+_NUMBERS = {
+    "sent_again": ("=I", 100), "segments_out": ("=I", 136), "segments_in": ("=I", 140),
+    "acknowledged_bytes": ("=Q", 120), "most_bytes": ("=Q", 120), "rate_bytes_per_s": ("=Q", 160),
+    "round_trip_s": ("=I", 68), "busy_s": ("=Q", 168), "reader_late_s": ("=Q", 176),
+}  # fmt: skip
+"""By number of a connection: its format, and where it stands in `struct tcp_info`."""
 _OF_MOST = ("round_trip_s", "busy_s", "reader_late_s")
-"""Numbers of several connections that are added, of which the largest counts, and that of who carried most."""
+"""Numbers that the kernel counts in microseconds; of several connections, that of who carried most counts."""
+_ADDED = ("unacknowledged_bytes", "unread_bytes", "sent_again", "segments_out", "segments_in", "acknowledged_bytes")
+"""Numbers of several connections that are added; of all others the largest counts."""
+_LARGEST = ("silent_s", "rate_bytes_per_s")
 _MOST_SOCKETS = 4096
 _MOST_PEERS = 64
 
@@ -60,19 +55,9 @@ class Connection(NamedTuple):
     """One connection, as the kernel tells it."""
 
     local: str
-    peer: str
     ports: tuple[int, int]
-    unread_bytes: int
-    unacknowledged_bytes: int
-    silent_s: float
-    sent_again: int
-    segments_out: int
-    segments_in: int
-    acknowledged_bytes: int
-    round_trip_s: float
-    rate_bytes_per_s: float
-    busy_s: float
-    reader_late_s: float
+    facts: Connections
+    """Those of this one alone."""
 
 
 def connections() -> list[Connection]:
@@ -88,25 +73,20 @@ def connections() -> list[Connection]:
 
 def _read(message: bytes) -> Connection | None:
     size = 4 if message[0] == socket.AF_INET else 16
-    local, peer = (_plain(message[place : place + size]) for place in (_ID + 4, _ID + 20))
+    local, peer = (_plain(message[at : at + size]) for at in (_ID + 4, _ID + 20))
     unread, written, _, inode = _QUEUES.unpack_from(message, _QUEUES_AT)
     info = dict(netlink.read_attributes(message[_ATTRIBUTES_AT:])).get(_INFO, b"")
     if len(info) < _UNSENT + 4 or not inode:  # no process has it any more: it is what an earlier run left
         return None
-    timer_us, unacked, unsent = (struct.unpack_from("=I", info, place)[0] for place in (_RTO, _UNACKED, _UNSENT))
-    numbers: dict[str, Any] = {}
-    for name, (form, place, divisor) in _NUMBERS.items():
-        value = struct.unpack_from(form, info, place)[0] if len(info) >= place + struct.calcsize(form) else 0
-        numbers[name] = value / divisor if divisor != 1 else value
-    return Connection(
-        local=local,
-        peer=peer,
-        ports=_PORTS.unpack_from(message, _ID),
-        unread_bytes=unread,
-        unacknowledged_bytes=max(0, written - unsent) if unacked else 0,
-        silent_s=_silence(info[_RETRANSMITS], timer_us / _MICROSECONDS) if unacked else 0.0,
-        **numbers,
-    )
+    known = {name: at for name, at in _NUMBERS.items() if len(info) >= at[1] + struct.calcsize(at[0])}
+    numbers = {name: struct.unpack_from(form, info, at)[0] for name, (form, at) in known.items()}
+    numbers.update((name, numbers[name] / 1e6) for name in _OF_MOST if name in numbers)
+    timer_us, unacknowledged, unsent = (struct.unpack_from("=I", info, at)[0] for at in (_RTO, _UNACKED, _UNSENT))
+    if unacknowledged:
+        numbers["unacknowledged_bytes"] = max(0, written - unsent)
+        numbers["silent_s"] = _silence(info[_RETRANSMITS], timer_us / 1e6)
+    facts = Connections(0.0, peer=peer, number=1, unread_bytes=unread, **numbers)
+    return Connection(local, _PORTS.unpack_from(message, _ID), facts)
 
 
 def _silence(retransmits: int, timer_s: float) -> float:
@@ -124,22 +104,22 @@ def _plain(packed: bytes) -> str:
     return str(mapped or address)
 
 
-def by_peer(found: Iterable[Connection], now: float, node: str, run: str) -> dict[str, Connections]:
+def by_peer(found: Iterable[Connection]) -> dict[str, Connections]:
     """Connections to the same address taken together; those of a node with itself are left out."""
-    peers: dict[str, list[Connection]] = {}
-    for one in found:
-        if one.peer != one.local and not ip_address(one.peer).is_loopback:
+    peers: dict[str, list[Connections]] = {}
+    for local, _, one in found:
+        if one.peer != local and not ip_address(one.peer).is_loopback:
             peers.setdefault(one.peer, []).append(one)
-    silent_first = sorted(peers.items(), key=lambda item: -max(one.silent_s for one in item[1]))
-    return {peer: _together(peer, ours, now, node, run) for peer, ours in silent_first[:_MOST_PEERS]}
+    together = {peer: _together(ours) for peer, ours in peers.items()}
+    silent_first = sorted(together.items(), key=lambda item: -item[1].silent_s)
+    return dict(silent_first[:_MOST_PEERS])
 
 
-def _together(peer: str, ours: list[Connection], now: float, node: str, run: str) -> Connections:
+def _together(ours: list[Connections]) -> Connections:
     most = max(ours, key=lambda one: one.acknowledged_bytes)
-    numbers = {name: sum(getattr(one, name) for one in ours) for name in _ADDED}
+    numbers: dict[str, Any] = {name: sum(getattr(one, name) for one in ours) for name in _ADDED}
     numbers |= {name: round(max(getattr(one, name) for one in ours), 3) for name in _LARGEST}
-    numbers |= {name: getattr(most, name) for name in _OF_MOST}
-    return Connections(now, node, run, peer, len(ours), most_bytes=most.acknowledged_bytes, **numbers)
+    return most._replace(number=len(ours), **numbers)
 
 
 class Reports:
@@ -163,7 +143,7 @@ class Reports:
         self._asked: dict[str, tuple[socket.socket, float]] = {}
         """Attempts to reach them, and the monotonic times at which they began."""
         self._answers: dict[str, bool] = {}
-        self._unchanged: dict[tuple[object, ...], float] = {}
+        self._unchanged: dict[tuple[str, str, tuple[int, int], int], float] = {}
         """By connection and what it has got acknowledged, while there is more to acknowledge: since when it is so."""
         self._round_trips: dict[str, float] = {}
         """Seconds, as they were last."""
@@ -181,11 +161,11 @@ class Reports:
         if not self._own or (now - self._looked < EVERY_S and not ended):
             return
         self._looked = now
-        found = self._found()
-        stuck = {peer for peer, one in found.items() if one.stuck}
+        peers = self._by_peer()
+        stuck = {peer for peer, one in peers.items() if one.stuck}
         self._news |= stuck != self._stuck
         self._stuck = stuck
-        blinking = {peer for peer, one in found.items() if one.silent_s >= max(BLINK_S, LONG_WAYS * one.round_trip_s)}
+        blinking = {peer for peer, one in peers.items() if one.silent_s >= max(BLINK_S, LONG_WAYS * one.round_trip_s)}
         lately = now - self._told < max(_AGAIN_S, (now - self._began) / _MOST_BLINKS)
         self._news |= bool(blinking - self._blinking) and not lately
         self._blinking = blinking
@@ -198,7 +178,7 @@ class Reports:
         if due:
             self._next_s += min(self._next_s, _SELDOM_S)
         if ended or due or self._news or (stuck and now - self._told >= _AGAIN_S):
-            self._tell(found, now)
+            self._send(peers, now)
 
     def ask(self) -> None:
         """See who has answered, and ask all others again: a kernel that can be reached refuses a connection at once."""
@@ -220,7 +200,7 @@ class Reports:
         """Tell how it is now."""
         if self._own:
             self.ask()
-            self._tell(self._found(), time.monotonic())
+            self._send(self._by_peer(), time.monotonic())
 
     def close(self) -> None:
         """Let go of what was asked."""
@@ -228,25 +208,30 @@ class Reports:
             asked.close()
         self._asked.clear()
 
-    def _found(self) -> dict[str, Connections]:
-        now, open_now = time.monotonic(), [one for one in connections() if one.ports[1] != _NO_SERVICE]
-        keys = [(one.local, one.peer, one.ports, one.acknowledged_bytes) for one in open_now]
-        waiting = [key for key, one in zip(keys, open_now) if one.unacknowledged_bytes]
-        self._unchanged = {key: self._unchanged.get(key, now) for key in waiting}
-        silent = (max(one.silent_s, now - self._unchanged.get(key, now)) for key, one in zip(keys, open_now))
-        told = [one._replace(silent_s=silent_s) for one, silent_s in zip(open_now, silent)]
-        found = by_peer(told, time.time(), self._node, self._run)
-        self._round_trips.update((peer, one.round_trip_s) for peer, one in found.items())
-        self._peers.update(list(found)[: _MOST_PEERS - len(self._peers)])
-        return found
+    def _by_peer(self) -> dict[str, Connections]:
+        now, found, unchanged = time.monotonic(), [], {}
+        for local, ports, one in connections():
+            if ports[1] == _NO_SERVICE:
+                continue
+            key = local, one.peer, ports, one.acknowledged_bytes
+            if one.unacknowledged_bytes:
+                unchanged[key] = self._unchanged.get(key, now)
+            silent_s = max(one.silent_s, now - unchanged.get(key, now))
+            found.append(Connection(local, ports, one._replace(silent_s=silent_s)))
+        self._unchanged = unchanged
+        peers = by_peer(found)
+        self._round_trips.update((peer, one.round_trip_s) for peer, one in peers.items())
+        self._peers.update(list(peers)[: _MOST_PEERS - len(self._peers)])
+        return peers
 
-    def _tell(self, found: dict[str, Connections], now: float) -> None:
+    def _send(self, peers: dict[str, Connections], now: float) -> None:
         self._told, self._news = now, False
-        for peer in [*found, *(peer for peer in self._answers if peer not in found)]:
+        for peer in {**peers, **self._answers}:
             self._reports += 1
             if self._reports <= _MOST_REPORTS:
-                one = found.get(peer) or Connections(time.time(), self._node, self._run, peer)
-                self._emit(one._replace(answers=self._answers.get(peer)))
+                one = peers.get(peer) or Connections(0.0, peer=peer)
+                answers = self._answers.get(peer)
+                self._emit(one._replace(time=time.time(), node=self._node, run=self._run, answers=answers))
 
 
 def _answered(asked: socket.socket) -> bool:
@@ -277,15 +262,12 @@ def describe_kept_ports(reusable: Collection[int], *, strict: bool) -> str:
         strict: whether a stranger's script may have chosen the ports. Then none may be kept outside of the kernel's
             range: the next script may want that very port.
     """
-    ports = _read_port_range()
-    kept = _count_sockets()
+    ports, kept = _read_port_range(), _count_sockets()
     if kept > (_STRICT_SHARE if strict else _SHARE) * len(ports):
         return f"{kept:,} connections, which keep their ports for a minute (TIME_WAIT); there are {len(ports):,} ports"
-    chosen = (
-        sorted({port for port in _read_kept_ports() if port not in ports and port not in reusable})
-        if strict and kept
-        else []
-    )
+    if not strict or not kept:
+        return ""
+    chosen = sorted({port for port in _read_kept_ports() if port not in ports and port not in reusable})
     return f"connections that keep port {', '.join(map(str, chosen[:3]))} for a minute (TIME_WAIT)" if chosen else ""
 
 
@@ -302,11 +284,10 @@ def _count_sockets() -> int:
     count = 0
     for path in _COUNTS:
         with suppress(OSError, ValueError), open(path) as file:
-            for line in file:
-                protocol, _, words = line.partition(":")
+            for protocol, _, numbers in (line.partition(":") for line in file):
                 if protocol.startswith(("TCP", "UDP")):
-                    names = words.split()
-                    count += sum(int(names[names.index(name) + 1]) for name in _COUNTED if name in names)
+                    words = numbers.split()
+                    count += sum(int(number) for name, number in zip(words[::2], words[1::2]) if name in _COUNTED)
     return count
 
 

@@ -408,59 +408,59 @@ def refuse_lacking(engine: Engine, cluster: ClusterInfo, scenario: Scenario) -> 
         )
 
 
-class Several:
-    """Runs on the cluster of a place: it is made for the first of them, and again where it broke.
+class ClusterSlot:
+    """A place with its warm cluster, which is there, or is made when a run needs it, and again where it broke.
 
     Args:
         place: where.
+        shape: of a cluster that is made.
         cluster: the one that is there; None: one has to be made.
-        made_for: what one is made for that `end` removes; None: it stays.
+        made_for: what one is made for that `clear` removes; None: it stays.
     """
 
-    def __init__(self, *, place: Place, cluster: ClusterInfo | None, made_for: str | None) -> None:
-        self.place = place
-        self.cluster = cluster
-        self.made_for = made_for
+    def __init__(self, *, place: Place, shape: Shape, cluster: ClusterInfo | None = None, made_for: str | None) -> None:
+        self.place, self.shape, self.cluster, self.made_for = place, shape, cluster, made_for
 
-    def outcome(
-        self, scenario: Scenario, options: RunOptions, observer: Observer, shape: Callable[[], Shape]
-    ) -> Result | LabError:
-        """What came of one run, or what kept it from beginning; `shape` is that of a cluster that has to be made.
+    def make_ready(self) -> ClusterInfo:
+        """Have the cluster there, with all its nodes running.
 
-        Of a scenario that is run once more where its faults made it fail, what came of the second run.
+        Raises:
+            LabError: it cannot be made.
+        """
+        intact = self.place.still_there() if self.cluster else None
+        wanted = self.cluster.shape if self.cluster else self.shape
+        self.cluster = intact or self.place.make(wanted, self.made_for)
+        return self.cluster
+
+    def try_run(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result | LabError:
+        """Return the result of a run, or what kept it from beginning.
+
+        A scenario whose faults made it fail is run once more without them, where it says so; then that counts.
 
         Raises:
             EngineUnavailable: the engine does not answer.
             LabError: the cluster cannot be made.
         """
-        self.ready(shape)
-        first = outcome_of(lambda: self.place.run(self.cluster, scenario, options, observer))
+        cluster = self.make_ready()
+        first = catch_error(lambda: self.place.run(cluster, scenario, options, observer))
         again = None if isinstance(first, LabError) or first.verdict != "failed" else _once_more(scenario, options)
         if again is None:
             return first
-        self.ready(shape)
+        cluster = self.make_ready()
         self.place.announce(f"{scenario.name} failed under its faults, and is run once more without them")
-        return outcome_of(lambda: self.place.run(self.cluster, *again, observer))
+        return catch_error(lambda: self.place.run(cluster, *again, observer))
 
-    def ready(self, shape: Callable[[], Shape]) -> None:
-        """Have the cluster there: make it, unless all its nodes run.
-
-        Raises:
-            LabError: it cannot be made.
-        """
-        wanted = self.cluster.shape if self.cluster else shape()
-        self.cluster = self.place.still_there() or self.place.make(wanted, self.made_for)
-
-    def ends_with(self, outcome: Result | LabError) -> bool:
-        """Whether the rest is not wanted after this, or cannot be had."""
+    def is_last(self, outcome: Result | LabError) -> bool:
+        """Whether other runs are not wanted after this one, or cannot be had."""
         if outcome.exit_code == Interrupted.exit_code:
             return True
         return outcome.exit_code == EngineUnavailable.exit_code and self.place.engine_is_gone()
 
-    def end(self) -> None:
-        """Remove the cluster, if it was made here and is not to stay."""
+    def clear(self) -> None:
+        """Remove the cluster, unless it is to stay."""
         if self.made_for is not None:
             self.place.remove_own()
+            self.cluster = None
 
 
 def run_one(
@@ -475,11 +475,13 @@ def run_one(
         return place.run(cluster, scenario, options, observer)
     if cluster is None:
         refuse_foreign_wishes(scenario, place.engine, place.asked, options)
-    several = Several(place=place, cluster=cluster, made_for=None if cluster or options.keep else scenario.name)
+    made_for = None if cluster or options.keep else scenario.name
+    shape = shape_for(scenario, options, place.asked)
+    slot = ClusterSlot(place=place, shape=shape, cluster=cluster, made_for=made_for)
     try:
-        outcome = several.outcome(scenario, options, observer, lambda: shape_for(scenario, options, place.asked))
+        outcome = slot.try_run(scenario, options, observer)
     finally:
-        several.end()
+        slot.clear()
     if isinstance(outcome, LabError):
         raise outcome
     return outcome
@@ -500,8 +502,8 @@ def run_apart(
         return run_one(place, cluster, scenario, options, observer)
 
 
-def outcome_of(run: Callable[[], Result]) -> Result | LabError:
-    """The result of one run of many, or what kept it from beginning.
+def catch_error(run: Callable[[], Result]) -> Result | LabError:
+    """Return the result of one run of many, or what kept it from beginning.
 
     Raises:
         EngineUnavailable: the engine does not answer.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from lab.operations import MESSAGE, Operation, Who, operation
@@ -28,40 +29,8 @@ def depths(paths: Sequence[Path], steps: int) -> list[int]:
     """
     graph = _Graph(steps)
     for path in paths:
-        _add(path, graph)
+        graph.add_path(path)
     return graph.depths(paths)
-
-
-def _add(path: Path, graph: _Graph) -> None:
-    """Everything that a rank's own calls say about what came before what."""
-    behind = begun = -1  # what stands for all that is over; the last collective, where it had only begun
-    last: dict[str, int] = {}  # by group: its last collective
-    since: list[int] = []  # messages since the last collective
-    under_way: list[tuple[float, int, int]] = []  # their ends, their steps, what was behind the rank when they began
-    endless = False
-    for call, step in path:
-        over = []
-        while under_way and under_way[0][0] <= call.begin:
-            over.append(heappop(under_way))
-        if len(over) == 1 and over[0][2] == behind:
-            behind = over[0][1]
-        elif over:
-            behind = graph.join(behind, over=[message for _, message, _ in over])
-        graph.add(behind, step)
-        graph.add(begun, step, waited=False)
-        if call.seq is None:
-            since.append(step)
-            if call.end is None:
-                endless = True
-            else:
-                heappush(under_way, (call.end, step, behind))
-            continue
-        if begun >= 0:
-            graph.add(last.get(call.group, -1), step)
-        if since and (under_way or endless):
-            graph.add(graph.join(behind, begun=since), step)
-        since, endless, last[call.group] = [], False, step
-        behind, begun = (behind, step) if call.asynchronous else (step, -1)
 
 
 class _Graph:
@@ -95,43 +64,67 @@ class _Graph:
             self.add(step, joint, waited=False)
         return joint
 
+    def add_path(self, path: Path) -> None:
+        """Everything that a rank's own calls say about what came before what."""
+        behind = begun = -1  # what stands for all that is over; the last collective, where it had only begun
+        last: dict[str, int] = {}  # by group: its last collective
+        since: list[int] = []  # messages since the last collective
+        under_way: list[
+            tuple[float, int, int]
+        ] = []  # their ends, their steps, what was behind the rank when they began
+        for call, step in path:
+            over = []
+            while under_way and under_way[0][0] <= call.begin:
+                over.append(heappop(under_way))
+            if len(over) == 1 and over[0][2] == behind:
+                behind = over[0][1]
+            elif over:
+                behind = self.join(behind, over=[message for _, message, _ in over])
+            self.add(behind, step)
+            self.add(begun, step, waited=False)
+            if call.seq is None:
+                since.append(step)
+                heappush(under_way, (math.inf if call.end is None else call.end, step, behind))
+                continue
+            if begun >= 0:
+                self.add(last.get(call.group, -1), step)
+            if since and under_way:
+                self.add(self.join(behind, begun=since), step)
+            under_way = [message for message in under_way if message[0] < math.inf]
+            since, last[call.group] = [], step
+            behind, begun = (behind, step) if call.asynchronous else (step, -1)
+
     def depths(self, paths: Sequence[Path]) -> list[int]:
         """The length of the longest way to each step."""
         nodes = range(len(self._after))
-        depth, done, left = [0] * len(nodes), [False] * len(nodes), len(nodes)
+        depth, left = [0] * len(nodes), set(nodes)
         ready = [node for node in nodes if not self._over[node] + self._begun[node]]
-        only_begun: list[tuple[bool, int, int]] = []
-
-        def reach(node: int) -> None:
-            if not self._begun[node]:
-                ready.append(node)
-            else:  # joints first: most circles go through messages that are under way for long
-                heappush(only_begun, (node < self._steps, depth[node], node))
-
-        for node in nodes:
-            if self._begun[node] and not self._over[node]:
-                reach(node)
+        # Joints first: most circles go through messages that are under way for long.
+        only_begun = [(node < self._steps, 0, node) for node in nodes if self._begun[node] and not self._over[node]]
+        heapify(only_begun)
         # All steps, in the order of when in its own calls a rank came to them first.
         turns = sorted((turn, rank, step) for rank, path in enumerate(paths) for turn, (_, step) in enumerate(path))
         called = (step for _, _, step in turns)
         while left:
             while ready:
                 node = ready.pop()
-                done[node], left = True, left - 1
+                left.remove(node)
                 for link in self._after[node]:
-                    after, waited = (link, True) if link >= 0 else (~link, False)
-                    if done[after]:
+                    after, missing = (link, self._over) if link >= 0 else (~link, self._begun)
+                    if after not in left:
                         continue
                     depth[after] = max(depth[after], depth[node] + (after < self._steps))
-                    (self._over if waited else self._begun)[after] -= 1
-                    if not self._over[after] and (waited or not self._begun[after]):
-                        reach(after)
-            while only_begun and done[only_begun[0][2]]:
+                    missing[after] -= 1
+                    if not self._over[after] and not self._begun[after]:
+                        ready.append(after)
+                    elif not self._over[after] and link >= 0:
+                        heappush(only_begun, (after < self._steps, depth[after], after))
+            while only_begun and only_begun[0][2] not in left:
                 heappop(only_begun)
             if only_begun:
                 ready.append(heappop(only_begun)[2])
             elif left:
-                ready.append(next(step for step in called if not done[step]))
+                ready.append(next(step for step in called if step in left))
         return depth[: self._steps]
 
 
@@ -339,38 +332,28 @@ def _in_order(steps: Sequence[Step], trace: Trace) -> list[Step]:
     paths = [
         [(call, number_of[id(call)]) for call in rank.calls if id(call) in number_of] for rank in trace.ranks.values()
     ]
-    places = _places(steps, depths(paths, len(steps)))
-    order = sorted(range(len(steps)), key=places.__getitem__)
-    _number_rounds([(steps[number], places[number][:2]) for number in order])
-    return [steps[number] for number in order]
-
-
-def _places(steps: Sequence[Step], depth: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """Of each step its depth, of a message also which of its sender's it is there, then rank and call that begin it."""
+    depth = depths(paths, len(steps))
     firsts = [next(iter(step.calls.values())) for step in steps]
+    # Of each step its depth, of a message also which of its sender's it is there, then rank and call that begin it.
     places = [(depth[i], 0, first.rank, first.index) for i, first in enumerate(firsts)]
     sent: Counter[tuple[int, int]] = Counter()
     for i in sorted((i for i, step in enumerate(steps) if step.message), key=places.__getitem__):
-        sent[depth[i], firsts[i].rank] += 1
-        places[i] = (depth[i], sent[depth[i], firsts[i].rank], firsts[i].rank, firsts[i].index)
-    return places
+        at, _, rank, index = places[i]
+        sent[at, rank] += 1
+        places[i] = (at, sent[at, rank], rank, index)
+    order = sorted(range(len(steps)), key=places.__getitem__)
+    # Rounds of messages between two collectives count where in any of them several ranks send at once.
+    for message, stretch in groupby(order, key=lambda i: steps[i].message):
+        rounds = [[*same] for _, same in groupby(stretch, key=lambda i: places[i][:2])] if message else []
+        if max(map(len, rounds), default=0) > 1:
+            for number, same in enumerate(rounds, start=1):
+                for i in same:
+                    steps[i].round = number
+    return [steps[i] for i in order]
 
 
-def _number_rounds(placed: Sequence[tuple[Step, tuple[int, int]]]) -> None:
-    """Tell the rounds of messages between two collectives, if in any of them several ranks send at once."""
-    for message, stretch in groupby(placed, key=lambda one: one[0].message):
-        if not message:
-            continue
-        rounds = [[step for step, _ in same] for _, same in groupby(stretch, key=itemgetter(1))]
-        if max(map(len, rounds)) > 1:
-            for number, steps in enumerate(rounds, start=1):
-                for step in steps:
-                    step.round = number
-
-
-def _group(trace: Trace, name: str, calls: list[Call]) -> Group:
-    known = trace.groups.get(name)
-    return known if known is not None else Group(name=name, ranks=tuple(sorted({call.rank for call in calls})))
+def _group(trace: Trace, name: str, calls: Iterable[Call]) -> Group:
+    return trace.groups.get(name) or Group(name=name, ranks=tuple(sorted({call.rank for call in calls})))
 
 
 def _collectives(trace: Trace) -> list[Step]:
@@ -378,36 +361,31 @@ def _collectives(trace: Trace) -> list[Step]:
     for call in (call for rank in trace.ranks.values() for call in rank.calls):
         if call.seq is not None:
             calls_of[call.group, call.seq].append(call)
-    groups = {(name, seq): _group(trace, name, calls) for (name, seq), calls in calls_of.items()}
-    return [
-        Step(0, groups[name, seq], seq, {call.rank: call for call in calls}, groups[name, seq].ranks)
-        for (name, seq), calls in calls_of.items()
-    ]
+    steps = []
+    for (name, seq), calls in calls_of.items():
+        group = _group(trace, name, calls)
+        steps.append(Step(0, group, seq, {call.rank: call for call in calls}, group.ranks))
+    return steps
 
 
 def _messages(trace: Trace) -> list[Step]:
-    sends: dict[tuple[str, int | None, int, int], deque[Call]] = defaultdict(deque)
-    receives: list[Call] = []
-    steps = []
-    for call in (call for rank in trace.ranks.values() for call in rank.calls):
-        if call.seq is not None:
-            continue
+    messages = [call for rank in trace.ranks.values() for call in rank.calls if call.seq is None]
+    sends: dict[tuple[str, int | None, int | None, int], deque[Call]] = defaultdict(deque)
+    for call in messages:
         if call.operation.sends:
-            sends[call.group, call.rank, call.peer if call.peer is not None else -1, call.tag].append(call)
-        else:
-            receives.append(call)
-    for call in receives:
-        waiting = sends.get((call.group, call.peer, call.rank, call.tag))
-        steps.append(_message(trace, (call.peer, call.rank), waiting.popleft() if waiting else None, call))
-    left = (call for queue in sends.values() for call in queue)
-    return steps + [_message(trace, (call.rank, call.peer), call) for call in left]
+            sends[call.group, call.rank, call.peer, call.tag].append(call)
+    steps = []
+    for call in messages:
+        if not call.operation.sends:
+            waiting = sends.get((call.group, call.peer, call.rank, call.tag))
+            steps.append(_message(trace, (call.peer, call.rank), *([waiting.popleft()] if waiting else []), call))
+    return steps + [_message(trace, (call.rank, call.peer), call) for queue in sends.values() for call in queue]
 
 
-def _message(trace: Trace, ends: tuple[int | None, int | None], *calls: Call | None) -> Step:
+def _message(trace: Trace, ends: tuple[int | None, int | None], *calls: Call) -> Step:
     """The message between two ranks, with its send and its receive as far as they are on record."""
-    known = [call for call in calls if call is not None]
     expected = dict.fromkeys(rank for rank in ends if rank is not None)
-    step = Step(0, _group(trace, known[-1].group, known[-1:]), None, {}, tuple(expected))
-    for call in known:
+    step = Step(0, _group(trace, calls[-1].group, calls[-1:]), None, {}, tuple(expected))
+    for call in calls:
         step.calls.setdefault(call.rank, call)
     return step

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.engine.select import open_engine
-from lab.features.suite.cases import Matrix
-from lab.features.suite.run import Asked, start
+from lab.features.suite.cases import Asked, Matrix
+from lab.features.suite.run import start
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
 

@@ -29,7 +29,7 @@ from lab.features.pictures.svg import svg_of
 from lab.features.records.records import Suite
 from lab.features.suite.cases import rates
 from lab.features.suite.page import write_suite
-from lab.features.suite.reports import junit_xml, suite_markdown
+from lab.features.suite.view import junit_xml, suite_markdown
 from lab.features.watch.now import Follower
 from lab.features.watch.server import Server, page_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE

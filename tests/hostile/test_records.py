@@ -18,7 +18,7 @@ import pytest
 
 from lab.errors import RecordError
 from lab.features.pytest.items import last_lines_text
-from lab.features.suite.reports import last_lines
+from lab.features.suite.view import last_lines
 from lab.node.files import remove_tree
 from lab.record.events import Over
 from lab.record.layout import ATTEMPTS, EVENTS, INDEX, LOGS, PLAN, PREDICTION, RESULT, SCENARIO, STARTED, TRACE

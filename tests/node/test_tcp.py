@@ -17,8 +17,9 @@ _CONFIG = Config(node="node1", root="/", container=True, import_root="/")
 
 
 def _connection(**more: Any) -> Connection:
-    known: dict[str, Any] = {"local": "10.0.0.3", "peer": "10.0.0.2", "ports": (1, 2)}
-    return Connection(**dict.fromkeys(Connection._fields, 0) | known | more)
+    known: dict[str, Any] = {"local": "10.0.0.3", "peer": "10.0.0.2", "number": 1} | more
+    known["most_bytes"] = known.get("acknowledged_bytes", 0)
+    return Connection(known.pop("local"), (1, 2), Connections(0.0, **known))
 
 
 @pytest.fixture
@@ -35,8 +36,9 @@ def test_the_kernel_tells_what_came_and_was_not_read(pair: tuple[socket.socket, 
     one.sendall(b"x" * 100)
     ports = other.getsockname()[1], other.getpeername()[1]
     told = next(found for found in connections() if found.ports == ports)
-    assert (told.local, told.peer, told.unread_bytes, told.segments_in) == ("127.0.0.1", "127.0.0.1", 100, 3)
-    sent = next(found for found in connections() if found.ports == ports[::-1])
+    assert (told.local, told.facts.peer) == ("127.0.0.1", "127.0.0.1")
+    assert (told.facts.unread_bytes, told.facts.segments_in) == (100, 3)
+    sent = next(found.facts for found in connections() if found.ports == ports[::-1])
     assert sent.acknowledged_bytes >= 100
     assert sent.unacknowledged_bytes == sent.sent_again == 0
     assert sent.round_trip_s > 0
@@ -49,18 +51,13 @@ def test_connections_with_one_peer_are_taken_together_and_those_of_a_node_with_i
             _connection(silent_s=1.5, unacknowledged_bytes=7, round_trip_s=0.001, acknowledged_bytes=9),
             _connection(peer="10.0.0.3"),
             _connection(local="127.0.0.1", peer="127.0.0.1"),
-        ],
-        12.0,
-        "node1",
-        "r",
+        ]
     )
     assert found == {
         "10.0.0.2": Connections(
-            12.0,
-            "node1",
-            "r",
-            "10.0.0.2",
-            2,
+            0.0,
+            peer="10.0.0.2",
+            number=2,
             unacknowledged_bytes=12,
             silent_s=1.5,
             round_trip_s=0.001,
@@ -131,7 +128,7 @@ def test_a_kernel_that_can_be_reached_answers(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     monkeypatch.setattr(tcp, "connections", lambda: [_connection(peer="127.0.0.1")])
-    monkeypatch.setattr(tcp, "by_peer", lambda found, now, node, run: {"127.0.0.1": Connections(now, peer="127.0.0.1")})
+    monkeypatch.setattr(tcp, "by_peer", lambda found: {"127.0.0.1": Connections(0.0, peer="127.0.0.1")})
     told: list[Any] = []
     reports = Reports("r", _CONFIG, told.append)
     reports.tell()  # from now on it is known whom to ask

@@ -12,8 +12,8 @@ import pytest
 from lab.record.events import Clock, Over, event_line
 from lab.record.layout import EVENTS, PLAN
 from lab.record.read import Record
-from lab.trace.alignment import align
 from lab.trace.model import Clocks
+from lab.trace.read import align
 
 AT = 1_700_000_000.0
 

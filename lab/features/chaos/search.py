@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import chain, combinations, islice, takewhile
 from random import Random
 from typing import Any
 
@@ -29,10 +29,8 @@ from lab.trace.read import read_trace
 
 def moments_of(record: Record) -> list[When]:
     """Every exact moment of every rank: first those of rank 0 in their order, then those of rank 1, and so on."""
-    found: list[When] = []
-    for rank, trace in sorted(read_trace(record).ranks.items()):
-        found += [moment for _, moment in sorted(_of_calls(rank, trace), key=lambda one: one[0])]
-    return [*found, *_of_notes(record)]
+    of_calls = (_of_calls(rank, trace) for rank, trace in sorted(read_trace(record).ranks.items()))
+    return [*chain.from_iterable(of_calls), *_of_notes(record)]
 
 
 def earliest(moment: When) -> When:
@@ -40,28 +38,29 @@ def earliest(moment: When) -> When:
     return replace(moment, count=1) if moment.note is None else replace(moment, equals=None)
 
 
-def _of_calls(rank: int, trace: RankTrace) -> Iterator[tuple[float, When]]:
-    calls = [(call.begin, call.end, "op", call.op) for call in trace.calls if call.op in OPERATIONS]
-    phases = [(mark.begin, mark.end, "phase", mark.name) for mark in trace.marks if mark.name in PHASES]
-    seen: Counter[str] = Counter()
-    for begin, end, what, name in sorted([*calls, *phases], key=lambda one: one[0]):
-        seen[name] += 1
-        op, phase = (name, None) if what == "op" else (None, name)
-        before = When(rank=rank, op=op, phase=phase, count=seen[name])
-        yield begin, before
+def _of_calls(rank: int, trace: RankTrace) -> list[When]:
+    calls = [(call.begin, call.end, call.op, None) for call in trace.calls if call.op in OPERATIONS]
+    phases = [(mark.begin, mark.end, None, mark.name) for mark in trace.marks if mark.name in PHASES]
+    times, moments = Counter[str | None](), list[tuple[float, When]]()
+    for begin, end, op, phase in sorted([*calls, *phases], key=lambda one: one[0]):
+        times[op or phase] += 1
+        before = When(rank=rank, op=op, phase=phase, count=times[op or phase])
+        moments.append((begin, before))
         if end is not None:
-            yield end, replace(before, edge="after")
+            moments.append((end, replace(before, edge="after")))
+    return [moment for _, moment in sorted(moments, key=lambda one: one[0])]
 
 
 def _of_notes(record: Record) -> Iterator[When]:
     notes = [event for event in record.events() if isinstance(event, Note) and event.rank >= 0]
-    times: Counter[tuple[int, str]] = Counter((note.rank, note.name) for note in notes)
+    times = Counter((note.rank, note.name) for note in notes)
     told = set[tuple[int, str, str]]()
     for note in sorted(notes, key=lambda one: one.rank):
+        key = (note.rank, note.name, repr(note.value))
         if times[note.rank, note.name] == 1:
             yield When(rank=note.rank, note=note.name)
-        elif isinstance(note.value, (int, float, str)) and (note.rank, note.name, repr(note.value)) not in told:
-            told.add((note.rank, note.name, repr(note.value)))
+        elif isinstance(note.value, (int, float, str)) and key not in told:
+            told.add(key)
             yield When(rank=note.rank, note=note.name, equals=note.value)
 
 
@@ -162,11 +161,6 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
     return ""
 
 
-def broken_after(result: Result) -> str:
-    """What the run after it broke, to which no fault was done, on what the one before had left; empty: nothing."""
-    return "" if result.passed else f"the next run, without faults, {result.verdict}: {result.reason}"
-
-
 def anybody_failed(result: Result) -> bool:
     """Whether a rank or a node failed, whatever was expected of what came out."""
     return result.culprit is not None or any(not one.met for one in result.expectations if one.what == "exit")
@@ -183,38 +177,25 @@ def shrink(schedule: Schedule, breaks: Callable[[Schedule], bool], most: int) ->
         breaks: tries one; called with no schedule twice.
         most: so many are tried.
     """
-    found, tried = [schedule], {said(*schedule)}
-
-    def step() -> bool:
-        for simpler in _simpler(found[-1]):
-            if len(tried) > most:
-                return False
-            if said(*simpler) not in tried:
-                tried.add(said(*simpler))
-                if breaks(simpler):
-                    found.append(simpler)
-                    return True
-        return False
-
-    while step():
-        pass
-    return found
+    simpler, tried = [schedule], {said(*schedule)}
+    candidates = _simpler(schedule)
+    while (candidate := next(candidates, None)) is not None and len(tried) <= most:
+        if said(*candidate) not in tried:
+            tried.add(said(*candidate))
+            if breaks(candidate):
+                simpler.append(candidate)
+                candidates = _simpler(candidate)
+    return simpler
 
 
 def _simpler(schedule: Schedule) -> Iterator[Schedule]:
     for length in range(1, len(schedule)):
         yield from combinations(schedule, length)
     for place, fault in enumerate(schedule):
-        for simpler in _simpler_faults(fault):
+        sooner = [replace(fault, when=earliest(fault.when))] if earliest(fault.when) != fault.when else []
+        shorter = [replace(fault, for_s=for_s) for for_s in DURATIONS_S if fault.for_s and for_s < fault.for_s]
+        for simpler in (*sooner, *shorter):
             yield (*schedule[:place], simpler, *schedule[place + 1 :])
-
-
-def _simpler_faults(fault: Fault) -> Iterator[Fault]:
-    first = earliest(fault.when)
-    if first != fault.when:
-        yield replace(fault, when=first)
-    if fault.for_s is not None:
-        yield from (replace(fault, for_s=shorter) for shorter in DURATIONS_S if shorter < fault.for_s)
 
 
 PROOFS = 3
@@ -249,7 +230,7 @@ class Trial:
     @property
     def sentence(self) -> str:
         """Its faults in words."""
-        return "; ".join(fault_sentence(fault_data(fault)) for fault in self.schedule)
+        return "; ".join(sentences_of(self.schedule))
 
 
 @dataclass(kw_only=True)
@@ -269,9 +250,29 @@ class Found:
         """How many of the schedules that were drawn ended how."""
         return Counter(trial.ended for trial in self.trials if trial.step == "drawn")
 
+    @property
+    def sentences(self) -> list[str]:
+        """The faults of the schedule in words."""
+        return sentences_of(self.schedule or ())
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "ends": dict(self.ends),
+            "found": [fault_data(fault) for fault in self.schedule or ()],
+            "broken": self.broken,
+            "proofs": self.proofs,
+            "trials": [trial.to_json() for trial in self.trials],
+        }
+
+
+def sentences_of(schedule: Schedule) -> list[str]:
+    """Faults in words, a sentence each."""
+    return [fault_sentence(fault_data(fault)) for fault in schedule]
+
 
 def search(pool: Pool, runs: int, attempt: Callable[[Schedule, str], Trial], told: Callable[[Trial], object]) -> Found:
-    """Look for a schedule that breaks something.
+    """Look for a schedule that breaks something: the simplest that does each time, else the one that was drawn.
 
     Args:
         pool: what schedules are drawn from.
@@ -281,33 +282,23 @@ def search(pool: Pool, runs: int, attempt: Callable[[Schedule, str], Trial], tol
     """
     found, tried = Found(), set[str]()
 
-    def one(schedule: Schedule, step: str) -> Trial:
+    def breaks(schedule: Schedule, step: str) -> str:
         trial = attempt(schedule, step)
         found.trials.append(trial)
         told(trial)
-        return trial
+        return trial.broken
 
-    for _ in range(runs):
-        schedule = pool.draw(tried)
-        if schedule is None:
-            break
-        if one(schedule, "drawn").broken:
-            simpler = shrink(schedule, lambda other: bool(one(other, "shrunk").broken), MOST_SHRINKING)
-            _prove(found, simpler, one)
+    drawn = iter(lambda: pool.draw(tried), None)
+    broken = next((one for one in islice(drawn, runs) if breaks(one, "drawn")), None)
+    if broken is None:
+        return found
+    found.broken = found.trials[-1].broken
+    simpler = shrink(broken, lambda other: bool(breaks(other, "shrunk")), MOST_SHRINKING)
+    for schedule in (*simpler[:0:-1][:2], broken):
+        proofs = list(takewhile(bool, (breaks(schedule, "proof") for _ in range(PROOFS))))
+        found.schedule, found.proofs = schedule, len(proofs)
+        if proofs:
+            found.broken = proofs[0]
+        if found.proofs == PROOFS:
             break
     return found
-
-
-def _prove(found: Found, schedules: list[Schedule], one: Callable[[Schedule, str], Trial]) -> None:
-    """Take the simplest of these that breaks something each time; else the one that was drawn."""
-    for schedule in (*schedules[:0:-1][:2], schedules[0]):
-        broken = []
-        for _ in range(PROOFS):
-            trial = one(schedule, "proof")
-            broken += [trial.broken] if trial.broken else []
-            if not trial.broken:
-                break
-        found.schedule, found.proofs = schedule, len(broken)
-        found.broken = broken[0] if broken else next(one.broken for one in found.trials if one.broken)
-        if found.proofs == PROOFS:
-            return

@@ -9,9 +9,10 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from lab.cli.arguments import ProgressDisplay, say
 from lab.cli.cmd_run import read_arguments
 from lab.engine.ownership import check_name, default_name
-from lab.engine.protocol import Engine
+from lab.engine.protocol import Announce, Engine
 from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.features.chaos.search import (
@@ -29,13 +30,12 @@ from lab.features.chaos.search import (
     Schedule,
     Trial,
     anybody_failed,
-    broken_after,
     broken_by,
     kinds_drawn,
     moments_of,
     search,
 )
-from lab.features.faults.fault import broken_in, fault_data, fault_sentence, with_faults
+from lab.features.faults.fault import broken_in, with_faults
 from lab.features.faults.kinds import key_of
 from lab.plan.plan import shape_for
 from lab.record.layout import RUNS
@@ -46,7 +46,7 @@ from lab.report.verdict import counts_text, ended_line
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import RunOptions
-from lab.run.place import Place, Several, refuse_foreign_wishes
+from lab.run.place import ClusterSlot, Place, refuse_foreign_wishes
 from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
 from lab.spec.scenario import Scenario
@@ -63,9 +63,8 @@ _LONGEST_NAME = 36
 class Trials:
     """Runs of one scenario on the cluster that is made for them."""
 
-    several: Several
+    slot: ClusterSlot
     scenario: Scenario
-    asked: Mapping[str, Any]
     options: RunOptions
     again: bool = False
     """Whether the scenario passes on what it left in the shared folder too, so that it can be run after another run."""
@@ -86,9 +85,23 @@ class Trials:
         if self.options.timeout_s is None and self.scenario.launcher.name == LAB:
             longest = max(_LEAST_S, _SLOWER * (first.duration_s or 0.0))
             self.options = replace(self.options, timeout_s=min(self.scenario.timeout_s, longest))
-        second = self._run(self.scenario, fresh=False)
-        self.again = second.passed
+        self.again = self._run(self.scenario, fresh=False).passed
         return first
+
+    def make_pool(self, first: Result, seed: int, kinds: Sequence[str], most: int) -> Pool:
+        """What schedules of a seed are drawn from, after the record of the run without faults.
+
+        Raises:
+            UsageError: there is nothing to draw from, or one of these kinds cannot be drawn.
+        """
+        if first.path is None:
+            raise UsageError("a run without a record has nothing to draw from")
+        nodes, ranks = list(dict.fromkeys(rank.node for rank in first.ranks)), [rank.rank for rank in first.ranks]
+        drawn = kinds_drawn(self.slot.place.engine.name, nodes, ranks, kinds)
+        moments = moments_of(Record(path=first.path))
+        if not moments:
+            raise UsageError(f"{self.scenario.name} calls and notes nothing", "faults are drawn from what is on record")
+        return Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
 
     @property
     def timeout_s(self) -> float:
@@ -104,34 +117,29 @@ class Trials:
         """
         began = time.monotonic()
         try:
-            trial = self._tried(schedule)
+            result = self._run(with_faults(self.scenario, schedule), fresh=True)
+            done = {str(one["fault"]) for one in result.faults}  # one that failed may have been done in part
+            broken, after = broken_by(result, [fault.what.harm for fault in schedule if str(fault) in done]), ""
+            if not broken and self.again and anybody_failed(result):
+                following = self._run(self.scenario, fresh=False)
+                after = following.run
+                if not following.passed:  # on what the one before had left
+                    broken = f"the next run, without faults, {following.verdict}: {following.reason}"
+            ended = {
+                "ended": result.verdict,
+                "reason": result.reason,
+                "broken": broken,
+                "run": result.run,
+                "after": after,
+            }
         except (Interrupted, EngineUnavailable):
             raise
         except LabError as error:  # one of the runs could not begin
-            trial = Trial(schedule=schedule, ended="error", reason=error.message)
-        return replace(trial, step=step, seconds=round(time.monotonic() - began, 3))
-
-    def _tried(self, schedule: Schedule) -> Trial:
-        result, after = self._run(with_faults(self.scenario, schedule), fresh=True), None
-        done = {str(one["fault"]) for one in result.faults}  # one that failed may have been done in part
-        harms = [fault.what.harm for fault in schedule if str(fault) in done]
-        broken = broken_by(result, harms)
-        if not broken and self.again and anybody_failed(result):
-            after = self._run(self.scenario, fresh=False)
-            broken = broken_after(after)
-        return Trial(
-            schedule=schedule,
-            ended=result.verdict,
-            reason=result.reason,
-            broken=broken,
-            run=result.run,
-            after=after.run if after is not None else "",
-        )
+            ended = {"ended": "error", "reason": error.message}
+        return Trial(schedule=schedule, step=step, seconds=round(time.monotonic() - began, 3), **ended)
 
     def _run(self, scenario: Scenario, *, fresh: bool) -> Result:
-        options = replace(self.options, fresh=fresh)
-        shape = shape_for(scenario, options, self.asked)
-        outcome = self.several.outcome(scenario, options, Observer(), lambda: shape)
+        outcome = self.slot.try_run(scenario, replace(self.options, fresh=fresh), Observer())
         if isinstance(outcome, LabError):
             raise outcome
         if outcome.exit_code == Interrupted.exit_code:
@@ -141,13 +149,7 @@ class Trials:
 
 @contextmanager
 def trials_on(
-    engine: Engine,
-    name: str,
-    scenario: Scenario,
-    *,
-    asked: Mapping[str, Any],
-    options: RunOptions,
-    announce: Callable[[str], None],
+    engine: Engine, name: str, scenario: Scenario, asked: Mapping[str, Any], options: RunOptions, announce: Announce
 ) -> Iterator[Trials]:
     """Trials of a scenario on a cluster of their own, beside the one of this name, which is removed at the end.
 
@@ -158,11 +160,12 @@ def trials_on(
     refuse_foreign_wishes(scenario, engine, asked, options)
     place = Place(engine=engine, name=f"{name[:_LONGEST_NAME]}-chaos", asked=asked, announce=announce)
     with ClusterLock(engine.name, place.name).held(f"a search with {scenario.name}", options.wait_s) as lock:
-        several = Several(place=place, cluster=place.usable(lock), made_for="chaos")
+        shape = shape_for(scenario, options, asked)
+        slot = ClusterSlot(place=place, shape=shape, cluster=place.usable(lock), made_for="chaos")
         try:
-            yield Trials(several=several, scenario=scenario, asked=asked, options=options)
+            yield Trials(slot=slot, scenario=scenario, options=options)
         finally:
-            several.end()
+            slot.clear()
 
 
 def refuse_unfit_for_search(scenario: Scenario) -> None:
@@ -202,15 +205,18 @@ def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
         raise UsageError(f"{path} is there already", "name another file, or remove it")
     if not os.access(folder, os.W_OK):
         raise UsageError(f"nothing can be written into {folder}", "search with a copy of the scenario and its script")
-    number = 1
-    while path.exists():
-        number += 1
-        path = folder / f"{name}-{number}.yaml"
-    return path
+    numbered = (folder / f"{name}-{number}.yaml" for number in count(2))
+    return next(one for one in chain([path], numbered) if not one.exists())
 
 
-def scenario_of(scenario: Scenario, found: Found, path: Path, timeout_s: float, size: tuple[int, int]) -> Scenario:
-    """The scenario with the faults that were found; where the next run is what fails, it is to be run once more."""
+def write_scenario(
+    scenario: Scenario, found: Found, path: Path, timeout_s: float, size: tuple[int, int], command: str
+) -> None:
+    """Write the scenario with the faults that were found; where the next run is what fails, it is to be run once more.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     again = any(trial.after for trial in found.trials if trial.step == "proof")
     bare = replace(
         scenario,
@@ -222,26 +228,13 @@ def scenario_of(scenario: Scenario, found: Found, path: Path, timeout_s: float, 
         nproc_per_node=size[1],
         timeout_s=timeout_s,
     )
-    return with_faults(bare, found.schedule or (), rerun=again)
-
-
-def write_scenario(scenario: Scenario, found: Found, command: str) -> None:
-    """Write it.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    assert scenario.source is not None
-    told = [
-        f"Found by `{command}`.",
-        *(fault_sentence(fault_data(fault)) for fault in broken_in(scenario).faults),
-        f"In {found.proofs} of {PROOFS} runs: {found.broken}",
-    ]
+    told = [f"Found by `{command}`.", *found.sentences, f"In {found.proofs} of {PROOFS} runs: {found.broken}"]
     head = "".join(f"# {clip(' '.join(line.split()), _LONGEST_LINE)}\n" for line in told)
+    text = head + dump_scenario(with_faults(bare, found.schedule or (), rerun=again))
     try:
-        scenario.source.write_text(head + dump_scenario(scenario), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{scenario.source} cannot be written: {error.strerror}") from error
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 # -- the command
@@ -252,92 +245,61 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     scenarios, options, shape = read_arguments(arguments)
     if len(scenarios) != 1:
         raise UsageError(f"a search is of one scenario, not of {len(scenarios)}")
-    scenario, seed, began, count = scenarios[0], arguments.seed or 0, time.monotonic(), schedules
+    scenario, seed, began, runs = scenarios[0], arguments.seed or 0, time.monotonic(), schedules
     if str(options.runs).isdecimal():  # with --chaos, that is the number of schedules
-        options, count = replace(options, runs=RUNS), int(str(options.runs))
+        options, runs = replace(options, runs=RUNS), int(str(options.runs))
     path = place_for(scenario, seed, arguments.out)
     name = check_name(arguments.name) if arguments.name else default_name()
     engine, why = select_engine(arguments.engine, name)
     asked = {key: value for key, value in shape.items() if value}
     with ProgressDisplay(sys.stderr, quiet=arguments.quiet or arguments.json) as display:
-        style = style_for(sys.stderr)
+        style, numbers = style_for(sys.stderr), Counter[str]()
         if why:
             display.announce(why)
-        with trials_on(engine, name, scenario, asked=asked, options=options, announce=display.announce) as trials:
+        with trials_on(engine, name, scenario, asked, options, display.announce) as trials:
             first = trials.undisturbed()
-            if first.path is None:
-                raise UsageError("a run without a record has nothing to draw from")
-            nodes, ranks = list(dict.fromkeys(rank.node for rank in first.ranks)), [rank.rank for rank in first.ranks]
-            pool = Pool(
-                random=Random(seed),
-                kinds=kinds_drawn(
-                    engine.name, nodes, ranks, [word for word in (arguments.kinds or "").split(",") if word]
-                ),
-                moments=moments_of(Record(path=first.path)),
-                nodes=nodes,
-                ranks=ranks,
-                most=arguments.most or Pool.most,
+            named = [word for word in (arguments.kinds or "").split(",") if word]
+            pool = trials.make_pool(first, seed, named, arguments.most or Pool.most)
+            kinds = ", ".join(map(key_of, pool.kinds))
+            after = "" if trials.again else "; what a failed run leaves is not tried, as it does not pass twice"
+            display.line(
+                f"passed without faults in {format_duration(first.duration_s or 0.0)}; "
+                f"{plural(len(pool.moments), 'moment')}; faults: {kinds}; "
+                f"hung after {format_duration(trials.timeout_s)}{after}"
             )
-            if not pool.moments:
-                raise UsageError(f"{scenario.name} calls and notes nothing", "faults are drawn from what is on record")
-            display.line(_beginning(first.duration_s or 0.0, pool, trials))
-            numbers = Counter[str]()
 
             def show(trial: Trial) -> None:
                 numbers[trial.step] += 1
-                display.line(_line(trial, numbers[trial.step], count, style))
+                display.line(trial_text(trial, numbers[trial.step], runs, style))
 
-            found = search(pool, count, trials.attempt, show)
+            found = search(pool, runs, trials.attempt, show)
             if found.schedule:
-                size = len(nodes), len(ranks) // len(nodes)
-                written = scenario_of(scenario, found, path, trials.timeout_s, size)
-                file = (scenario.source or scenario.script).name
-                more = ["--faults", arguments.kinds] * bool(arguments.kinds)
-                more += ["--most", str(pool.most)] * (pool.most != Pool.most)
-                command = ["lab", "run", file, "--chaos", "--seed", str(seed), "--runs", str(count), *more]
-                write_scenario(written, found, shlex.join(command))
+                command = ["lab", "run", (scenario.source or scenario.script).name, "--chaos", "--seed", str(seed)]
+                command += ["--runs", str(runs), *(["--faults", arguments.kinds] if arguments.kinds else [])]
+                command += ["--most", str(pool.most)] if pool.most != Pool.most else []
+                size = len(pool.nodes), len(pool.ranks) // len(pool.nodes)
+                write_scenario(scenario, found, path, trials.timeout_s, size, shlex.join(command))
     if arguments.json:
-        print(json.dumps(_data(found, scenario, seed, path)))
+        known = {"scenario": scenario.name, "seed": seed, "file": str(path) if found.schedule else None}
+        print(json.dumps({**known, **found.to_json()}))
     else:
-        say(_summary(found, path, time.monotonic() - began, style_for(sys.stdout)))
+        say(summary_text(found, path, time.monotonic() - began, style_for(sys.stdout)))
     return 1 if found.schedule else 0
 
 
-def _beginning(duration_s: float, pool: Pool, trials: Trials) -> str:
-    kinds = ", ".join(key_of(kind) for kind in pool.kinds)
-    after = "" if trials.again else "; what a failed run leaves is not tried, as it does not pass twice"
-    return (
-        f"passed without faults in {format_duration(duration_s)}; {plural(len(pool.moments), 'moment')}; "
-        f"faults: {kinds}; hung after {format_duration(trials.timeout_s)}{after}"
-    )
-
-
-def _line(trial: Trial, number: int, count: int, style: Style) -> str:
+def trial_text(trial: Trial, number: int, count: int, style: Style) -> str:
     """`[12/50] ✔ passed  kill node1 when rank 0 comes to all_reduce 3`."""
-    place = ended_line(number, count, trial.ended, trial.sentence, format_duration(trial.seconds), style)
+    line = ended_line(number, count, trial.ended, trial.sentence, format_duration(trial.seconds), style)
     if trial.step != "drawn":
-        place = f"  {'shorter' if trial.step == 'shrunk' else 'again'}: {place.partition('] ')[2]}"
-    return f"{place}\n    {style.paint(trial.broken, 'bold')}" if trial.broken else place
+        line = f"  {'shorter' if trial.step == 'shrunk' else 'again'}: {line.partition('] ')[2]}"
+    return f"{line}\n    {style.paint(trial.broken, 'bold')}" if trial.broken else line
 
 
-def _summary(found: Found, path: Path, seconds: float, style: Style) -> str:
+def summary_text(found: Found, path: Path, seconds: float, style: Style) -> str:
+    """How the schedules ended, and the shortest one that breaks something."""
     text = f"{plural(sum(found.ends.values()), 'schedule')}: {counts_text(found.ends, seconds, style)}"
     if found.schedule is None:
         return f"{text}\nnothing was found that is not survived"
-    shortest = "\n".join(f"  {fault_sentence(fault_data(fault))}" for fault in found.schedule)
     proven = f"{found.proofs} of {PROOFS} runs" if found.proofs == PROOFS else "not every time"
     what = f"found, and shrunk to {plural(len(found.schedule), 'fault')} ({proven}): {found.broken}"
-    return f"{text}\n{what}\n{shortest}\n  {path}"
-
-
-def _data(found: Found, scenario: Scenario, seed: int, path: Path) -> dict[str, Any]:
-    return {
-        "scenario": scenario.name,
-        "seed": seed,
-        "ends": dict(found.ends),
-        "found": [fault_data(fault) for fault in found.schedule or ()],
-        "broken": found.broken,
-        "proofs": found.proofs,
-        "file": str(path) if found.schedule else None,
-        "trials": [trial.to_json() for trial in found.trials],
-    }
+    return "\n".join([text, what, *(f"  {sentence}" for sentence in found.sentences), f"  {path}"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,14 @@ from lab.feature import hook
 from lab.features.grade.grades import Grade, broke_off, forfeited, grade_of, unheard_of, without_run
 from lab.features.grade.keys import grading_of
 from lab.features.grade.submissions import Room, Submission, find_submissions, own_folder, staged, unzip
-from lab.plan.cluster import ClusterInfo, Shape
+from lab.plan.cluster import Shape
 from lab.plan.limits import limits_for
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import RunOptions
-from lab.run.place import Place, refuse_absent_image
+from lab.run.place import ClusterSlot, Place, refuse_absent_image
 from lab.run.ship import pack_folder
 from lab.spec.kinds import slug
 from lab.spec.load import KEY, load_scenario, named_file
@@ -42,77 +42,54 @@ _POLL_S = 0.2
 _LEAST_CPUS = 0.1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Desk:
-    """What submissions are graded with."""
-
-    assignment: Scenario
-    open_engine: Callable[[], Engine]
-    """Each cluster has a connection of its own to the engine."""
-    engine: str
-    """Its name."""
-    strict: bool
-    """Whether clusters keep submissions from everything else; False: whoever calls trusts them."""
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the shape of the clusters that were asked for."""
-    options: RunOptions = field(default_factory=RunOptions)
-    jobs: int = 1
-    """Clusters side by side, which share what the machine has."""
-
-    def shape(self, engine: Engine) -> Shape:
-        """The shape of each cluster; strict ones have limits, so that none takes anything from one beside it."""
-        said = self.assignment
-        nodes, nproc_per_node = self.options.size_of_run(said, Shape(nodes=1))
-        of_scenario = {name: getattr(said, name) for name in ("image", "requirements", "data", "volumes")}
-        of_scenario |= {name: value for name, value in vars(said.resources).items() if value}
-        size = {"nodes": nodes, "nproc_per_node": nproc_per_node, "strict": self.strict}
-        shape = Shape(**{**of_scenario, **size, **self.asked})
-        if not self.strict:
-            return shape
-        machine = engine.machine()
-        limits = limits_for(shape.nodes * self.jobs, shape.limits, machine, strict=True)
-        cpus = float(machine.cores)
-        if self.jobs > 1:
-            cpus = max(_LEAST_CPUS, round(cpus / self.jobs / shape.nodes, 2))
-        return replace(shape, memory_bytes=limits.memory_bytes, cpus=shape.cpus or cpus)
-
-    def place(self, submission: Submission, script: Any) -> Scenario:
-        """The scenario in which a submission has the place of the script; its cluster has what it wishes for."""
-        return replace(
-            self.assignment,
-            name=slug(submission.name),
-            script=script,
-            source=None,
-            image=None,
-            extra={name: value for name, value in self.assignment.extra.items() if name != KEY},
-            data={},
-            volumes=(),
-            resources=Resources(),
-            outputs=self.assignment.outputs or None,
-        )
-
-
 class Grader:
-    """Grades submissions on clusters side by side.
+    """Grades submissions on clusters side by side, which share what the machine has; none spoils one for the next.
 
     Args:
-        desk: what they are graded with.
-        submissions: what was handed in.
+        folder: of the submissions.
+        named: the file of the assignment; None: it is in that folder.
+        choice: an engine; `auto` is the first of all, which is Docker.
+        trust: grade without isolation, on any engine.
+        asked: fields of the shape of the clusters that were asked for.
+        options: how to run them.
+        jobs: clusters side by side.
         announce: called with each line of progress.
         graded: called with each grade, how many there are by then, and how many there are to be.
+
+    Raises:
+        UsageError: there is nothing to grade, or an engine is asked for strangers' scripts that does not isolate them.
+        ScenarioError: the assignment is not valid.
+        EngineUnavailable: no engine answers that can be used.
     """
 
     def __init__(
         self,
-        desk: Desk,
-        submissions: Sequence[Submission],
+        folder: Path,
+        named: Path | None,
+        choice: str,
+        *,
+        trust: bool,
+        asked: Mapping[str, Any],
+        options: RunOptions,
+        jobs: int,
         announce: Callable[[str], object],
         graded: Callable[[Grade, int, int], object],
     ) -> None:
-        self._desk = desk
-        self._waiting = list(enumerate(submissions))
-        self._of = len(submissions)
-        self._tell, self._graded = announce, graded
+        assignment = find_assignment(folder, named)
+        self.submissions = submissions_to(assignment, folder)
+        self._choice = next(iter(OPENERS)) if choice == AUTO and not trust else choice
+        self.engine = open_isolating(self._choice, assignment, trust=trust)
+        self.strict = not trust
+        """Whether clusters keep submissions from everything else; False: whoever calls trusts them."""
+        with_stated_calls = hook("with_stated_calls")
+        if with_stated_calls:
+            assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
+        self.assignment, self.options = assignment, replace(options, fresh=True)
+        if assignment.expect.check:  # which gets to see no submission but in the folder of its ranks
+            apart = pack_folder(assignment.script.parent, [one.path for one in self.submissions]).archive
+            self.options = replace(self.options, check_archive=apart)
+        self._asked, self._jobs, self._tell, self._graded = asked, jobs, announce, graded
+        self._waiting = list(enumerate(self.submissions))
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._grades: dict[int, Grade] = {}
@@ -121,7 +98,7 @@ class Grader:
     def grade(self) -> tuple[list[Grade], LabError | None]:
         """Grade all; returns a grade for each, in their order, and what kept the rest from being graded."""
         turn = f"grade-{os.getpid():x}-{os.urandom(2).hex()}"
-        jobs = min(self._desk.jobs, self._of)
+        jobs = min(self._jobs, len(self.submissions))
         with ThreadPoolExecutor(jobs) as pool:
             workers: list[Future[None]] = []
             try:
@@ -131,7 +108,7 @@ class Grader:
                     if any(worker.done() and worker.exception() for worker in workers):
                         self._stop.set()
             except KeyboardInterrupt:
-                self._end(Interrupted(f"interrupted after {len(self._grades)} of {self._of} submissions"))
+                self._end(Interrupted(f"interrupted after {len(self._grades)} of {len(self.submissions)} submissions"))
                 wait(workers)
             for worker in workers:
                 worker.result()  # raises what nobody foresaw
@@ -144,23 +121,24 @@ class Grader:
         self._stop.set()
 
     def _work(self, name: str) -> None:
+        """Grade submissions until there are no more, on a cluster with a connection of its own to the engine."""
         try:
-            engine = self._desk.open_engine()
-            if not self._desk.options.pull and not self._desk.asked.get("image"):
-                refuse_absent_image(self._desk.assignment, engine)
+            engine = select_engine(self._choice)[0]
+            if not self.options.pull and not self._asked.get("image"):
+                refuse_absent_image(self.assignment, engine)
             place = Place(engine=engine, name=name, asked={}, announce=self._announce)
-            bench = _Bench(place, self._desk.shape(engine))
+            slot = ClusterSlot(place=place, shape=self._shape(engine), made_for="grading")
             lock = ClusterLock(engine.name, name)
             with lock.held("grading"):
                 try:
                     while (waiting := self._next()) is not None:
                         number, submission = waiting
-                        grade = self._grade(submission, bench)
+                        grade = self._grade(submission, slot)
                         with self._lock:
                             self._grades[number] = grade
-                            self._graded(grade, len(self._grades), self._of)
+                            self._graded(grade, len(self._grades), len(self.submissions))
                 finally:
-                    bench.clear()
+                    slot.clear()
             lock.path.unlink(missing_ok=True)  # nobody else has a cluster of this name, now or later
         except KeyboardInterrupt:
             pass  # the run was cut short, as everybody knows by now
@@ -175,37 +153,66 @@ class Grader:
         with self._lock:
             return self._waiting.pop(0) if self._waiting and not self._stop.is_set() else None
 
-    def _grade(self, submission: Submission, bench: _Bench) -> Grade:
-        assignment = self._desk.assignment
+    def _shape(self, engine: Engine) -> Shape:
+        """The shape of each cluster; strict ones have limits, so that none takes anything from one beside it."""
+        said = self.assignment
+        nodes, nproc_per_node = self.options.size_of_run(said, Shape(nodes=1))
+        of_scenario = {name: getattr(said, name) for name in ("image", "requirements", "data", "volumes")}
+        of_scenario |= {name: value for name, value in vars(said.resources).items() if value}
+        size = {"nodes": nodes, "nproc_per_node": nproc_per_node, "strict": self.strict}
+        shape = Shape(**{**of_scenario, **size, **self._asked})
+        if not self.strict:
+            return shape
+        machine = engine.machine()
+        limits = limits_for(shape.nodes * self._jobs, shape.limits, machine, strict=True)
+        cpus = float(machine.cores)
+        if self._jobs > 1:
+            cpus = max(_LEAST_CPUS, round(cpus / self._jobs / shape.nodes, 2))
+        return replace(shape, memory_bytes=limits.memory_bytes, cpus=shape.cpus or cpus)
+
+    def _grade(self, submission: Submission, slot: ClusterSlot) -> Grade:
+        assignment = self.assignment
         with ExitStack() as stack:
             try:
                 script, told = stack.enter_context(staged(submission, assignment))
             except UsageError as error:  # nobody else's fault
                 return without_run(submission.name, error.message, assignment, "failed")
-            outcome = self._run(self._desk.place(submission, script), bench)
+            scenario = replace(  # the cluster has what the assignment wishes for
+                assignment,
+                name=slug(submission.name),
+                script=script,
+                source=None,
+                image=None,
+                extra={name: value for name, value in assignment.extra.items() if name != KEY},
+                data={},
+                volumes=(),
+                resources=Resources(),
+                outputs=assignment.outputs or None,
+            )
+            outcome = self._run(scenario, slot)
         if isinstance(outcome, LabError):
             return without_run(submission.name, outcome.message, assignment, "error")
         result, facts = outcome
         # A node that a run has left clean is as good as new, and the agent makes sure of that. Where a rank did not
         # end by itself, or was at its limits, that is not relied on.
         if any(rank.exit_code is None for rank in result.ranks) or facts.limits or forfeited(facts):
-            bench.clear()
+            slot.clear()
             if self._waiting:  # who comes next does not wait for what this one did
                 with suppress(LabError):  # it is tried again then
-                    bench.make_ready()
+                    slot.make_ready()
         left_out = render_left_out(facts.staged)
         told = (*told, f"{left_out}: it reads regular files within limits") if left_out else told
         return grade_of(submission.name, result, facts, assignment, told)
 
-    def _run(self, scenario: Scenario, bench: _Bench) -> tuple[Result, RunFacts] | LabError:
+    def _run(self, scenario: Scenario, slot: ClusterSlot) -> tuple[Result, RunFacts] | LabError:
         """Run a submission; once more on other nodes if the lab could not, or its end or its check broke off."""
         outcome: tuple[Result, RunFacts] | LabError = LabError("it was not run")
         for _ in range(_ATTEMPTS):
             try:
-                result = bench.run(scenario, self._desk.options, _Stoppable(self._stop))
+                result = slot.place.run(slot.make_ready(), scenario, self.options, _Stoppable(self._stop))
                 if result.exit_code == Interrupted.exit_code:
                     raise KeyboardInterrupt
-                if result.exit_code == EngineUnavailable.exit_code and bench.place.engine_is_gone():
+                if slot.is_last(result):
                     raise EngineUnavailable(result.reason)
                 if result.verdict == "error" or result.path is None:
                     raise LabError(result.reason)
@@ -217,41 +224,8 @@ class Grader:
                 raise
             except LabError as error:
                 outcome = error
-            bench.clear()
+            slot.clear()
         return outcome
-
-
-class _Bench:
-    """A cluster on which submissions are run one after the other; made when it is needed."""
-
-    def __init__(self, place: Place, shape: Shape) -> None:
-        self.place = place
-        self._shape = shape
-        self._there = False
-
-    def make_ready(self) -> ClusterInfo:
-        """Have nodes there on which nothing is left of another run.
-
-        Raises:
-            LabError: they cannot be made.
-        """
-        there = self.place.still_there() if self._there else None
-        self._there = True
-        return there or self.place.make(self._shape, "grading")
-
-    def run(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        """Run on such nodes.
-
-        Raises:
-            LabError: the lab could not run it.
-        """
-        return self.place.run(self.make_ready(), scenario, options, observer)
-
-    def clear(self) -> None:
-        """Remove the nodes: the next run gets others."""
-        if self._there:
-            self.place.remove_own()
-        self._there = False
 
 
 class _Stoppable(Observer):
@@ -322,30 +296,12 @@ def submissions_to(assignment: Scenario, folder: Path) -> list[Submission]:
     return find_submissions(folder, files)
 
 
-def open_desk(
-    assignment: Scenario,
-    submissions: Sequence[Submission],
-    *,
-    engine: str,
-    trust: bool,
-    asked: Mapping[str, Any],
-    options: RunOptions,
-    jobs: int,
-) -> Desk:
-    """What to grade with.
-
-    Args:
-        assignment: the scenario.
-        submissions: what was handed in; no check gets to see any of it but in the folder of its ranks.
-        engine: which; `auto` is the first of all, which is Docker.
-        trust: grade without isolation, on any engine.
-        asked: fields of the shape of the clusters.
-        options: how to run them.
-        jobs: clusters side by side.
+def open_isolating(choice: str, assignment: Scenario, *, trust: bool) -> str:
+    """Open the engine on which strangers' scripts are graded; returns its name.
 
     Raises:
-        UsageError: an engine is asked for strangers' scripts that does not isolate them.
-        EngineUnavailable: no engine answers that can be used.
+        UsageError: it does not isolate them, or the assignment would mount folders in its nodes.
+        EngineUnavailable: it does not answer.
     """
     mounted = [*assignment.data, *(volume.target for volume in assignment.volumes)]
     if mounted and not trust:
@@ -354,30 +310,15 @@ def open_desk(
             "name the files under `grade: files:`; or, if you trust every submission, --trust",
         )
     first = next(iter(OPENERS))
-    choice = first if engine == AUTO and not trust else engine
     try:
-        opened = select_engine(choice)[0]
+        engine = select_engine(choice)[0]
     except EngineUnavailable as error:
         if trust or choice != first:
             raise
         raise EngineUnavailable(f"{error.message}; submissions are graded there: {_WHY_DOCKER}", error.hint) from error
-    if not trust and not opened.traits.isolates:
+    if not trust and not engine.traits.isolates:
         raise UsageError(
             f"submissions are graded on the {first} engine: {_WHY_DOCKER}",
-            f"--trust grades on the {opened.name} engine all the same, and says so on every result",
+            f"--trust grades on the {engine.name} engine all the same, and says so on every result",
         )
-    with_stated_calls = hook("with_stated_calls")
-    if with_stated_calls:
-        assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
-    if assignment.expect.check:
-        apart = pack_folder(assignment.script.parent, [one.path for one in submissions]).archive
-        options = replace(options, check_archive=apart)
-    return Desk(
-        assignment=assignment,
-        open_engine=lambda: select_engine(choice)[0],
-        engine=opened.name,
-        strict=not trust,
-        asked=asked,
-        options=replace(options, fresh=True),
-        jobs=jobs,
-    )
+    return engine.name

@@ -72,42 +72,39 @@ def run(arguments: argparse.Namespace) -> int:
     """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
     from lab.cli.arguments import ProgressDisplay
     from lab.features.grade.grades import Grade, Grades
-    from lab.features.grade.run import Grader, find_assignment, open_desk, opened, submissions_to
+    from lab.features.grade.run import Grader, opened
     from lab.features.grade.view import progress_line
     from lab.report.style import style_for
     from lab.run.options import RunOptions
 
-    options = RunOptions(**shared.fields_said(RunOptions, arguments))
     asked = {name: getattr(arguments, name) for name in ("cpus", "memory_bytes", "processes", "disk_bytes", "image")}
     quiet, style = bool(arguments.quiet or arguments.json), style_for(sys.stderr)
     with opened(arguments.folder) as folder, ProgressDisplay(sys.stderr, quiet=quiet) as display:
-        assignment = find_assignment(folder, arguments.scenario)
-        submissions = submissions_to(assignment, folder)
-        desk = open_desk(
-            assignment,
-            submissions,
-            engine=arguments.engine,
-            trust=arguments.trust,
-            asked={name: value for name, value in asked.items() if value},
-            options=options,
-            jobs=arguments.jobs,
-        )
 
         def show(grade: Grade, done: int, of: int) -> None:
             display.line(progress_line(grade, done, of, style))
 
+        grader = Grader(
+            folder,
+            arguments.scenario,
+            arguments.engine,
+            trust=arguments.trust,
+            asked={name: value for name, value in asked.items() if value},
+            options=RunOptions(**shared.fields_said(RunOptions, arguments)),
+            jobs=arguments.jobs,
+            announce=display.announce,
+            graded=show,
+        )
         began = time.monotonic()
-        found, failure = Grader(desk, submissions, display.announce, show).grade()
-    _write(
-        arguments,
-        Grades(
-            scenario=assignment.name,
-            engine=desk.engine,
-            isolation=Grades.UNTRUSTED if desk.strict else Grades.TRUSTED,
-            grades=tuple(found),
-            duration_s=time.monotonic() - began,
-        ),
+        found, failure = grader.grade()
+    grades = Grades(
+        scenario=grader.assignment.name,
+        engine=grader.engine,
+        isolation=Grades.UNTRUSTED if grader.strict else Grades.TRUSTED,
+        grades=tuple(found),
+        duration_s=time.monotonic() - began,
     )
+    _write(arguments, grades)
     if failure is not None:
         raise failure
     return 0 if all(one.graded for one in found) else 1

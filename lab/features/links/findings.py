@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, pairwise
 from statistics import median
@@ -69,6 +70,8 @@ class _Silence(NamedTuple):
     end: float
     """When that was known."""
     pair: frozenset[str]
+    is_over: bool
+    """Whether more was acknowledged later."""
 
 
 def find_flaps(evidence: Evidence) -> list[Finding]:
@@ -76,14 +79,18 @@ def find_flaps(evidence: Evidence) -> list[Finding]:
 
     A node is named where there are several such links and it is at an end of all of them; of one link neither end.
     """
-    known = [(one, _meanwhile(evidence, one), later) for one, later in _silences(evidence)]
-    silences = [one for one, step, later in known if step or later]
+    known = [(one, _meanwhile(evidence, one)) for one in sorted(_silences(evidence), key=lambda one: one[:2])]
+    silences = [one for one, step in known if step or one.is_over]
     if not silences:
         return []
+    bursts, until = list[float](), -math.inf  # how long each lasted; silences that overlap, or nearly do, are one
+    for one in silences:
+        together = bursts.pop() if one.begin <= until + _TOGETHER_S else 0.0
+        bursts.append(max(together, one.end - one.begin))
+        until = max(until, one.end)
     pairs = sorted({one.pair for one in silences}, key=sorted)
     common = frozenset.intersection(*pairs) if len(pairs) > 1 else frozenset()
-    step = max((step for _, step, _ in known if step), key=_seconds, default=None)
-    bursts = _bursts(silences)
+    step = max((step for _, step in known if step), key=_seconds, default=None)
     facts = Flap(
         links=tuple((one, other) for one, other in map(sorted, pairs)),
         nodes=tuple(common),
@@ -104,20 +111,17 @@ def _ranks_on(nodes: Collection[str], evidence: Evidence) -> dict[str, Any]:
     return {"ranks": ranks, "others": tuple(one.rank for one in evidence.facts.ranks if one.rank not in ranks)}
 
 
-def _silences(evidence: Evidence) -> list[tuple[_Silence, bool]]:
-    """All of them, and whether more was acknowledged later."""
+def _silences(evidence: Evidence) -> Iterator[_Silence]:
     ways: dict[Pair, list[Connections]] = defaultdict(list)
     for event in evidence.record.events():
         if isinstance(event, Connections) and event.number:
             ways[event.node, event.peer].append(event)
-    silences = []
     for way, reports in ways.items():
         most = max(one.acknowledged_bytes for one in reports)
         for one in reports:
             if one.silent_s >= BLINK_S:
                 end = one.time - evidence.trace.origin
-                silences.append((_Silence(end - one.silent_s, end, frozenset(way)), one.acknowledged_bytes < most))
-    return sorted(silences, key=lambda one: one[0][:2])
+                yield _Silence(end - one.silent_s, end, frozenset(way), one.acknowledged_bytes < most)
 
 
 def _meanwhile(evidence: Evidence, silence: _Silence) -> Step | None:
@@ -130,17 +134,6 @@ def _meanwhile(evidence: Evidence, silence: _Silence) -> Step | None:
 
 def _seconds(step: Step) -> float:
     return (step.end or 0.0) - step.begin
-
-
-def _bursts(silences: Sequence[_Silence]) -> list[float]:
-    """How long each lasted at least, seconds; those that overlap, or nearly do, are one."""
-    bursts: list[list[_Silence]] = []
-    for one in silences:
-        if bursts and one.begin <= max(before.end for before in bursts[-1]) + _TOGETHER_S:
-            bursts[-1].append(one)
-        else:
-            bursts.append([one])
-    return [max(one.end - one.begin for one in burst) for burst in bursts]
 
 
 # -- links that are far slower, or lose far more, than others

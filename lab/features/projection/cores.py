@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.trace.model import RankTrace, number
-from lab.trace.read import RankReader
+from lab.trace.model import RankTrace
+from lab.trace.read import RankReader, number
 
 _EXTRA = "cores"
 

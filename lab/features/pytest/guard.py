@@ -28,11 +28,11 @@ class Guard:
     def add(self, engine: str, cluster: str) -> None:
         """Guard a cluster, before it is made."""
         self._guarded.append(f"{engine} {cluster}")
+        unknown = self._guarded[-1:]
         if self._process is None or self._process.poll() is not None:  # somebody ended it
-            self._process = _start()
-            for one in self._guarded[:-1]:
-                self._tell("+", one)
-        self._tell("+", self._guarded[-1])
+            self._process, unknown = _start(), self._guarded
+        for one in unknown:
+            self._tell("+", one)
 
     def drop(self, engine: str, cluster: str) -> None:
         """Leave a cluster alone, which is gone or is to stay."""
@@ -74,40 +74,28 @@ def main(keeper: int) -> None:
     """Wait for the end of the keeper, then remove the clusters that it left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    guarded = _heard(keeper)
-    for engine, clusters in guarded.items():
+    for engine, _, cluster in (one.partition(" ") for one in _await_end(keeper)):
+        from lab.engine.select import open_engine
+        from lab.run.lock import remove_orphan
+
         with suppress(Exception):  # nobody is there to be told: whoever makes a cluster next tries again
-            _remove(engine, clusters, keeper)
+            remove_orphan(open_engine(engine), cluster, keeper)
 
 
-def _heard(keeper: int) -> dict[str, list[str]]:
-    """The clusters of each engine that are there when the keeper is gone, or lets the guard go."""
+def _await_end(keeper: int) -> list[str]:
+    """The clusters, each after its engine, that are there when the keeper is gone, or lets the guard go."""
     waiting = [0]
     with suppress(AttributeError, OSError):  # no such call here, or it is dead already
         waiting.append(os.pidfd_open(keeper))  # what it forked may hold the pipe open for longer than it lives
-    told, rest = dict[str, None](), b""
+    guarded, rest = dict[str, None](), b""
     while True:
         ready = select.select(waiting, [], [])[0]
         data = os.read(0, 65536) if 0 in ready else b""
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             if line.startswith(b"+"):
-                told[line[1:].decode()] = None
+                guarded[line[1:].decode()] = None
             else:
-                told.pop(line[1:].decode(), None)
+                guarded.pop(line[1:].decode(), None)
         if not data:
-            break
-    found: dict[str, list[str]] = {}
-    for one in told:
-        engine, _, cluster = one.partition(" ")
-        found.setdefault(engine, []).append(cluster)
-    return found
-
-
-def _remove(engine_name: str, clusters: list[str], keeper: int) -> None:
-    from lab.engine.select import open_engine
-    from lab.run.lock import remove_orphan
-
-    engine = open_engine(engine_name)
-    for cluster in clusters:
-        remove_orphan(engine, cluster, keeper)
+            return list(guarded)

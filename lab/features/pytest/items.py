@@ -1,4 +1,4 @@
-"""What tests are of the lab: scenarios, runs on warm clusters, functions that are marked as distributed."""
+"""What tests are of the lab, what they say of their clusters, and what is shown of their runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import threading
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,30 +19,112 @@ import lab
 from lab.cluster import DEFAULT_NODES
 from lab.engine.doctor import refuse_missing
 from lab.engine.protocol import Engine
-from lab.errors import LabError, MachineLacks, RanksFailed
+from lab.engine.select import CHOICES
+from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import hook
 from lab.features.faults.fault import beyond, broken_in, network_first
+from lab.features.faults.network import network_of
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
-from lab.features.pytest.marker import checked_shape, wanted_by
 from lab.features.pytest.pool import WarmCluster, pool_of
-from lab.features.suite.reports import rarest_first, read_tail
+from lab.features.pytest.session import SAID
+from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
+from lab.record.layout import LOGS, RUNS, SUITE_REPORT
 from lab.record.result import RankResult, Result
 from lab.report.harmless import harmless
 from lab.report.style import Style
 from lab.report.verdict import verdict_text
 from lab.run.options import RunOptions
+from lab.spec.kinds import parse_size
 from lab.spec.load import SIGN, open_scenario
+from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
-from lab.words import clip, name_ranks, plural
+from lab.words import clip, listing, plural
 
 RECORD = "lab_record"
 """The property of a test that tells the record of a run; JUnit files have it too."""
+MARKER = "@pytest.mark.lab"
+_COUNTS = ("nodes", "nproc_per_node", "gpus")
+_SHAPE = (*_COUNTS, "engine", "image", "requirements", "data", "cpus", "memory", "strict", "env", "network")
+"""What may be said of a cluster, as `lab up` calls it."""
 _OWN = Path(lab.__file__).parent
 _INI = ("truncation_limit_lines", "truncation_limit_chars", "assertion_text_diff_style")
+_LINES = 8
+"""Of each rank."""
+_LONGEST_LINE = 300
+_TAIL_BYTES = 16384
+_TRACEBACK = re.compile(r"(\[rank\d+\]: )?Traceback \(most recent call last\):$")
+"""As Python begins one, and as torch does."""
 _turn = threading.Lock()
 """Threads of a test ask for its cluster one after the other."""
+
+
+# -- what a test says of its cluster, by the marker `lab` or where functions are marked as distributed
+
+
+def wanted_by(item: pytest.Item) -> dict[str, Any]:
+    """What the marker of a test says of its cluster; empty where it has none.
+
+    Raises:
+        UsageError: it says what it may not.
+    """
+    marker = item.get_closest_marker("lab")
+    return checked_marker(marker) if marker is not None else {}
+
+
+def refuse_wrong_marker(definition: pytest.Item, marker: pytest.Mark) -> None:
+    """Refuse a marker that says what it may not, while tests are collected."""
+    try:
+        checked_marker(marker)
+    except LabError as error:
+        raise pytest.Collector.CollectError(f"{definition.nodeid}: {harmless(str(error))}") from None
+
+
+def checked_marker(marker: pytest.Mark) -> dict[str, Any]:
+    """What one marker says.
+
+    Raises:
+        UsageError: it says what it may not.
+    """
+    if marker.args:
+        raise UsageError(f"{MARKER}: found {marker.args[0]!r}; allowed: keywords, such as nodes=3")
+    return checked_shape(marker.kwargs, MARKER)
+
+
+def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What somebody says of a cluster, as `Pool.cluster` takes it; what is None is left out.
+
+    Args:
+        said: by keyword.
+        where: what every message begins with.
+
+    Raises:
+        UsageError: there is no such keyword, or it may not have that value.
+    """
+    for name in said:
+        if name not in _SHAPE:
+            meant = did_you_mean(name, _SHAPE)
+            raise UsageError(f"{where}: there is no keyword {name!r}{meant}; allowed: {listing(_SHAPE)}")
+    shape = {name: value for name, value in said.items() if value is not None}
+    for name in _COUNTS:
+        value = shape.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"{where}: found {name}={value!r}; allowed: a whole number, 1 or more")
+    engine = shape.get("engine", "auto")
+    if engine not in CHOICES:
+        meant = did_you_mean(str(engine), CHOICES)
+        raise UsageError(f"{where}: found engine={engine!r}{meant}; allowed: {listing(CHOICES)}")
+    part = ""
+    try:
+        if "network" in shape:
+            network_of(shape["network"])
+        if "memory" in shape:
+            part = "memory: "
+            shape["memory_bytes"] = parse_size(shape.pop("memory"))
+    except UsageError as error:
+        raise UsageError(f"{where}: {part}{error.message}") from None
+    return shape
 
 
 # -- clusters and runs of a test
@@ -61,28 +143,24 @@ def cluster_of(item: pytest.Item) -> WarmCluster:
 
 
 def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> WarmCluster:
-    """The warm cluster of a shape for a test, up and whole.
-
-    Args:
-        item: the test.
-        shape: as `checked_shape` or `wanted_by` gives it.
+    """The warm cluster of a shape, from `checked_shape` or `wanted_by`, for a test: up and whole.
 
     Raises:
         LabError: it cannot be made.
         pytest.skip.Exception: the test needs another engine than the one that this session was told to use.
     """
-    engine_for(item, shape.get("engine", "auto"))
+    engine_for(item, shape)
     return pool_of(item.config).cluster(**shape)
 
 
-def engine_for(item: pytest.Item, needed: str) -> Engine:
+def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
     """The engine of a test.
 
     Raises:
         EngineUnavailable: it does not answer.
         pytest.skip.Exception: this session was told to use another one.
     """
-    told = item.config.getoption("lab_engine")
+    needed, told = shape.get("engine", "auto"), item.config.getoption("lab_engine")
     if "auto" not in (needed, told) and needed != told:
         pytest.skip(f"needs the {needed} engine, and this session is told to use {told} (--lab-engine)")
     return pool_of(item.config).engine(needed)[0]
@@ -136,8 +214,7 @@ class LabRun:
         if not isinstance(scenario, Scenario):
             lesson = str(scenario).startswith(SIGN)
             scenario = open_scenario(Path(scenario) if lesson else self._item.path.parent / scenario)
-        if args:
-            scenario = replace(scenario, args=(*scenario.args, *args))
+        scenario = replace(scenario, args=(*scenario.args, *args))
         return run_warm(self._item, scenario, RunOptions(nodes=nodes, nproc_per_node=nproc_per_node, **options))
 
 
@@ -155,20 +232,16 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
         pytest.skip.Exception: it needs what is not there.
     """
     try:
-        shape = wanted_by(item)
-        engine = shape.get("engine", "auto")
+        shape, said, nodes = wanted_by(item), broken_in(scenario), options.nodes or scenario.nodes
         refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
-        said = broken_in(scenario)
-        broken = network_first(said.network, shape.get("network"), said.faults)
-        wrong = beyond(broken, engine_for(item, engine).name) if broken else ""
-        if wrong:
+        broken, engine = network_first(said.network, shape.get("network"), said.faults), engine_for(item, shape)
+        if wrong := beyond(broken, engine.name):
             pytest.skip(f"{scenario.name} is to {wrong}")
         if has_wishes(scenario):
-            engine_for(item, engine)
-            nodes = {"nodes": options.nodes or scenario.nodes or shape.get("nodes", DEFAULT_NODES)}
-            with pool_of(item.config).apart(**{**shape, **nodes}) as cluster:
-                return cluster.run(scenario, options=options)
-        needed = max(options.nodes or scenario.nodes or 1, shape.get("nodes", at_least))
+            shape["nodes"] = nodes or shape.get("nodes", DEFAULT_NODES)
+            with pool_of(item.config).apart(**shape) as own:
+                return own.run(scenario, options=options)
+        needed = max(nodes or 1, shape.get("nodes", at_least))
         return cluster_for(item, {**shape, "nodes": needed}).run(scenario, options=options)
     except MachineLacks as error:
         raise pytest.skip.Exception(harmless(error.message)) from None
@@ -235,12 +308,10 @@ def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
 
 def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
     """What the explanation of an assertion depends on; see `labnode.features.functions.on_node.call_assertions`."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = dict.fromkeys(_INI)
     for name in _INI:
-        try:
+        with suppress(KeyError, ValueError):  # another version of pytest has no such option
             settings[name] = config.getini(name)
-        except (KeyError, ValueError):  # another version of pytest has no such option
-            settings[name] = None
     kind = getattr(pytest.Config, "VERBOSITY_ASSERTIONS", None)
     verbosity = config.get_verbosity(kind) if kind is not None else config.getoption("verbose")
     on_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
@@ -297,35 +368,91 @@ def _as_seen_from_outside(error: LabError) -> pytest.ExceptionInfo[LabError]:
     return pytest.ExceptionInfo.from_exception(error)
 
 
-_LINES = 8
-"""Of each rank."""
-_LONGEST_LINE = 300
-_TAIL_BYTES = 16384
-_TRACEBACK = re.compile(r"(\[rank\d+\]: )?Traceback \(most recent call last\):$")
-"""As Python begins one, and as torch does."""
-
-
 def last_lines_text(result: Result) -> str:
     """The last lines of each rank, of a traceback its last; the one that the verdict shows is left out."""
-    told = {result.culprit.rank} if result.culprit is not None and result.culprit.traceback else set()
-    ranks = [*result.parents, *(rank for rank in result.ranks if rank.parent is None)]
-    nodes = {rank.rank: rank.node for rank in ranks}
-    last = [(rank.rank, lines) for rank in ranks if (lines := _last(rank, without_traceback=rank.rank in told))]
-    shown = rarest_first(last)
+    told = result.culprit.rank if result.culprit is not None and result.culprit.traceback else None
+
+    def read_lines(rank: RankResult) -> list[str]:
+        lines = [line.rstrip() for line in read_tail(rank.log_path, _TAIL_BYTES)]
+        begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
+        if begin is not None:
+            lines[begin:] = [] if rank.rank == told else lines[-1:]
+        return [clip(line, _LONGEST_LINE) for line in lines]
+
+    shown, left = last_printed(result, _LINES, read_lines)
     parts = list[str]()
-    for numbers, text in shown:
-        alike = f", as {name_ranks(numbers[1:])}" if len(numbers) > 1 else ""
-        parts.append(f"  rank {numbers[0]} on {nodes[numbers[0]]} printed last{alike}:")
-        parts += [f"  │ {line}" for line in text]
-    left = len(last) - sum(len(numbers) for numbers, _ in shown)
+    for one in shown:
+        parts += [f"  {one.who} printed last{one.others}:", *(f"  │ {line}" for line in one.lines)]
     if left:
         parts.append(f"  and {plural(left, 'rank')} more: lab logs --run {result.run}")
     return "\n".join(parts)
 
 
-def _last(rank: RankResult, *, without_traceback: bool) -> list[str]:
-    lines = [line.rstrip() for line in read_tail(rank.log_path, _TAIL_BYTES)]
-    begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
-    if begin is not None:
-        lines = [*lines[:begin], *([] if without_traceback else lines[-1:])]
-    return [clip(line, _LONGEST_LINE) for line in lines[-_LINES:]]
+# -- what a session shows beside its tests
+
+
+def engine_text(config: pytest.Config) -> str:
+    """Which engine tests get that do not say, and why."""
+    try:
+        engine, why = pool_of(config).engine()
+    except LabError as error:
+        return f"no engine: {harmless(error.message)}"
+    because = "Docker answers" if config.getoption("lab_engine") == "auto" else "--lab-engine"
+    return f"{harmless(why) or f'using the {engine.name} engine ({because})'}"
+
+
+def close_pool(config: pytest.Config) -> None:
+    """Remove the clusters of this process; what is to be said of them is said at the end of the session."""
+    said: list[str] = []
+    with suppress(KeyboardInterrupt):  # it is done by then, and the session ends anyway
+        kept = pool_of(config).close()
+        said = [f"kept for the next session; to remove it: lab down --name {name}" for name in kept]
+    if hasattr(config, "workeroutput"):  # of pytest-xdist: only its controller has a terminal
+        config.workeroutput["lab_said"] = [engine_text(config), *said]
+    else:
+        config.stash.setdefault(SAID, []).extend(said)
+
+
+class PageOfRuns:
+    """`--lab-report`: gathers the records that tests tell of, and writes one HTML page of all runs at the end.
+
+    Args:
+        config: of the session.
+
+    Raises:
+        pytest.UsageError: the folder is one of something else.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        folder = self._folder = Path(config.invocation_params.dir, config.getoption("lab_report"))
+        self._records: dict[Path, None] = {}
+        self._is_worker = hasattr(config, "workerinput")
+        if self._is_worker or config.getoption("lab_report") == str(RUNS) or not folder.exists():
+            return
+        hint = "hint: write the option last, or as --lab-report=DIR with a folder of its own"
+        if not folder.is_dir():
+            raise pytest.UsageError(f"--lab-report: {folder} is not a folder\n  {hint}")
+        for path in folder.iterdir():  # pytest takes the word after the option for it, whatever was meant
+            if path.name != SUITE_REPORT and not path.name.startswith(".") and not (path / LOGS).is_dir():
+                what = f"holds other things than runs, such as {path.name}"
+                raise pytest.UsageError(f"--lab-report: {folder} {what}\n  {hint}")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the records of a test."""
+        self._records |= {Path(str(value)): None for name, value in report.user_properties if name == RECORD}
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the page."""
+        from lab.features.records.records import Suite
+        from lab.features.suite.page import write_suite
+        from lab.record.read import Record
+
+        records = tuple(Record(path=path) for path in self._records if path.is_dir())
+        if self._is_worker or not records:
+            return
+        suite = Suite(name="pytest", records=records, planned=len(records))
+        try:
+            path = write_suite(suite, self._folder / SUITE_REPORT).path
+            terminalreporter.write_line(f"lab: all runs on one page: {path}")
+        except LabError as error:
+            terminalreporter.write_line(f"lab: {error}")

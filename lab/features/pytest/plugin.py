@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "lab(nodes=3, nproc_per_node=1, engine='docker', ...): the cluster that the test gets; scenarios have it too",
     )
     if config.getoption("lab_report"):
-        from lab.features.pytest.report import PageOfRuns
+        from lab.features.pytest.items import PageOfRuns
 
         config.pluginmanager.register(PageOfRuns(config), "lab_page_of_runs")
 
@@ -87,7 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("lab")
     ours = {"cluster", "lab_run"} & {*metafunc.fixturenames} or hasattr(metafunc.function, "__lab_function__")
     if marker is not None and (ours or not marker.args):
-        from lab.features.pytest.marker import refuse_wrong_marker
+        from lab.features.pytest.items import refuse_wrong_marker
 
         refuse_wrong_marker(metafunc.definition, marker)
 
@@ -95,7 +95,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """Say which engine the tests of the lab get, and why."""
     if any(_is_marked(item) or "lab_run" in getattr(item, "fixturenames", ()) for item in items):
-        from lab.features.pytest.report import engine_text
+        from lab.features.pytest.items import engine_text
 
         return [f"lab: {engine_text(config)}"]
     return []
@@ -184,7 +184,7 @@ pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove the clusters, or say which are kept."""
     if session.config.stash.get(POOL, None) is not None:
-        from lab.features.pytest.report import close_pool
+        from lab.features.pytest.items import close_pool
 
         close_pool(session.config)
 

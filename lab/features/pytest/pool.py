@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,8 @@ class WarmCluster(Cluster):
         super().__init__(**more)
         self._named = False  # nobody chose the name, who could have meant another one
         self._runs = runs
+        self.keeping = ExitStack()
+        """Holds the lock of its keeper, and lets its guard go."""
         self._fresh = False
         self.network: str | Mapping[str, Any] | None = None
         """What its links are like in each run of the test that has it; None: as they are, or the scenario says."""
@@ -210,18 +213,6 @@ class WarmCluster(Cluster):
         return options if self.network is None else replace(options, network=options.network or self.network)
 
 
-@dataclass(kw_only=True)
-class _Kept:
-    """One cluster of the pool."""
-
-    cluster: WarmCluster
-    nodes: int
-    memory_bytes: int
-    """What it may take of the machine."""
-    keeping: ExitStack
-    """Holds the lock of its keeper."""
-
-
 @dataclass
 class Pool:
     """The warm clusters of one process, by engine and shape."""
@@ -242,9 +233,9 @@ class Pool:
     """Clusters that the test that runs now has asked for, by name."""
 
     def __post_init__(self) -> None:
-        self._engines: dict[str, tuple[Engine, str]] = {}
+        self._select: Callable[[str], tuple[Engine, str]] = cache(select_engine)
         self._machines: dict[str, Machine] = {}
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, WarmCluster] = {}
         """By shape, the least recently used first."""
         self._impossible: dict[str, ImageError] = {}
         """Shapes whose image cannot be had: it is not tried for each test anew."""
@@ -265,10 +256,6 @@ class Pool:
             self._ahead = threading.Thread(target=make, name="lab-ahead", daemon=True)
             self._ahead.start()
 
-    def _await_ahead(self) -> None:
-        if self._ahead is not None and self._ahead is not threading.current_thread():
-            self._ahead.join()
-
     def engine(self, choice: str = "auto") -> tuple[Engine, str]:
         """The engine that is meant, and why it is another one than could be expected; empty: it is not.
 
@@ -276,10 +263,16 @@ class Pool:
             EngineUnavailable: it does not answer.
         """
         self._await_ahead()
-        choice = self.choice if choice == "auto" else choice
-        if choice not in self._engines:
-            self._engines[choice] = select_engine(choice)
-        return self._engines[choice]
+        return self._select(self.choice if choice == "auto" else choice)
+
+    def _machine(self, engine: Engine) -> Machine:
+        if engine.name not in self._machines:
+            self._machines[engine.name] = engine.machine()
+        return self._machines[engine.name]
+
+    def _await_ahead(self) -> None:
+        if self._ahead is not None and self._ahead is not threading.current_thread():
+            self._ahead.join()
 
     def cluster(self, *, engine: str = "auto", **shape: Any) -> WarmCluster:
         """The cluster of a shape, up and whole: made if it is not there, and made again if a test has broken it.
@@ -300,12 +293,11 @@ class Pool:
             shape |= {"cpus": share} if share < cores else {}
         self.progress.begin()
         key = f"{where.name} {sorted(shape.items())!r}"
-        kept = self._kept.pop(key, None)
-        if kept is None:
+        cluster = self._kept.pop(key, None)
+        if cluster is None:
             cluster = self._make(where, key, shape)
         else:
-            self._kept[key] = kept
-            cluster = kept.cluster
+            self._kept[key] = cluster
             holder = cluster.busy()
             if holder is None or holder["pid"] != self._process:  # else this very test has ranks there
                 cluster.up(wait_s=_WAIT_S)
@@ -327,33 +319,21 @@ class Pool:
             EngineUnavailable: the engine does not answer.
         """
         where, network = self.engine(engine)[0], shape.pop("network", None)
-        with ExitStack() as keeping:
-            name = self._new_name(where, keeping)
-            self._guard.add(where.name, name)
-            try:
-                cluster = WarmCluster(self.runs, name=name, engine=where, announce=self.progress.announce, **shape)
-                cluster.network = network
-                yield cluster
-            finally:
-                self._guard.drop(where.name, name)
-                forget(where.name, name)
-
-    def _machine(self, engine: Engine) -> Machine:
-        if engine.name not in self._machines:
-            self._machines[engine.name] = engine.machine()
-        return self._machines[engine.name]
+        cluster = self._keep(where, shape)
+        cluster.network = network
+        try:
+            yield cluster
+        finally:
+            forget(where.name, cluster.name)
+            cluster.keeping.close()
 
     def _make(self, engine: Engine, key: str, shape: dict[str, Any]) -> WarmCluster:
-        nodes = shape["nodes"]
-        memory_bytes = nodes * (shape.get("memory_bytes") or _NODE_BYTES)
         if key in self._impossible:
             raise self._impossible[key].with_traceback(None)
-        self._make_room(engine, nodes, memory_bytes)
-        keeping = ExitStack()
-        name = self._claim_name(engine, key, keeping)
-        cluster = WarmCluster(self.runs, name=name, engine=engine, announce=self.progress.announce, **shape)
-        self._kept[key] = _Kept(cluster=cluster, nodes=nodes, memory_bytes=memory_bytes, keeping=keeping)
-        self._guard.add(engine.name, name)
+        self._make_room(engine, shape["nodes"], _memory_bytes(shape))
+        lasting = f"{self._readable}-{digest(f'{self.project} {key} {__version__}')}"
+        is_kept = self.keep or keeper_lock(engine.name, lasting).path.exists()
+        cluster = self._kept[key] = self._keep(engine, shape, lasting if is_kept else "")
         try:
             cluster.up(wait_s=_WAIT_S)
         except BaseException as error:
@@ -364,54 +344,54 @@ class Pool:
             raise
         return cluster
 
-    def _claim_name(self, engine: Engine, key: str, keeping: ExitStack) -> str:
-        """A name that is this process's alone, or that of a cluster that was kept, if nobody else has that now."""
-        lasting = f"{self._readable}-{digest(f'{self.project} {key} {__version__}')}"
-        if self.keep or keeper_lock(engine.name, lasting).path.exists():
-            with suppress(ClusterBusy):
-                keeping.enter_context(keeper_lock(engine.name, lasting).held(f"the tests in {self.project}"))
-                return lasting
-        return self._new_name(engine, keeping)
+    def _keep(self, engine: Engine, shape: Mapping[str, Any], lasting: str = "") -> WarmCluster:
+        """A cluster that is not up yet and is this process's alone, under a name that no other process has.
 
-    def _new_name(self, engine: Engine, keeping: ExitStack) -> str:
-        """A name that nobody has, however many processes test the same project."""
+        Args:
+            engine: where.
+            shape: as `Cluster` takes it.
+            lasting: the name of one that is kept for other sessions, which it has if nobody else has that now.
+        """
+        keeping, purpose = ExitStack(), f"the tests in {self.project}"
         name = f"{self._readable}-{os.urandom(5).hex()}"
-        keeping.enter_context(keeper_lock(engine.name, name).held(f"the tests in {self.project}"))
-        return name
+        try:
+            keeping.enter_context(keeper_lock(engine.name, lasting or name).held(purpose))
+            name = lasting or name
+        except ClusterBusy:
+            keeping.enter_context(keeper_lock(engine.name, name).held(purpose))
+        cluster = WarmCluster(self.runs, name=name, engine=engine, announce=self.progress.announce, **shape)
+        self._guard.add(engine.name, name)
+        keeping.callback(self._guard.drop, engine.name, name)
+        cluster.keeping = keeping
+        return cluster
 
     def _make_room(self, engine: Engine, nodes: int, memory_bytes: int) -> None:
         """Remove what was not used for longest, while there is no room for one more on the machine."""
         machine = self._machine(engine)
         most_bytes = machine.memory_bytes * _PART_OF_MEMORY / self.workers
         most_nodes = machine.cores * _NODES_PER_CORE / self.workers
-        for key, kept in list(self._kept.items()):
-            mine = [one for one in self._kept.values() if one.cluster.engine.name == engine.name]
-            has_room = sum(one.nodes for one in mine) + nodes <= most_nodes
-            if has_room and sum(one.memory_bytes for one in mine) + memory_bytes <= most_bytes:
+        for key, cluster in list(self._kept.items()):
+            asked = [one.place.asked for one in self._kept.values() if one.engine.name == engine.name]
+            has_room = sum(one["nodes"] for one in asked) + nodes <= most_nodes
+            if has_room and sum(map(_memory_bytes, asked)) + memory_bytes <= most_bytes:
                 return
-            if kept in mine and kept.cluster.name not in self.in_use:
+            if cluster.engine.name == engine.name and cluster.name not in self.in_use:
                 with uninterrupted():
                     self._remove(key)
 
     def _remove(self, key: str) -> None:
         """Remove a cluster; if that fails, the guard tries again when this process is gone."""
-        cluster = self._kept[key].cluster
+        cluster = self._kept.pop(key)
         cluster.end_calls()
         try:
             cluster.engine.remove(cluster.name)
         except LabError as error:
-            del self._kept[key]
             self.progress.announce(
                 f"warning: cluster {cluster.name} is still there ({error.message}): `lab down --name {cluster.name}`"
             )
             return
         forget(cluster.engine.name, cluster.name)
-        self._release(key)
-
-    def _release(self, key: str) -> None:
-        kept = self._kept.pop(key)
-        self._guard.drop(kept.cluster.engine.name, kept.cluster.name)
-        kept.keeping.close()
+        cluster.keeping.close()
 
     def close(self) -> list[str]:
         """Remove every cluster, or leave it for the next session; returns names of those that are left.
@@ -423,12 +403,18 @@ class Pool:
         left = []
         with uninterrupted():
             self._await_ahead()
-            for key, kept in list(self._kept.items()):
+            for key, cluster in list(self._kept.items()):
                 if self.keep:
-                    kept.cluster.end_calls()
-                    self._release(key)
-                    left.append(kept.cluster.name)
+                    cluster.end_calls()
+                    del self._kept[key]
+                    cluster.keeping.close()
+                    left.append(cluster.name)
                 else:
                     self._remove(key)
             self._guard.end()
         return left
+
+
+def _memory_bytes(shape: Mapping[str, Any]) -> int:
+    """What a cluster of this shape may take of the machine."""
+    return int(shape["nodes"] * (shape.get("memory_bytes") or _NODE_BYTES))

@@ -1,30 +1,30 @@
-"""The cases of a suite, which of them `-k` means, in which order they run, and what came of each."""
+"""What is asked of a suite, its cases, which of them `-k` means, and what came of each."""
 
 from __future__ import annotations
 
 import math
-import os
-import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from itertools import chain, product
+from typing import Any, NoReturn
 
-from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, refusal
+from lab.engine.doctor import refusal
+from lab.engine.protocol import Engine
 from lab.errors import UsageError
 from lab.feature import hook
 from lab.plan.cluster import Shape
 from lab.plan.plan import PlanOptions, shape_for
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.report.table import alike
+from lab.run.options import RunOptions
 from lab.spec.expressions import is_per_rank
 from lab.spec.keys import check_backend, lacking
-from lab.spec.scenario import Expect, Scenario
-from lab.words import format_bytes, listing, name_ranks, plural
+from lab.spec.scenario import Scenario
+from lab.words import listing, name_ranks, plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +74,7 @@ def ground_of(shape: Shape) -> str:
     return replace(shape, nodes=1, nproc_per_node=1).to_json()
 
 
-Status = Literal["passed", "flaky", "failed", "hung", "error", "skipped"]
-STATUSES: tuple[Status, ...] = get_args(Status)
+STATUSES = ("passed", "flaky", "failed", "hung", "error", "skipped")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +97,7 @@ class Outcome:
     """All but the last failed; empty where it cannot run."""
 
     @property
-    def status(self) -> Status:
+    def status(self) -> str:
         """The last verdict; `flaky` where it passed only when it was tried again."""
         if not self.attempts:
             return "skipped"
@@ -130,10 +129,8 @@ class Outcome:
         """Why it is not simply passed, or how it passed, in one sentence."""
         if not self.attempts:
             return self.case.skipped
-        reason = self.telling.result.reason
-        if self.status == "flaky":
-            return f"passed at attempt {len(self.attempts)}; before: {reason}"
-        return reason
+        before = f"passed at attempt {len(self.attempts)}; before: " if self.status == "flaky" else ""
+        return before + self.telling.result.reason
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
@@ -273,40 +270,27 @@ class Rate:
         """Between these the part would lie in the long run, in 95 of 100 such hunts (Wilson's interval)."""
         return wilson(self.failed, self.ran)
 
-    @property
-    def differs(self) -> bool:
-        """Whether repetitions came to different ends."""
-        return len(self.kinds) + (self.failed < self.ran) > 1
-
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
-        kinds = [{**vars(kind), "seeds": list(kind.seeds)} for kind in self.kinds]
-        return {**vars(self), "part": self.part, "between": list(self.bounds), "kinds": kinds}
+        return {**vars(self), "part": self.part, "between": self.bounds, "kinds": [*map(vars, self.kinds)]}
 
 
 def rates(outcomes: Iterable[Outcome]) -> list[Rate]:
     """The rate of each case that ran, in the order in which they came first."""
-    by_name: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        if outcome.attempts:
-            by_name.setdefault(outcome.case.name, []).append(outcome)
-    return [
-        Rate(name=name, ran=len(ran), failed=sum(not one.good for one in ran), kinds=_kinds(ran))
-        for name, ran in by_name.items()
-    ]
+    ran = [outcome for outcome in outcomes if outcome.attempts]
+    by_name = alike((number, outcome.case.name) for number, outcome in enumerate(ran))
+    return [_rate_of(name, [ran[number] for number in numbers]) for numbers, name in by_name]
 
 
-def _kinds(ran: Sequence[Outcome]) -> tuple[Kind, ...]:
-    alike: dict[tuple[str, str], list[Outcome]] = {}
-    for one in sorted(ran, key=lambda outcome: outcome.case.repetition):
-        if not one.good:
-            alike.setdefault((one.status, what_stays(one.telling.result.reason)), []).append(one)
+def _rate_of(name: str, ran: Sequence[Outcome]) -> Rate:
+    bad = sorted((one for one in ran if not one.good), key=lambda outcome: outcome.case.repetition)
     kinds = []
-    for (status, _), group in alike.items():
-        first, seeds = group[0].telling.result, tuple(one.case.seed for one in group if one.case.seed is not None)
-        record = str(first.path) if first.path else None
-        kinds.append(Kind(status=status, reason=first.reason, count=len(group), seeds=seeds, record=record))
-    return tuple(sorted(kinds, key=lambda kind: -kind.count))
+    forms = ((number, (one.status, what_stays(one.telling.result.reason))) for number, one in enumerate(bad))
+    for numbers, (status, _) in alike(forms):
+        first, seeds = bad[numbers[0]].telling.result, (bad[number].case.seed for number in numbers)
+        known, record = tuple(seed for seed in seeds if seed is not None), str(first.path) if first.path else None
+        kinds.append(Kind(status=status, reason=first.reason, count=len(numbers), seeds=known, record=record))
+    return Rate(name=name, ran=len(ran), failed=len(bad), kinds=tuple(sorted(kinds, key=lambda kind: -kind.count)))
 
 
 def what_stays(reason: str) -> str:
@@ -325,9 +309,9 @@ def wilson(count: int, of: int) -> tuple[float, float]:
     return (0.0 if count == 0 else low), (1.0 if count == of else high)
 
 
-Meant = Callable[[str], bool]
 _TOKENS = re.compile(r"\s*([()]|[^\s()]+)")
-_WORDS = ("and", "or", "not", "(", ")")
+_WORDS = ("and", "or", "not", "(", ")", "")
+Meant = Callable[[str], bool]
 
 
 def matching(expression: str) -> Callable[[Case], bool]:
@@ -336,64 +320,53 @@ def matching(expression: str) -> Callable[[Case], bool]:
     Raises:
         UsageError: it is not such an expression.
     """
-    reading = _Reading(_TOKENS.findall(expression), expression)
-    meant = reading.any_of()
-    if reading.tokens:
-        raise reading.problem()
-    return lambda case: meant(f"{case.scenario.source or case.scenario.script} {case.id}".lower())
+    tokens = [*_TOKENS.findall(expression), ""]  # the last one stands for its end
 
-
-class _Reading:
-    def __init__(self, tokens: list[str], expression: str) -> None:
-        self.tokens = tokens
-        self.expression = expression
-
-    def any_of(self) -> Meant:
-        parts = self._parts("or", self.all_of)
-        return lambda text: any(part(text) for part in parts)
-
-    def all_of(self) -> Meant:
-        parts = self._parts("and", self.one)
-        return lambda text: all(part(text) for part in parts)
-
-    def _parts(self, word: str, read: Callable[[], Meant]) -> list[Meant]:
-        parts = [read()]
-        while self._next(word):
-            parts.append(read())
-        return parts
-
-    def one(self) -> Meant:
-        if self._next("not"):
-            other = self.one()
-            return lambda text: not other(text)
-        if self._next("("):
-            inner = self.any_of()
-            if not self._next(")"):
-                raise self.problem()
-            return inner
-        if not self.tokens or self.tokens[0] in _WORDS:
-            raise self.problem()
-        word = self.tokens.pop(0).lower()
-        return lambda text: word in text
-
-    def _next(self, token: str) -> bool:
-        if self.tokens and self.tokens[0] == token:
-            self.tokens.pop(0)
-            return True
-        return False
-
-    def problem(self) -> UsageError:
-        """What to say of an expression that is none."""
-        where = f"at {self.tokens[0]!r}" if self.tokens else "at its end"
-        return UsageError(
-            f"-k {self.expression!r} cannot be understood {where}",
+    def refuse() -> NoReturn:
+        where = f"at {tokens[0]!r}" if tokens[0] else "at its end"
+        raise UsageError(
+            f"-k {expression!r} cannot be understood {where}",
             "allowed: words of names or files with and, or, not and brackets, such as 'scatter and not nodes=5'",
         )
 
+    def read_any() -> Meant:
+        parts = [read_all()]
+        while tokens[0] == "or":
+            del tokens[0]
+            parts.append(read_all())
+        return lambda text: any(part(text) for part in parts)
 
-SEED = "LAB_SEED"
+    def read_all() -> Meant:
+        parts = [read_one()]
+        while tokens[0] == "and":
+            del tokens[0]
+            parts.append(read_one())
+        return lambda text: all(part(text) for part in parts)
+
+    def read_one() -> Meant:
+        if tokens[0] in _WORDS and tokens[0] not in ("not", "("):
+            refuse()
+        token = tokens.pop(0)
+        if token == "(":
+            inner = read_any()
+            if tokens[0] != ")":
+                refuse()
+            del tokens[0]
+            return inner
+        if token == "not":
+            negated = read_one()
+            return lambda text: not negated(text)
+        return lambda text: token.lower() in text
+
+    meant = read_any()
+    if tokens[0]:
+        refuse()
+    return lambda case: meant(f"{case.scenario.source or case.scenario.script} {case.id}".lower())
+
+
+_SEED = "LAB_SEED"
 """The variable in which a script finds its seed."""
-HASH_SEED = "PYTHONHASHSEED"
+_HASH_SEED = "PYTHONHASHSEED"
 """An interpreter reads it when it starts: only where each rank has a fresh one can it be set."""
 
 
@@ -421,55 +394,81 @@ class Matrix:
             yield dict(zip(named, values, strict=True))
 
 
-def make_cases(
-    scenarios: Sequence[Scenario],
-    matrix: Matrix,
-    *,
-    asked: Mapping[str, Any],
-    usual: Shape | None = None,
-    engine: str = "",
-    cold: bool = False,
-    repeat: int = 1,
-    seed: int | None = None,
-) -> list[Case]:
-    """The cases of a suite, in the order of the scenarios; of repetitions, all first ones come first.
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked of a suite."""
+
+    scenarios: Sequence[Scenario]
+    matrix: Matrix = Matrix()  # frozen
+    only: str = ""
+    """Words that names and files of cases must contain, see `matching`; empty: all."""
+    engine: str | Engine = "auto"
+    name: str | None = None
+    """A cluster; None: that of the current folder."""
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a cluster's shape that were asked for."""
+    options: RunOptions = RunOptions()  # noqa: RUF009  # frozen
+    """How each case is run."""
+    jobs: int | None = None
+    """At most so many clusters side by side; None: as many as the machine carries."""
+    retries: int = 0
+    """How often a case that failed is tried again."""
+    repeat: int = 1
+    shuffle: bool = False
+    """Whether the order is by chance."""
+    seed: int | None = None
+    """Of the order, and of the first repetition; None: one by chance, where one is needed."""
+    most_failures: int | None = None
+    """Nothing begins any more after so many cases have failed; None: all run."""
+
+
+def make_cases(asked: Asked, engine: str = "", usual: Shape | None = None, seed: int | None = None) -> list[Case]:
+    """The cases that are meant, in the order of the scenarios; of repetitions, all first ones come first.
 
     Args:
-        scenarios: what is run; those of the same name are told apart by their files.
-        matrix: with what.
-        asked: fields of a cluster's shape that were asked for.
-        usual: the shape of a cluster that is there, which says how large a scenario is that does not say so.
+        asked: what is asked of the suite; scenarios of the same name are told apart by their files.
         engine: what provides the nodes; empty: that is not known yet.
-        cold: whether every rank has a fresh interpreter.
-        repeat: how often each case runs.
+        usual: the shape of a cluster that is there, which says how large a scenario is that does not say so.
         seed: of the first repetition, each later one has the next; None: scripts are given none.
+
+    Raises:
+        UsageError: there are none.
     """
     once = [
-        _case(scenario, name, cell, asked, usual or Shape(nodes=1), engine)
-        for scenario, name in zip(scenarios, _names(scenarios), strict=True)
-        for cell in matrix.cells()
+        _make_case(scenario, name, cell, asked.shape, usual or Shape(nodes=1), engine)
+        for scenario, name in zip(asked.scenarios, _names(asked.scenarios), strict=True)
+        for cell in asked.matrix.cells()
     ]
     cases = []
-    for repetition in range(1, repeat + 1):
-        for case in once:
-            if case.skipped and repetition > 1:
-                continue
-            one = replace(case, repetition=repetition, repetitions=1 if case.skipped else repeat)
-            cases.append(one if seed is None else _seeded(one, seed + repetition - 1, cold))
-    return cases
+    for repetition, case in product(range(1, asked.repeat + 1), once):
+        if case.skipped and repetition > 1:
+            continue
+        one = replace(case, repetition=repetition, repetitions=1 if case.skipped else asked.repeat)
+        if seed is not None:  # what its scenario says itself of these variables stays
+            own = seed + repetition - 1
+            env = {
+                _SEED: str(own),
+                **({_HASH_SEED: str(own % 2**32)} if asked.options.cold or case.scenario.cold else {}),
+            }
+            one = replace(one, seed=own, scenario=replace(case.scenario, env={**env, **case.scenario.env}))
+        cases.append(one)
+    chosen = list(filter(matching(asked.only), cases)) if asked.only else cases
+    if not chosen:
+        raise UsageError(f"none of {len(cases)} cases is meant by -k {asked.only!r}", "--list shows them all")
+    return chosen
 
 
-def _case(
+def _make_case(
     scenario: Scenario, name: str, cell: Mapping[str, Any], asked: Mapping[str, Any], usual: Shape, engine: str
 ) -> Case:
     asked_size = PlanOptions(nodes=cell.get("nodes"), nproc_per_node=cell.get("nproc_per_node"))
     nodes, nproc_per_node = asked_size.size_of_run(scenario, usual)
-    more = {"image": cell["image"]} if "image" in cell else {}
-    shape = shape_for(scenario, PlanOptions(nodes=nodes, nproc_per_node=nproc_per_node), {**asked, **more})
-    place = ",".join(f"{_option(dimension)[2:]}={value}" for dimension, value in cell.items())
+    size = PlanOptions(nodes=nodes, nproc_per_node=nproc_per_node)
+    shape = shape_for(scenario, size, {**asked, **{key: cell[key] for key in cell if key == "image"}})
+    dimensions = ",".join(f"{_option(dimension)[2:]}={value}" for dimension, value in cell.items())
     why_not = _impossible(scenario, nodes * nproc_per_node, cell, engine)
     return Case(
-        name=f"{name}[{place}]" if place else name,
+        name=f"{name}[{dimensions}]" if dimensions else name,
         scenario=replace(scenario, image=shape.image),
         nodes=nodes,
         nproc_per_node=nproc_per_node,
@@ -482,31 +481,19 @@ def _case(
 def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], engine: str) -> str:
     """Why a scenario cannot be run like that; empty if it can."""
     backend = cell.get("backend") or scenario.backend
-    missing = lacking(backend, scenario.script, scenario.needed) if backend else ""
-    if missing:
+    if backend and (missing := lacking(backend, scenario.script, scenario.needed)):
         return missing
-    if scenario.extra:
-        beyond = hook("beyond")  # few scenarios break anything
-        wrong = beyond(scenario, engine) if beyond else ""
-        if wrong:
-            return f"it is to {wrong}"
-    absent = [rank for rank in named_ranks(scenario.expect) if rank >= world_size]
+    beyond = hook("beyond") if scenario.extra else None  # few scenarios break anything
+    if beyond and (wrong := beyond(scenario, engine)):
+        return f"it is to {wrong}"
+    expect = scenario.expect
+    by_rank = (*expect.by_rank, *(notes for notes in expect.notes.values() if is_per_rank(notes)))
+    named = {*chain.from_iterable(by_rank), *([] if expect.culprit is None else [expect.culprit])}
+    absent = [rank for rank in named if rank >= world_size]
     if absent and ("nodes" in cell or "nproc_per_node" in cell):
         here = f"here {'is' if world_size == 1 else 'are'} {plural(world_size, 'rank')}"
         return f"it expects something of {name_ranks(absent)}, and {here}"
     return ""
-
-
-def named_ranks(expect: Expect) -> set[int]:
-    """The ranks that a scenario expects something of by their number."""
-    mappings = [*expect.by_rank, *(notes for notes in expect.notes.values() if is_per_rank(notes))]
-    return {*(rank for mapping in mappings for rank in mapping), *([] if expect.culprit is None else [expect.culprit])}
-
-
-def _seeded(case: Case, seed: int, cold: bool) -> Case:
-    """The case with its seed; what its scenario says itself of these variables stays."""
-    env = {SEED: str(seed), **({HASH_SEED: str(seed % 2**32)} if cold or case.scenario.cold else {})}
-    return replace(case, seed=seed, scenario=replace(case.scenario, env={**env, **case.scenario.env}))
 
 
 def _names(scenarios: Sequence[Scenario]) -> list[str]:
@@ -522,129 +509,3 @@ def _names(scenarios: Sequence[Scenario]) -> list[str]:
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-_FOLDER = re.compile(r"\d{8}-\d{6}-((.+?)(?:-\d+)?)")
-"""Its second part is for the further runs of one second."""
-_AROUND_S = 0.1
-"""What a run takes besides the time of its ranks."""
-
-
-def known_durations(runs: Path, scenarios: Iterable[str]) -> dict[str, float]:
-    """Seconds that the latest run of each of these scenarios took, by name; without those that are not on record."""
-    wanted = set(scenarios)
-    found: dict[str, float] = {}
-    try:
-        names = sorted(os.listdir(runs), reverse=True)
-    except OSError:
-        return {}
-    for name in names:
-        match = _FOLDER.fullmatch(name)
-        scenario = next((one for one in match.groups() if one in wanted), None) if match else None
-        if scenario is not None and scenario not in found:
-            duration_s = Record(path=runs / name).result_or_refusal().duration_s
-            if duration_s and duration_s > 0:  # it came to an end
-                found[scenario] = duration_s + _AROUND_S
-    return found
-
-
-CORES_PER_CLUSTER = 2
-"""Ranks of a run wait for each other about as long as they compute."""
-WORTH_IT = 5.0
-"""A further cluster is made where what is left takes each of those there so many times as long as making one."""
-_GUESS_S = 1.0
-"""What a case takes of which nothing is known."""
-
-
-class Jobs(NamedTuple):
-    """How many clusters there may be side by side."""
-
-    most: int
-    why: str
-    """One line for a person."""
-
-
-def choose_jobs(asked: int | None, cases: Sequence[Case], cores: int, free_bytes: int | None) -> Jobs:
-    """As many clusters as were asked for, else as cores and memory carry; never more than there are cases."""
-    each_bytes = max((case.nodes * AGENT_BYTES + case.world_size * WORKER_BYTES for case in cases), default=1)
-    by_cores = max(1, cores // CORES_PER_CLUSTER)
-    by_memory = max(1, free_bytes // each_bytes) if free_bytes is not None else by_cores
-    most = max(1, min(asked or min(by_cores, by_memory), len(cases)))
-    clusters = f"{'at most ' if most > 1 else ''}{plural(most, 'cluster')}"
-    if most == len(cases) and most < (asked or min(by_cores, by_memory)):
-        return Jobs(most, f"{clusters}: there {'are' if most > 1 else 'is'} {plural(most, 'case')}")
-    if asked is not None:
-        return Jobs(most, f"{clusters} (-j {asked})")
-    machine = plural(cores, "core")
-    if free_bytes is not None:
-        machine = f"{machine}, {format_bytes(free_bytes)} of memory free, {format_bytes(each_bytes)} for each"
-    return Jobs(most, f"{clusters}: this machine has {machine}")
-
-
-def in_order(cases: Sequence[Case], *, jobs: int, shuffle: int | None, known_s: Mapping[str, float]) -> list[int]:
-    """The cases that can run, by number, in the order in which they begin.
-
-    Args:
-        cases: all of them.
-        jobs: on more than one cluster the longest come first, so that none is left running alone at the end.
-        shuffle: the seed of an order by chance; None: see above, else as they came.
-        known_s: what scenarios took before, by the name of each.
-    """
-    order = [number for number, case in enumerate(cases) if not case.skipped]
-    if shuffle is not None:
-        random.Random(shuffle).shuffle(order)
-    elif jobs > 1 and known_s:
-        usual = sorted(known_s.values())[len(known_s) // 2]
-        order.sort(key=lambda number: -known_s.get(cases[number].scenario.name, usual))
-    return order
-
-
-def next_fitting(queue: Sequence[int], cases: Sequence[Case], cluster: Shape) -> int | None:
-    """The first that can run on a cluster of this shape; None if none can."""
-    return next((number for number in queue if cases[number].fits(cluster)), None)
-
-
-def cluster_for(queue: Iterable[int], cases: Sequence[Case], first: int) -> Shape:
-    """A cluster for one case that is large enough for all that are left and could share it."""
-    case = cases[first]
-    nodes = max(cases[number].nodes for number in (first, *queue) if cases[number].ground == case.ground)
-    return replace(case.shape, nodes=nodes)
-
-
-class Pace:
-    """How long cases and clusters have taken so far in a suite, and earlier.
-
-    Args:
-        known_s: what scenarios took in earlier suites, by the name of each.
-    """
-
-    def __init__(self, known_s: Mapping[str, float]) -> None:
-        self._known_s = known_s
-        self._took_s: list[float] = []
-        self._make_s: float | None = None
-        """What making the slowest cluster took; None: none is made yet."""
-
-    def took(self, seconds: float) -> None:
-        """A case has ended."""
-        self._took_s.append(seconds)
-
-    def made(self, seconds: float) -> None:
-        """A cluster was made."""
-        self._make_s = max(seconds, self._make_s or 0.0)
-
-    def left_s(self, cases: Iterable[Case], running_s: Sequence[float]) -> float:
-        """What these will take, one after the other; those that run now have taken so long already."""
-        seen = [*self._took_s, *running_s]
-        usual = sum(seen) / len(seen) if seen else _GUESS_S
-        return sum(self._known_s.get(case.scenario.name, usual) for case in cases)
-
-    def pays(self, cases: Iterable[Case], running_s: Sequence[float], workers: int) -> bool:
-        """Whether a further cluster beside those of so many workers saves more time than making it costs."""
-        if workers == 0 or self._make_s is None:
-            return workers == 0
-        return self.left_s(cases, running_s) / workers > WORTH_IT * self._make_s
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

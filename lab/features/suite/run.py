@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import os
+import random
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,101 +16,37 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lab.engine.doctor import free_memory_bytes
+from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, free_memory_bytes
 from lab.engine.interrupts import taking
 from lab.engine.ownership import check_name, default_name
-from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit, Interrupted, LabError, UsageError
-from lab.features.suite.cases import (
-    Attempt,
-    Case,
-    Jobs,
-    Matrix,
-    Outcome,
-    Pace,
-    SuiteResult,
-    choose_jobs,
-    cluster_for,
-    cores,
-    in_order,
-    known_durations,
-    make_cases,
-    matching,
-    next_fitting,
-)
+from lab.features.suite.cases import Asked, Attempt, Case, Matrix, Outcome, SuiteResult, make_cases
 from lab.features.suite.view import Watcher
-from lab.features.suite.worker import LAST_PATIENCE_S, Begun, Ended, Making, Refused, Task, Told, Worker, WorkerPool
-from lab.plan.cluster import ClusterInfo
+from lab.features.suite.worker import LAST_PATIENCE_S, Begun, Ended, Task, Worker, interrupt, receive, worker_pool
+from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
-from lab.record.read import Turn
+from lab.record.read import Record, Turn
 from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name
 from lab.run.place import Place, reap
 from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
+from lab.words import format_bytes, plural
 
 _POLL_S = 0.1
 _SEEDS = 1_000_000
 """A seed that nobody asked for is smaller, so that it can be typed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is asked of a suite."""
-
-    scenarios: Sequence[Scenario]
-    matrix: Matrix = Matrix()  # noqa: RUF009  # frozen
-    only: str = ""
-    """Words that names and files of cases must contain, see `lab.features.suite.cases`; empty: all."""
-    engine: str | Engine = "auto"
-    name: str | None = None
-    """A cluster; None: that of the current folder."""
-    shape: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a cluster's shape that were asked for."""
-    options: RunOptions = RunOptions()  # noqa: RUF009  # frozen
-    """How each case is run."""
-    jobs: int | None = None
-    """At most so many clusters side by side; None: as many as the machine carries."""
-    retries: int = 0
-    """How often a case that failed is tried again."""
-    repeat: int = 1
-    shuffle: bool = False
-    """Whether the order is by chance."""
-    seed: int | None = None
-    """Of the order, and of the first repetition; None: one by chance, where one is needed."""
-    most_failures: int | None = None
-    """Nothing begins any more after so many cases have failed; None: all run."""
-
-
-def cases_of(asked: Asked, there: ClusterInfo | None = None, seed: int | None = None, engine: str = "") -> list[Case]:
-    """The cases that are meant.
-
-    Args:
-        asked: what is asked.
-        there: a cluster that says how large a scenario is that does not say so.
-        seed: of the first repetition; None: scripts are given none.
-        engine: what provides the nodes; empty: that is not known yet.
-
-    Raises:
-        UsageError: there are none.
-    """
-    cases = make_cases(
-        asked.scenarios,
-        asked.matrix,
-        asked=asked.shape,
-        usual=there.shape if there else None,
-        engine=engine,
-        cold=asked.options.cold,
-        repeat=asked.repeat,
-        seed=seed,
-    )
-    if not asked.only:
-        return cases
-    chosen = list(filter(matching(asked.only), cases))
-    if not chosen:
-        raise UsageError(f"none of {len(cases)} cases is meant by -k {asked.only!r}", "--list shows them all")
-    return chosen
+_FOLDER = re.compile(r"\d{8}-\d{6}-((.+?)(?:-\d+)?)")
+"""Its second part is for the further runs of one second."""
+_AROUND_S = 0.1
+"""What a run takes besides the time of its ranks."""
+CORES_PER_CLUSTER = 2
+"""Ranks of a run wait for each other about as long as they compute."""
+WORTH_IT = 5.0
+"""A further cluster is made where what is left takes each of those there so many times as long as making one."""
+_GUESS_S = 1.0
+"""What a case takes of which nothing is known."""
 
 
 def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
@@ -131,78 +69,171 @@ def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
     seed = asked.seed
     if seed is None and (asked.shuffle or asked.repeat > 1):
         seed = int.from_bytes(os.urandom(4), "big") % _SEEDS
-    cases, there = _on_what_is_there(asked, place, seed if asked.repeat > 1 or asked.seed is not None else None)
+    cases, there = _cases_on(place, asked, seed if asked.repeat > 1 or asked.seed is not None else None)
     can_run = [case for case in cases if not case.skipped]
     if not can_run:
         reasons = "; ".join(dict.fromkeys(case.skipped for case in cases))
         raise UsageError(f"none of {len(cases)} cases can run: {reasons}", "--list shows them")
-    suite = suite_name()
-    if there is not None:
-        jobs, names = Jobs(1, f"one after the other on cluster {name}, which is up"), [name]
-    else:
-        jobs = choose_jobs(asked.jobs, can_run, cores(), free_memory_bytes())
-        names = [f"{name[:32]}-{suite[-4:]}-{number}" for number in range(1, jobs.most + 1)]
-    known_s = known_durations(asked.options.runs, {case.scenario.name for case in can_run}) if jobs.most > 1 else {}
-    places = [replace(place, name=one) for one in names]
-    with WorkerPool(places, suite, stays=there is not None) as pool:
-        result = _Suite(suite, asked, cases, seed, known_s, pool, watcher).run(jobs.why)
-    if any(worker.process.exitcode for worker in pool.workers):  # one was killed, and could not remove its cluster
+    suite, names, why = suite_name(), [name], f"one after the other on cluster {name}, which is up"
+    if there is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        jobs, why = choose_jobs(asked.jobs, can_run, cores, free_memory_bytes())
+        names = [f"{name[:32]}-{suite[-4:]}-{number}" for number in range(1, jobs + 1)]
+    known_s = known_durations(asked.options.runs, {case.scenario.name for case in can_run}) if len(names) > 1 else {}
+    queue = order_cases(cases, jobs=len(names), shuffle=seed if asked.shuffle else None, known_s=known_s)
+    with worker_pool([replace(place, name=one) for one in names], suite, stays=there is not None) as workers:
+        running = _Suite(
+            suite=suite,
+            asked=asked,
+            cases=cases,
+            queue=queue,
+            seed=seed,
+            known_s=known_s,
+            workers=workers,
+            watcher=watcher,
+        )
+        result = running.run(why)
+    if any(worker.process.exitcode for worker in workers):  # one was killed, and could not remove its cluster
         with suppress(LabError):
             reap(engine, place.announce)
     return result
 
 
-def _on_what_is_there(asked: Asked, place: Place, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
+def _cases_on(place: Place, asked: Asked, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
     """The cases, and the cluster that is up, if all of them can run on it one after the other."""
-    if asked.jobs in (None, 1):
-        try:
-            there = place.there()
-            if there is not None:
-                cases = cases_of(asked, there, seed, place.engine.name)
-                for case in cases:
-                    if not case.skipped and has_wishes(case.scenario):
-                        raise ClusterUnfit(f"{case.id} wants a cluster of another kind than {there.name}")
-                    if not case.skipped:
-                        size = PlanOptions(nodes=case.nodes, nproc_per_node=case.nproc_per_node)
-                        refuse_unfit(there, case.scenario, size)
-                return cases, there
-        except ClusterUnfit as unfit:
-            place.announce(f"using clusters of its own: {unfit.message}")
-    return cases_of(asked, None, seed, place.engine.name), None
+    try:
+        there = place.there() if asked.jobs in (None, 1) else None
+        if there is not None:
+            cases = make_cases(asked, place.engine.name, there.shape, seed)
+            for case in cases:
+                if not case.skipped and has_wishes(case.scenario):
+                    raise ClusterUnfit(f"{case.id} wants a cluster of another kind than {there.name}")
+                if not case.skipped:
+                    size = PlanOptions(nodes=case.nodes, nproc_per_node=case.nproc_per_node)
+                    refuse_unfit(there, case.scenario, size)
+            return cases, there
+    except ClusterUnfit as unfit:
+        place.announce(f"using clusters of its own: {unfit.message}")
+    return make_cases(asked, place.engine.name, seed=seed), None
 
 
+# -- how many clusters, which, and in which order
+
+
+def choose_jobs(asked: int | None, cases: Sequence[Case], cores: int, free_bytes: int | None) -> tuple[int, str]:
+    """Return how many clusters there may be side by side, never more than there are cases, and why in one line.
+
+    Args:
+        asked: so many; None: as cores and memory carry.
+        cases: those that can run.
+        cores: of this machine.
+        free_bytes: of its memory; None: that is not known.
+    """
+    each_bytes = max((case.nodes * AGENT_BYTES + case.world_size * WORKER_BYTES for case in cases), default=1)
+    carried = by_cores = max(1, cores // CORES_PER_CLUSTER)
+    machine = plural(cores, "core")
+    if free_bytes is not None:
+        carried = min(by_cores, max(1, free_bytes // each_bytes))
+        machine = f"{machine}, {format_bytes(free_bytes)} of memory free, {format_bytes(each_bytes)} for each"
+    most = max(1, min(asked or carried, len(cases)))
+    clusters = f"{'at most ' if most > 1 else ''}{plural(most, 'cluster')}"
+    if most == len(cases) and most < (asked or carried):
+        return most, f"{clusters}: there {'are' if most > 1 else 'is'} {plural(most, 'case')}"
+    return most, f"{clusters} (-j {asked})" if asked else f"{clusters}: this machine has {machine}"
+
+
+def order_cases(cases: Sequence[Case], *, jobs: int, shuffle: int | None, known_s: Mapping[str, float]) -> list[int]:
+    """The cases that can run, by number, in the order in which they begin.
+
+    Args:
+        cases: all of them.
+        jobs: on more than one cluster the longest come first, so that none is left running alone at the end.
+        shuffle: the seed of an order by chance; None: see above, else as they came.
+        known_s: what scenarios took before, by the name of each.
+    """
+    order = [number for number, case in enumerate(cases) if not case.skipped]
+    if shuffle is not None:
+        random.Random(shuffle).shuffle(order)
+    elif jobs > 1 and known_s:
+        usual = sorted(known_s.values())[len(known_s) // 2]
+        order.sort(key=lambda number: -known_s.get(cases[number].scenario.name, usual))
+    return order
+
+
+def choose_cluster(case: Case, queue: Iterable[Case]) -> Shape:
+    """A cluster for a case that is large enough for all that are left and could share it."""
+    return replace(case.shape, nodes=max(one.nodes for one in (case, *queue) if one.ground == case.ground))
+
+
+def estimate_s(cases: Iterable[Case], known_s: Mapping[str, float], seen_s: Sequence[float]) -> float:
+    """What cases will take one after the other: as before, or as those of this suite that took `seen_s`."""
+    usual = sum(seen_s) / len(seen_s) if seen_s else _GUESS_S
+    return sum(known_s.get(case.scenario.name, usual) for case in cases)
+
+
+def is_worth_making(
+    cases: Iterable[Case], serving: int, *, known_s: Mapping[str, float], seen_s: Sequence[float], make_s: float
+) -> bool:
+    """Whether a further cluster for cases, beside those that serve them, saves more time than making it costs."""
+    if serving == 0 or not make_s:
+        return serving == 0
+    return estimate_s(cases, known_s, seen_s) / serving > WORTH_IT * make_s
+
+
+def known_durations(runs: Path, scenarios: Iterable[str]) -> dict[str, float]:
+    """Seconds that the latest run of each of these scenarios took, by name; without those that are not on record."""
+    missing, durations_s = set(scenarios), dict[str, float]()
+    for name in sorted(os.listdir(runs), reverse=True) if runs.is_dir() else ():
+        match = _FOLDER.fullmatch(name)
+        scenario = next((one for one in match.groups() if one in missing), None) if match else None
+        if scenario is not None:
+            duration_s = Record(path=runs / name).result_or_refusal().duration_s
+            if duration_s and duration_s > 0:  # it came to an end
+                durations_s[scenario] = duration_s + _AROUND_S
+                missing.remove(scenario)
+    return durations_s
+
+
+# -- one suite
+
+
+@dataclass(kw_only=True)
 class _Suite:
     """One suite while it runs."""
 
-    def __init__(
-        self,
-        suite: str,
-        asked: Asked,
-        cases: Sequence[Case],
-        seed: int | None,
-        known_s: Mapping[str, float],
-        pool: WorkerPool,
-        watcher: Watcher,
-    ) -> None:
-        self.suite, self.asked, self.cases, self.seed = suite, asked, list(cases), seed
-        self.pool, self.watcher, self.pace = pool, watcher, Pace(known_s)
-        shuffle = seed if asked.shuffle else None
-        self.queue = in_order(cases, jobs=len(pool.workers), shuffle=shuffle, known_s=known_s)
+    suite: str
+    asked: Asked
+    cases: list[Case]
+    queue: list[int]
+    """The numbers of the cases that have still to begin, in their order."""
+    seed: int | None
+    known_s: Mapping[str, float]
+    """What scenarios took before, by name."""
+    workers: Sequence[Worker]
+    watcher: Watcher
+    took_s: list[float] = field(default_factory=list)
+    """What cases have taken so far."""
+    make_s: float = 0.0
+    """What making the slowest cluster took; 0: none is made yet."""
+    failures: int = 0
+    used: set[int] = field(default_factory=set)
+    """The numbers of workers that had something to do."""
+    stopped: str = ""
+    """Why nothing begins any more."""
+    stop_code: int = 0
+    interrupted: bool = False
+    deadline: float = math.inf
+    """The monotonic time until which workers are listened to."""
+
+    def __post_init__(self) -> None:
         self.attempts: dict[int, list[Attempt]] = {number: [] for number in self.queue}
         """Of every case that can run, by its number."""
-        self.outcomes = {number: Outcome(case=case) for number, case in enumerate(cases) if case.skipped}
-        self.failures = 0
-        self.used = set[int]()
-        """The numbers of workers that had something to do."""
-        self.stopped, self.stop_code = "", 0
-        self.interrupted = False
-        self.deadline = math.inf
-        """The monotonic time until which workers are listened to."""
+        self.outcomes = {number: Outcome(case=case) for number, case in enumerate(self.cases) if case.skipped}
 
     def run(self, why: str) -> SuiteResult:
         """Run it; `why` says why there are so many clusters."""
         began = time.monotonic()
-        self.watcher.begins(why, len(self.cases), len(self.pool.workers))
+        self.watcher.begins(why, len(self.cases), len(self.workers))
         for outcome in self.outcomes.values():
             self.watcher.ended(outcome, len(self.outcomes))
 
@@ -228,13 +259,13 @@ class _Suite:
     def _run_all(self) -> None:
         """Assign cases, and receive what came of them, until all workers have ended."""
         self._assign()
-        while any(not worker.connection.closed for worker in self.pool.workers) and time.monotonic() < self.deadline:
+        while any(not worker.connection.closed for worker in self.workers) and time.monotonic() < self.deadline:
             if self.interrupted and self.deadline == math.inf:
                 self.watcher.told(0, "interrupted; removing what was made, which takes a moment")
                 self._stop("interrupted", Interrupted.exit_code)
-                self.pool.interrupt()
+                interrupt(self.workers)
                 self.deadline = time.monotonic() + LAST_PATIENCE_S
-            for worker, message in self.pool.receive(_POLL_S):
+            for worker, message in receive(self.workers, _POLL_S):
                 self._handle(worker, message)
             self._assign()
             self.watcher.tick()
@@ -244,37 +275,38 @@ class _Suite:
     # -- what is next
 
     def _assign(self) -> None:
-        for worker in self.pool.workers:
+        """Give a case to each idle worker; dismiss those for which there is none, now or later."""
+        for worker in self.workers:
             if worker.over or worker.case is not None:
                 continue
             number = self._next_for(worker)
             if number is not None:
                 self._send(worker, number)
-            elif worker.cluster is not None or all(one.case is None for one in self.pool.workers):
+            elif worker.cluster is not None or all(one.case is None for one in self.workers):
                 worker.dismiss()
 
     def _next_for(self, idle: Worker) -> int | None:
         """The number of the case that an idle worker should run; None where it has nothing to do now."""
-        if idle.cluster is not None:
-            number = next_fitting(self.queue, self.cases, idle.cluster)
-            if number is not None:
+        cluster = idle.cluster
+        for number in self.queue if cluster is not None else ():
+            if cluster is not None and self.cases[number].fits(cluster):
                 return number
-        working = [(one, self.cases[one.case]) for one in self.pool.workers if one.case is not None]
-        running_s = [time.monotonic() - one.since for one, _ in working if one.since]
+        busy = [(one, self.cases[one.case]) for one in self.workers if one.case is not None]
+        seen_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
         for ground in dict.fromkeys(self.cases[number].ground for number in self.queue):
             numbers = [number for number in self.queue if self.cases[number].ground == ground]
-            served = sum(case.ground == ground for _, case in working)
-            if self.pace.pays([self.cases[number] for number in numbers], running_s, served):
+            cases, serving = [self.cases[number] for number in numbers], sum(case.ground == ground for _, case in busy)
+            if is_worth_making(cases, serving, known_s=self.known_s, seen_s=seen_s, make_s=self.make_s):
                 return numbers[0]
         return None
 
     def _send(self, worker: Worker, number: int) -> None:
-        case = self.cases[number]
+        case, shape = self.cases[number], worker.cluster
         self.queue.remove(number)
         self.used.add(worker.number)
-        shape = worker.cluster
         if shape is None or not case.fits(shape):
-            shape = cluster_for(self.queue, self.cases, number)
+            shape = choose_cluster(case, [self.cases[one] for one in self.queue])
+            self.watcher.working(worker.number, "makes its cluster", None)
         attempt = len(self.attempts[number]) + 1
         turn = Turn(suite=self.suite, number=number + 1, of=len(self.attempts), case=case.id, attempt=attempt)
         options = replace(self.asked.options, turn=turn, nodes=case.nodes, nproc_per_node=case.nproc_per_node)
@@ -284,49 +316,54 @@ class _Suite:
 
     def _handle(self, worker: Worker, message: object) -> None:
         match message:
-            case Told(text):
-                self.watcher.told(worker.number, text)
-            case Making():
-                self.watcher.working(worker.number, "makes its cluster", None)
+            case str():
+                self.watcher.told(worker.number, message)
             case Begun(made_s) if worker.case is not None:
-                if made_s is not None:
-                    self.pace.made(made_s)
+                self.make_s = max(self.make_s, made_s or 0.0)
                 worker.since = time.monotonic()
                 self.watcher.working(worker.number, "runs", self.cases[worker.case])
             case Ended() if worker.case is not None:
                 number, worker.case = worker.case, None
                 self._end(worker, number, message)
-            case Refused(text, hint, exit_code):  # neither can the others work
+            case LabError():  # neither can the others work
                 if not any(outcome.attempts for outcome in self.outcomes.values()):
-                    raise (ClusterUnfit if exit_code == ClusterUnfit.exit_code else LabError)(text, hint)
-                self._stop(text, exit_code)
-            case None:
-                self._note_end(worker)
+                    raise message
+                self._stop(message.message, message.exit_code)
+            case None:  # it has ended; what it ran, if it did, was broken off
+                worker.process.join(1.0)
+                lost, worker.case, worker.cluster = worker.case, None, None
+                if lost is not None and not self.stop_code:
+                    reason = f"the process that ran it ended (exit code {worker.process.exitcode})"
+                    name = self.cases[lost].scenario.name
+                    result = Result(verdict="error", reason=reason, scenario=name, exit_code=1)
+                    hint = "the next `lab` command removes what it left"
+                    self._note_attempt(lost, Attempt(result=result, hint=hint), final=True)
 
     def _end(self, worker: Worker, number: int, ended: Ended) -> None:
         self.watcher.working(worker.number, "", None)
-        result, case = ended.attempt.result, self.cases[number]
+        attempt, result, case = ended.attempt, ended.attempt.result, self.cases[number]
         if result.exit_code == Interrupted.exit_code:
             self._stop("interrupted", Interrupted.exit_code)
             return
         if ended.no_cluster:
             worker.cluster = None
-        elif not ended.lacking:
-            self.pace.took(ended.attempt.took_s)
         if ended.lacking:
             self.cases[number] = replace(case, skipped=result.reason)
             self._settle(number)
             return
-        self._attempted(number, ended.attempt, final=ended.no_cluster or ended.last)
+        if not ended.no_cluster:
+            self.took_s.append(attempt.took_s)
+        self._note_attempt(number, attempt, final=ended.no_cluster or ended.last)
         if ended.last:
             worker.over = True
             self._stop(result.reason, result.exit_code)
         elif ended.no_cluster:  # nor would there be one for the others that could share it
             for other in [one for one in self.queue if self.cases[one].ground == case.ground]:
                 self.queue.remove(other)
-                self._attempted(other, replace(ended.attempt, took_s=0.0), final=True)
+                self._note_attempt(other, replace(attempt, took_s=0.0), final=True)
 
-    def _attempted(self, number: int, attempt: Attempt, *, final: bool) -> None:
+    def _note_attempt(self, number: int, attempt: Attempt, *, final: bool) -> None:
+        """Note how often a case was tried, and have it tried again where that is asked for."""
         attempts, most = self.attempts[number], self.asked.most_failures
         attempts.append(attempt)
         if not attempt.result.passed and not final and len(attempts) <= self.asked.retries and not self.stopped:
@@ -341,16 +378,6 @@ class _Suite:
     def _settle(self, number: int) -> None:
         outcome = self.outcomes[number] = Outcome(case=self.cases[number], attempts=tuple(self.attempts[number]))
         self.watcher.ended(outcome, len(self.outcomes))
-
-    def _note_end(self, worker: Worker) -> None:
-        """A worker has ended; what it ran, if it did, was broken off."""
-        worker.process.join(1.0)
-        number, worker.case, worker.cluster = worker.case, None, None
-        if number is not None and not self.stop_code:
-            reason = f"the process that ran it ended (exit code {worker.process.exitcode})"
-            lost = Result(verdict="error", reason=reason, scenario=self.cases[number].scenario.name, exit_code=1)
-            hint = "the next `lab` command removes what it left"
-            self._attempted(number, Attempt(result=lost, hint=hint), final=True)
 
     def _stop(self, why: str, code: int) -> None:
         """Nothing begins any more."""

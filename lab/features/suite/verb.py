@@ -14,10 +14,9 @@ from lab.cli import arguments as shared
 from lab.cli import arguments as types
 from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
 from lab.features.compare.verb import add_baseline, comparison
-from lab.features.suite.cases import Case, Matrix, Outcome
-from lab.features.suite.reports import write_files
-from lab.features.suite.run import Asked, cases_of, start
-from lab.features.suite.view import SuiteDisplay, suite_text
+from lab.features.suite.cases import Asked, Case, Matrix, Outcome, make_cases
+from lab.features.suite.run import start
+from lab.features.suite.view import SuiteDisplay, suite_text, write_files
 from lab.report.style import Style, style_for
 from lab.report.table import table_text
 from lab.run.options import RunOptions
@@ -95,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run them; the exit code is the worst of all."""
     asked = _asked(arguments)
     if arguments.list:
-        return _list(cases_of(asked, seed=asked.seed, engine=arguments.engine), arguments)
+        return _list(make_cases(asked, arguments.engine, seed=asked.seed), arguments)
     compare = comparison(arguments) if arguments.baseline else None
     began = time.time()
     show = _AsJson if arguments.json else SuiteDisplay

@@ -1,21 +1,42 @@
-"""A suite for a person: what every worker does now, a line for each case that ends, and a table of all."""
+"""A suite as it is shown: lines as it goes on, a table of all, JUnit XML, Markdown, a page."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from lab.features.suite.cases import Attempt, Case, Outcome, Rate, SuiteResult, rates
-from lab.report.harmless import harmless
-from lab.report.style import Style, style_for
-from lab.report.table import table_text
+from lab.errors import LabError
+from lab.features.compare.baseline import Baseline
+from lab.features.compare.compare import baseline_title, change_lines
+from lab.features.suite.cases import Attempt, Case, Kind, Outcome, Rate, SuiteResult, rates
+from lab.record.record_files import open_log
+from lab.record.result import RankResult, Result
+from lab.report.harmless import harmless, in_markdown, plain
+from lab.report.style import STATUSES, Style, style_for
+from lab.report.table import MANY, alike, form_of, table_text
 from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
-from lab.words import NONE, clip, format_duration, listing, plural
+from lab.words import NONE, capital, clip, format_duration, listing, name_ranks, plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
+
+_MOST_ROWS = 60
+"""Of a longer suite only what did not simply pass stands in the table."""
+_MOST_UNMET = 3
+_MOST_SEEDS = 5
+_LONGEST_REASON = 100
+_LONGEST_IN_MARKDOWN = 300
+_LONGEST_TRACEBACK = 3000
+_MOST_TOLD = 50
+"""A job page holds 1 MiB; so many failures are told there with their tracebacks."""
+_LAST_LINES = 20
+_MOST_BYTES = 1 << 16
+"""So much of the end of a log is looked at."""
 
 
 class Watcher:
@@ -40,18 +61,13 @@ class Watcher:
         """The suite goes on; called some times a second."""
 
 
-_MOST_ROWS = 60
-"""Of a longer suite only what did not simply pass stands in the table."""
-_MOST_UNMET = 3
-_MOST_SEEDS = 5
-_LONGEST_REASON = 100
+# -- on a terminal
 
 
 def outcome_line(outcome: Outcome, done: int, planned: int, style: Style) -> str:
     """One case that has ended: `[ 3/61] ✔ passed  scatter[nodes=5]  5 ranks  72 ms`."""
-    told = outcome.reason
-    if outcome.status == "passed":
-        told = f"{plural(outcome.case.world_size, 'rank')}  {format_duration(outcome.took_s)}"
+    size = f"{plural(outcome.case.world_size, 'rank')}  {format_duration(outcome.took_s)}"
+    told = size if outcome.status == "passed" else outcome.reason
     return ended_line(done, planned, outcome.status, outcome.case.id, told, style)
 
 
@@ -76,8 +92,7 @@ def suite_text(found: SuiteResult, style: Style, *, brief: bool = False) -> str:
 def failure_lines(outcome: Outcome, style: Style) -> Iterator[str]:
     """Why a case did not simply pass, who is to blame, and where the record is."""
     yield f"{style.verdict(outcome.status)}  {style.paint(outcome.case.id, 'bold')}  {outcome.reason}"
-    attempt = outcome.telling
-    result = attempt.result
+    attempt, result = outcome.telling, outcome.telling.result
     if result.culprit is not None and result.culprit.error:
         yield f"  culprit: {result.culprit.who}: {clip(result.culprit.error, _LONGEST_REASON)}"
     unmet = unmet_sentences(result)
@@ -245,3 +260,253 @@ class SuiteDisplay(Watcher):
         told = f"{self._done}/{self._planned}{f', {self._bad} not passed' if self._bad else ''}"
         bar.add_row(ProgressBar(total=max(1, self._planned), completed=self._done, width=_BAR), Text(told))
         return Group(*lines, bar)
+
+
+# -- Markdown, for the page of a CI job
+
+
+def suite_markdown(found: SuiteResult, compared: Baseline | None = None) -> str:
+    """The whole page: the sum, what did not pass and why, a table, and what is worse than before."""
+    return "\n\n".join([*_suite_blocks(found), *_compared_blocks(compared)]) + "\n"
+
+
+def _compared_blocks(compared: Baseline | None) -> Iterator[str]:
+    if compared is not None:
+        yield f"### {in_markdown(capital(baseline_title(compared)))}"
+    for case in compared.cases if compared is not None else ():
+        if case.changed:
+            lines = [f"  - {in_markdown(clip(line, _LONGEST_IN_MARKDOWN))}" for line in change_lines(case)]
+            yield "\n".join([f"- {'✘' if case.worse else '·'} {in_markdown(case.name)}", *lines])
+
+
+def _suite_blocks(found: SuiteResult) -> Iterator[str]:
+    counts = ", ".join(f"{STATUSES[status].sign} {count} {status}" for status, count in found.counts.items())
+    yield f"## {counts or 'nothing ran'}"
+    seed = f", seed {found.seed}" if found.seed is not None else ""
+    cases, clusters = plural(found.planned, "case"), plural(found.clusters, "cluster")
+    yield f"{cases} in {format_duration(found.duration_s)} on {clusters}{seed}"
+    if found.not_run:
+        yield f"**{plural(found.not_run, 'case')} did not run: {in_markdown(found.stopped)}**"
+    bad = found.told_one_by_one
+    for outcome in bad[:_MOST_TOLD]:
+        yield from _failure_blocks(outcome)
+    if len(bad) > _MOST_TOLD:
+        yield f"… and {len(bad) - _MOST_TOLD} more"
+    head, rows = suite_rows(found.outcomes)
+    if found.repeated:
+        head = ["case", "how often", "in which ways"]
+        rows = [[rate.name, rate_text(rate), "; ".join(map(_way, rate.kinds))] for rate in rates(found.outcomes)]
+    table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    yield "\n".join(table + [f"| {' | '.join(map(in_markdown, row))} |" for row in rows])
+
+
+def _failure_blocks(outcome: Outcome) -> Iterator[str]:
+    sign, result = STATUSES[outcome.status].sign, outcome.telling.result
+    yield f"### {in_markdown(sign)} {in_markdown(outcome.case.id)} {outcome.status}"
+    yield in_markdown(clip(outcome.reason, _LONGEST_IN_MARKDOWN))
+    if (culprit := result.culprit) is not None:
+        yield f"Culprit: {in_markdown(culprit.who)}: {in_markdown(clip(culprit.error, _LONGEST_IN_MARKDOWN))}"
+        if culprit.traceback:
+            yield "\n".join(f"    {plain(line)}" for line in culprit.traceback[-_LONGEST_TRACEBACK:].splitlines())
+    if result.path is not None:
+        yield f"Record: {in_markdown(str(result.path))}"
+
+
+def _way(kind: Kind) -> str:
+    seeds = f"{', '.join(map(str, kind.seeds[:_MOST_SEEDS]))}{', …' if len(kind.seeds) > _MOST_SEEDS else ''}"
+    way = f"{kind.count} x {kind.status}: {clip(kind.reason, _LONGEST_IN_MARKDOWN)}"
+    return f"{way} (seeds {seeds})" if kind.seeds else way
+
+
+# -- JUnit XML
+#
+# The elements and attributes are those of Jenkins' `junit-10.xsd` and no others. There a test case has no properties:
+# so the records stand in those of the suite, by the name of the case, and again where its output begins.
+
+
+def junit_xml(found: SuiteResult, began: float, compared: Baseline | None = None) -> str:
+    """The whole file; `began`: the Unix time at which the suite did; `compared` is a suite of its own."""
+    counts, worse = found.counts, [case.worse for case in compared.cases] if compared is not None else []
+    failures, errors = counts.get("failed", 0) + counts.get("hung", 0), counts.get("error", 0)
+    time_s, tests = f"{found.duration_s:.3f}", len(found.outcomes)
+    whole = Element("testsuites", {"name": "lab", "time": time_s, "errors": str(errors)})
+    whole.attrib |= {"tests": str(tests + len(worse)), "failures": str(failures + sum(worse))}
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(began))
+    suite = _add(whole, "testsuite", name="lab test", tests=tests, failures=failures, errors=errors, time=time_s)
+    suite.attrib |= {"skipped": str(counts.get("skipped", 0)), "timestamp": stamp}
+    properties = _add(suite, "properties")
+    known = {
+        "suite": found.suite,
+        "clusters": found.clusters,
+        "seed": found.seed,
+        "not run": f"{found.not_run}: {found.stopped}" if found.not_run else None,
+        **{f"record of {one.case.id}": one.attempts[-1].result.path for one in found.outcomes if one.attempts},
+    }
+    for name, value in known.items():
+        if value is not None:
+            _add(properties, "property", name=name, value=value)
+    for outcome in found.outcomes:
+        _add_case(suite, outcome)
+    if compared is not None:  # what is worse than before, as tests that failed
+        title = f"compared with {compared.name}"
+        suite = _add(whole, "testsuite", name=title, errors=0, tests=len(worse), failures=sum(worse))
+        for case in compared.cases:
+            test, lines = _add(suite, "testcase", name=case.name, classname="baseline", time=0), change_lines(case)
+            if case.worse:
+                _add(test, "failure", lines, type="worse", message=lines[0])
+            elif lines:
+                _add(test, "system-out", lines)
+    indent(whole)
+    xml: bytes = tostring(whole, encoding="utf-8", xml_declaration=True)
+    return xml.decode() + "\n"
+
+
+def _add(parent: Element, tag: str, lines: Sequence[str] = (), **attributes: object) -> Element:
+    """Add an element, without what XML cannot hold, or what acts where it is shown."""
+    clean = {name: harmless(str(value), colours=False) for name, value in attributes.items()}
+    element = SubElement(parent, tag, clean)
+    element.text = harmless("\n".join(lines), colours=False) or None
+    return element
+
+
+def _add_case(suite: Element, outcome: Outcome) -> None:
+    case = outcome.case
+    classname, took_s = case.scenario.script.parent.name or "lab", f"{outcome.took_s:.3f}"
+    element = _add(suite, "testcase", name=case.id, classname=classname, time=took_s)
+    if not outcome.attempts:
+        _add(element, "skipped", message=case.skipped)
+        return
+    *earlier, last = outcome.attempts
+    result = last.result
+    if not result.passed:
+        _add_failure(element, "error" if result.verdict == "error" else "failure", last)
+    for attempt in earlier:
+        word = "Error" if attempt.result.verdict == "error" else "Failure"
+        _add_failure(element, f"{'flaky' if result.passed else 'rerun'}{word}", attempt)
+    head = [f"record: {result.path}"] if result.path is not None else []
+    head += [f"seed: {case.seed}"] if case.seed is not None else []
+    _add(element, "system-out", [*head, *last_lines(result)])
+
+
+def _add_failure(case: Element, tag: str, attempt: Attempt) -> None:
+    result, culprit = attempt.result, attempt.result.culprit
+    lines = [result.reason]
+    if culprit is not None:
+        lines += [f"culprit: {culprit.who}: {culprit.error}", culprit.traceback]
+    lines += [expectation.sentence() for expectation in result.unmet]
+    lines += [f"hint: {attempt.hint}" if attempt.hint else "", f"record: {result.path}" if result.path else ""]
+    _add(case, tag, list(filter(None, lines)), type=result.verdict, message=result.reason)
+
+
+class LastLines(NamedTuple):
+    """The end of what a rank printed, or of ranks whose ends are alike but for numbers."""
+
+    who: str
+    """`rank 0 on node0`."""
+    others: str
+    """`, as ranks 1-7`; empty: there are none."""
+    lines: Sequence[str]
+    cut: bool
+    """Whether there are others before."""
+
+
+def last_printed(
+    result: Result, most: int, read_lines: Callable[[RankResult], Sequence[str]]
+) -> tuple[list[LastLines], int]:
+    """The last lines of each rank of a run, as `read_lines` has them; of many ranks, once what is alike.
+
+    Returns:
+        At most `MANY` of them, and how many ranks are left out.
+    """
+    ranks = {rank.rank: rank for rank in (*result.parents, *(one for one in result.ranks if one.parent is None))}
+    printed = {number: lines for number, rank in ranks.items() if (lines := read_lines(rank))}
+    shown, left = [], len(printed)
+    for numbers, lines in rarest_first([(number, lines[-most:]) for number, lines in printed.items()]):
+        others = f", as {name_ranks(numbers[1:])}" if len(numbers) > 1 else ""
+        first = ranks[numbers[0]]
+        shown.append(LastLines(f"rank {first.rank} on {first.node}", others, lines, len(printed[first.rank]) > most))
+        left -= len(numbers)
+    return shown, left
+
+
+def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
+    """The end of what each rank printed, each under its name; of many ranks, once what is alike but for its numbers."""
+
+    def read_lines(rank: RankResult) -> list[str]:
+        return "\n".join(read_tail(rank.log_path, _MOST_BYTES)).splitlines()
+
+    for one in last_printed(result, most, read_lines)[0]:
+        yield f"--- {one.who}{one.others}{f', last {most} lines' if one.cut else ''}"
+        yield from one.lines
+
+
+def read_tail(log: Path | None, most_bytes: int) -> list[str]:
+    """The lines at the end of a log; none where there is no such file, or nothing in it."""
+    if log is None:
+        return []
+    try:
+        with open_log(log) as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - most_bytes))
+            text = file.read().decode("utf-8", "replace").rstrip()
+    except OSError:
+        return []
+    return text.split("\n")[1 if size > most_bytes else 0 :] if text else []
+
+
+def rarest_first(texts: Sequence[tuple[int, Sequence[str]]]) -> list[tuple[list[int], Sequence[str]]]:
+    """Lines of each rank; of many ranks those of the first of each form, those of the fewest ranks first, and not all.
+
+    Returns:
+        At most `MANY` of them, with the ranks that they stand for.
+    """
+    if len(texts) <= MANY:
+        return [([rank], lines) for rank, lines in texts]
+    lines_of = dict(texts)
+    groups = alike((rank, tuple(map(form_of, lines))) for rank, lines in texts)
+    return [(ranks, lines_of[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))[:MANY]]
+
+
+# -- all files
+
+
+def write_files(
+    found: SuiteResult,
+    began: float,
+    compared: Baseline | None = None,
+    *,
+    junit: Path | None,
+    markdown: Path | None,
+    html: Path | None,
+) -> None:
+    """Write those that were asked for, and say which; `compared`: what these runs do worse than earlier ones.
+
+    Raises:
+        LabError: one cannot be written.
+    """
+    if junit is not None:
+        _write(junit, junit_xml(found, began, compared))
+    if markdown is not None:
+        _write(markdown, suite_markdown(found, compared))
+    if html is not None:  # one page of all runs, which leads to the report of each
+        from lab.features.records.records import Suite
+        from lab.features.suite.page import write_suite
+        from lab.record.read import Record
+
+        paths = (attempt.result.path for outcome in found.outcomes for attempt in outcome.attempts)
+        records = tuple(Record(path=path) for path in paths if path is not None)
+        if not records:
+            sys.stderr.write(f"  {html} is not written: no run left a record\n")
+            return
+        planned = sum(not outcome.case.skipped for outcome in found.outcomes) + found.not_run
+        page = write_suite(Suite(name=found.suite, records=records, planned=planned), html)
+        sys.stderr.write(f"  written: {page.path}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise LabError(f"cannot write {path}: {error.strerror}", "name another file") from error
+    sys.stderr.write(f"  written: {path}\n")

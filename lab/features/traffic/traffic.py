@@ -78,8 +78,16 @@ def matrix(steps: Sequence[Step], world_size: int) -> list[list[int]] | None:
     A part counts when its receiver was done without an error. What a rank keeps for itself is no
     traffic: the diagonal is the messages that a rank sends itself. Ranks beyond the world size are left out.
     """
+    if world_size**2 > _MOST_PAIRS or (sums := _sum_flows(steps)) is None:
+        return None
+    totals, divisor = sums
+    return [[_divided(totals.get((i, j), 0), divisor) for j in range(world_size)] for i in range(world_size)]
+
+
+def _sum_flows(steps: Iterable[Step]) -> tuple[dict[tuple[int, int], int], int] | None:
+    """Logical bytes by sender and receiver, and what all are to be divided by; None where pairs are too many."""
     alike = _alike(steps)
-    if _pairs(alike) > _MOST_PAIRS or world_size**2 > _MOST_PAIRS:
+    if sum(1 if step.message else len(step.calls) ** 2 for step, _ in alike) > _MOST_PAIRS:
         return None
     sums: dict[int, dict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
     """By divisor: exact, so that many small parts do not add up to a wrong sum."""
@@ -91,31 +99,13 @@ def matrix(steps: Sequence[Step], world_size: int) -> list[list[int]] | None:
     for divisor, of in sums.items():
         for pair, number in of.items():
             totals[pair] += number * (common // divisor)
-    return [[_divided(totals.get((i, j), 0), common) for j in range(world_size)] for i in range(world_size)]
-
-
-def _sent(steps: Iterable[Step]) -> int | None:
-    """Logical bytes that all ranks together sent in these steps; None where pairs of ranks are too many."""
-    alike = _alike(steps)
-    if _pairs(alike) > _MOST_PAIRS:
-        return None
-    sums: dict[int, int] = defaultdict(int)
-    for step, times in alike:
-        for _, _, number, divisor in _flows(step):
-            sums[divisor] += times * number
-    common = lcm(*sums)
-    return _divided(sum(number * (common // divisor) for divisor, number in sums.items()), common)
+    return totals, common
 
 
 def _divided(number: int, divisor: int) -> int:
     """Rounded as `round` does it, a half to the even side."""
     whole, rest = divmod(number, divisor)
     return whole + (2 * rest > divisor or (2 * rest == divisor and whole % 2 == 1))
-
-
-def _pairs(alike: Iterable[tuple[Step, int]]) -> int:
-    """Pairs of a sender and a receiver to go through."""
-    return sum(1 if step.message else len(step.calls) ** 2 for step, _ in alike)
 
 
 def _alike(steps: Iterable[Step]) -> Collection[tuple[Step, int]]:
@@ -137,7 +127,10 @@ def _alike(steps: Iterable[Step]) -> Collection[tuple[Step, int]]:
 def _flows(step: Step) -> Iterator[tuple[int, int, int, int]]:
     """Sender, receiver and logical bytes, as number and divisor, of every part of a step that came to its receiver."""
     if step.message:
-        yield from ((source, destination, size, 1) for source, destination, size in _message(step))
+        receiver = step.calls.get(step.destination) if step.destination is not None else None
+        # A message that a rank sends itself has no receive on record: its send tells.
+        if receiver is not None and step.source is not None and receiver.state == "completed":
+            yield step.source, receiver.rank, step.calls.get(step.source, receiver).bytes, 1
     elif len({call.op for call in step.calls.values()}) == 1:  # else they exchange nothing that has a meaning
         for call in step.calls.values():
             if call.state == "completed":
@@ -148,36 +141,18 @@ def _received(step: Step, call: Call) -> Iterator[tuple[int, int, int, int]]:
     """From whom a rank has how many bytes of what it holds after a call; all elements have the same width."""
     counts: dict[int, int] = defaultdict(int)
     for part in chain.from_iterable(output_parts(step, call)):
-        count = part.count
         for source in part.sources:
-            counts[source.rank] += count
+            counts[source.rank] += part.count
     elements = sum(buffer.count for buffer in call.outputs)
     # What all get the reduction of is reduced in parts, a part at each rank, and then handed round.
     times, divisor = (2, len(step.group.ranks)) if call.operation.reduces_for_all else (1, 1)
     ratios: dict[int, tuple[int, int]] = {}
-    calls, receiver = step.calls, call.rank
     for sender, count in counts.items():
-        if count and sender != receiver and sender in calls:
-            ratio = ratios.get(count)
-            if ratio is None:
-                ratio = ratios[count] = _ratio(times * call.bytes_out * count, divisor * elements)
-            yield sender, receiver, *ratio
-
-
-def _message(step: Step) -> Iterator[tuple[int, int, int]]:
-    """The message, where it arrived. One that a rank sends itself has no receive on record: its send tells."""
-    source, destination = step.source, step.destination
-    if source is None or destination is None:
-        return
-    receiver = step.calls.get(destination)
-    sender = step.calls.get(source)
-    if receiver is not None and receiver.state == "completed":
-        yield source, destination, (sender or receiver).bytes
-
-
-def _ratio(number: int, divisor: int) -> tuple[int, int]:
-    common = gcd(number, divisor)
-    return number // common, divisor // common
+        if count and sender != call.rank and sender in step.calls:
+            if count not in ratios:
+                ratio = times * call.bytes_out * count, divisor * elements
+                ratios[count] = ratio[0] // gcd(*ratio), ratio[1] // gcd(*ratio)
+            yield sender, call.rank, *ratios[count]
 
 
 def size_of(step: Step) -> int:
@@ -207,8 +182,7 @@ def operations(steps: Iterable[Step], by_size: bool = False) -> list[OpRow]:
     for step in steps:
         one = _Measured(step, 2 if step.message else len(step.group.ranks), size_of(step), duration(step))
         rows[(step.op, one.ranks, one.size) if by_size else (step.op, 0, 0)].append(one)
-    made = [_row(op, members) for (op, _, _), members in rows.items()]
-    return sorted(made, key=lambda row: (-row.total_s, row.op, row.size or 0))
+    return sorted((_row(key[0], of) for key, of in rows.items()), key=lambda row: (-row.total_s, row.op, row.size or 0))
 
 
 class _Measured(NamedTuple):
@@ -223,8 +197,8 @@ def _row(op: str, steps: list[_Measured]) -> OpRow:
     total = sum(seconds for _, seconds in timed)
     moved = sum(one.size for one, _ in timed)
     bus = sum(one.size * (operation(op).bus_factor(one.ranks) or 0.0) for one, _ in timed)
-    measured = bool(total and moved)
     sizes, ranks = {one.size for one in steps}, {one.ranks for one in steps}
+    sums = _sum_flows(one.step for one in steps)
     return OpRow(
         op=op,
         size=sizes.pop() if len(sizes) == 1 else None,
@@ -232,10 +206,10 @@ def _row(op: str, steps: list[_Measured]) -> OpRow:
         count=len(steps),
         finished=len(timed),
         bytes=sum(one.size for one in steps),
-        sent=_sent(one.step for one in steps),
+        sent=_divided(sum(sums[0].values()), sums[1]) if sums else None,
         median_s=median(seconds for _, seconds in timed) if timed else None,
         total_s=total,
         waited_s=sum(sum(one.step.waited.values()) for one in steps),
-        algbw=moved / total if measured else None,
-        busbw=bus / total if measured and bus else None,
+        algbw=moved / total if total and moved else None,
+        busbw=bus / total if total and bus else None,
     )

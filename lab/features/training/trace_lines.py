@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from lab.trace.model import Buckets, Buffer, Module, Parameter, RankTrace, Turn, sizes, whole
-from lab.trace.read import RankReader
+from lab.trace.model import Buckets, Buffer, Module, Parameter, RankTrace, Turn
+from lab.trace.read import RankReader, sizes, whole
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 _DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}

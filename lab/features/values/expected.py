@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import accumulate
+from functools import partial, reduce
+from itertools import accumulate, zip_longest
+from operator import and_, or_, xor
 from typing import Any, TypeVar
 
 from lab.operations import Cut, Operation, Who
@@ -80,38 +81,34 @@ def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     if op.cut is Cut.SPLITS:
         return _by_splits(step, call, index)
     ranks, me = step.group.ranks, _place(step, call.rank)
-    where = (me if op.cut is Cut.TENSORS else index, me * count if op.cut is Cut.SLICES else 0)
     nothing = op.cut is Cut.OTHER or op.sends or not op.moves_data
     if nothing or (op.taker is Who.ROOT and call.rank != call.root):
         return ()
+    where = (me if op.cut is Cut.TENSORS else index, me * count if op.cut is Cut.SLICES else 0)
     if op.giver is not Who.ALL:
         return () if call.giver is None else (Part(count, (Source(call.giver, *where),)),)
-    if op.reduces and same_for_all(op):
-        return step.remembered(("reduced", count, where), lambda: (_reduced(count, ranks, where),))
-    if op.reduces:
-        return (_reduced(count, ranks, where),)
-    if op.joined:
-        whole, rest = divmod(count, max(1, len(ranks)))
-        return () if rest else step.remembered(("joined", whole, where), lambda: _joined(whole, ranks, where))
+
+    def reduced() -> tuple[Part, ...]:
+        return (Part(count, tuple(Source(rank, *where) for rank in ranks), reduced=True),)
+
+    def joined() -> tuple[Part, ...]:
+        return tuple(Part(count // len(ranks), (Source(rank, *where),)) for rank in ranks)
+
+    if op.reduces or op.joined:
+        if op.joined and (not ranks or count % len(ranks)):
+            return ()
+        find = reduced if op.reduces else joined
+        return step.remembered(("parts", count, where), find) if same_for_all(op) else find()
     # An output for each tensor of each rank; those of a rank stand together.
     each = max(1, len(call.inputs)) if op.cut is Cut.WHOLE else 1
     if index // each >= len(ranks):
         return ()
-    tensor = index % each if op.cut is Cut.WHOLE else me
-    return (Part(count, (Source(ranks[index // each], tensor, 0),)),)
+    return (Part(count, (Source(ranks[index // each], index % each if op.cut is Cut.WHOLE else me, 0),)),)
 
 
 def same_for_all(op: Operation) -> bool:
     """Whether every rank gets the same, made of what all give."""
     return op.cut is Cut.WHOLE and (op.reduces or op.joined)
-
-
-def _reduced(count: int, ranks: Sequence[int], where: tuple[int, int]) -> Part:
-    return Part(count, tuple(Source(rank, *where) for rank in ranks), reduced=True)
-
-
-def _joined(count: int, ranks: Sequence[int], where: tuple[int, int]) -> tuple[Part, ...]:
-    return tuple(Part(count, (Source(rank, *where),)) for rank in ranks)
 
 
 def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
@@ -128,10 +125,8 @@ def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
 
 def _starts(step: Step, rank: int) -> list[int]:
     """Where each slice of what a rank gives begins; nothing where it never entered."""
-    sender = step.calls.get(rank)
-    if sender is None:
-        return []
-    return [*accumulate(slice_sizes(sender, len(step.group.ranks), of_output=False), initial=0)]
+    sender, size = step.calls.get(rank), len(step.group.ranks)
+    return [*accumulate(slice_sizes(sender, size, of_output=False), initial=0)] if sender is not None else []
 
 
 RULES: dict[str, Rule] = {}
@@ -167,15 +162,6 @@ Number = int | float | complex | bool
 T = TypeVar("T")
 
 
-def expected_values(step: Step, parts: Sequence[Part], dtype: str) -> list[tuple[Number | None, float]]:
-    """The value and the tolerance of each element of a tensor.
-
-    The value is None where nobody can say: an input is not on record, or the definition leaves it open. The tolerance
-    is above 0 only for sums, means and products of floats, which depend on the order in which a backend adds.
-    """
-    return _once(step, parts, dtype, lambda: [one for part in parts for one in _of_part(step, part, dtype)])
-
-
 def _once(step: Step, parts: Sequence[Part], what: Hashable, find: Callable[[], T]) -> T:
     """What follows from parts, found out once where all ranks get the same, and so have the same parts."""
     if not same_for_all(step.operation):
@@ -186,8 +172,11 @@ def _once(step: Step, parts: Sequence[Part], what: Hashable, find: Callable[[], 
 
 
 def compared(step: Step, parts: Sequence[Part], dtype: str, values: Sequence[Any]) -> list[tuple[Number | None, bool]]:
-    """Of each element of a tensor what it ought to be, None where nobody can say, and whether it is not that."""
-    expected = expected_values(step, parts, dtype)
+    """Of each element of a tensor what it ought to be, None where nobody can say, and whether it is not that.
+
+    Nobody can say it where an input is not on record, or where the definition leaves it open.
+    """
+    expected = _once(step, parts, dtype, lambda: [one for part in parts for one in _of_part(step, part, dtype)])
     return [
         (value, value is not None and got != value and not agrees(got, value, tolerance))
         for got, (value, tolerance) in zip(values, expected, strict=False)
@@ -199,14 +188,14 @@ def is_copy(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool | None:
     if len(parts) != 1 or len(parts[0].sources) != 1 or parts[0].reduced:
         return None
     source = parts[0].sources[0]
-    origin = source_buffer(step, source.rank, source.tensor)
+    origin = source_buffer(step, source)
     if origin is None or source.start or (origin.count, origin.dtype) != (buffer.count, buffer.dtype):
         return None
-    ours, theirs = (summary.get("hash") if summary else None for summary in (buffer.summary, origin.summary))
-    if not ours or not theirs:
+    ours, theirs = buffer.summary or {}, origin.summary or {}
+    if not ours.get("hash") or not theirs.get("hash"):
         return None
-    sampled = any(summary and summary.get("sampled") for summary in (buffer.summary, origin.summary))
-    return None if ours == theirs and sampled else bool(ours == theirs)
+    same = bool(ours["hash"] == theirs["hash"])
+    return None if same and (ours.get("sampled") or theirs.get("sampled")) else same
 
 
 def is_outside(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool:
@@ -221,64 +210,55 @@ def is_outside(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool:
     if got is None:
         return False
     bounds = _once(step, parts, ("bounds", buffer.count, buffer.dtype), lambda: _bounds(step, parts[0], buffer))
-    for (bound, tolerance), least_or_most, beyond in zip(bounds, got, (-1, 1), strict=False):
-        if isinstance(bound, float) and beyond * (least_or_most - bound) > 4 * tolerance + _LEAST.get(
-            buffer.dtype, 0.0
-        ):
-            return True
-    return False
+    return any(
+        isinstance(bound, float) and beyond * (mine - bound) > 4 * tolerance + _LEAST.get(buffer.dtype, 0.0)
+        for (bound, tolerance), mine, beyond in zip(bounds, got, (-1, 1), strict=False)
+    )
 
 
 def _bounds(step: Step, part: Part, buffer: Buffer) -> list[tuple[Number | None, float]]:
     """The least and the greatest element that a reduction can give, with tolerances; nothing where nobody can say."""
-    origins = [source_buffer(step, source.rank, source.tensor) for source in part.sources if not source.start]
+    origins = [source_buffer(step, source) for source in part.sources if not source.start]
     alike = [one for one in origins if one is not None and (one.count, one.dtype) == (buffer.count, buffer.dtype)]
-    given, red = [_range(one) for one in alike], reduce_op(step)
-    known = [one for one in given if one is not None]
-    if len(known) < len(given) or len(given) < max(2, len(part.sources)) or red not in ("SUM", "AVG", "MIN", "MAX"):
+    known, red = [given for one in alike if (given := _range(one)) is not None], reduce_op(step)
+    if len(known) < max(2, len(part.sources), len(alike)) or red not in (*_ADDS, "MIN", "MAX"):
         return []
     return [reduce_numbers(red, buffer.dtype, [one[side] for one in known]) for side in (0, 1)]
 
 
 def _range(buffer: Buffer) -> tuple[float, float] | None:
     """The least and the greatest element; None where they are not known or not finite."""
-    summary = buffer.summary or {}
-    least, greatest = summary.get("min"), summary.get("max")
-    if not isinstance(least, (int, float)) or not isinstance(greatest, (int, float)):
-        return None
-    return (float(least), float(greatest)) if math.isfinite(least) and math.isfinite(greatest) else None
+    ends = [(buffer.summary or {}).get(name) for name in ("min", "max")]
+    known = [float(end) for end in ends if isinstance(end, (int, float)) and math.isfinite(end)]
+    return (known[0], known[1]) if len(known) == 2 else None
 
 
 def _of_part(step: Step, part: Part, dtype: str) -> Iterator[tuple[Number | None, float]]:
-    buffers = [source_buffer(step, source.rank, source.tensor) for source in part.sources]
-    columns = [(buffer.values if buffer is not None else None) or () for buffer in buffers]
+    """The value and the tolerance of each element.
+
+    The tolerance is above 0 only for sums, means and products of floats, which depend on the order in which a backend
+    adds.
+    """
+    buffers = [(source.start, source_buffer(step, source)) for source in part.sources]
+    rows = [((buffer and buffer.values) or ())[start : start + part.count] for start, buffer in buffers]
     red = reduce_op(step) if part.reduced else ""
-    if red in _ADDS and dtype in _PRECISION:
-        rows = [
-            values[source.start : source.start + part.count]
-            for source, values in zip(part.sources, columns, strict=True)
-        ]
-        if all(len(row) == part.count and set(map(type, row)) == {float} for row in rows):  # what most tensors are
-            yield from (_added(red, dtype, numbers) for numbers in zip(*rows, strict=True))
-            return
-    for k in range(part.count):
-        cells = [
-            values[source.start + k] if source.start + k < len(values) else None
-            for source, values in zip(part.sources, columns, strict=True)
-        ]
-        numbers = [number_of(cell) for cell in cells if cell is not None]
-        if not cells or len(numbers) < len(cells):
+    added = red in _ADDS and dtype in _PRECISION
+    if added and all(len(row) == part.count and set(map(type, row)) == {float} for row in rows):  # most tensors
+        yield from (_added(red, dtype, numbers) for numbers in zip(*rows, strict=True))
+        return
+    for _, *cells in zip_longest(range(part.count), *rows):
+        if not cells or None in cells:
             yield None, 0.0
         elif part.reduced:
-            yield reduce_numbers(red, dtype, numbers)
+            yield reduce_numbers(red, dtype, [number_of(cell) for cell in cells])
         else:
-            yield numbers[0], 0.0
+            yield number_of(cells[0]), 0.0
 
 
-def source_buffer(step: Step, rank: int, tensor: int) -> Buffer | None:
+def source_buffer(step: Step, source: Source) -> Buffer | None:
     """An input of a rank as it was before the call; None where there is none on record."""
-    call = step.calls.get(rank)
-    return call.inputs[tensor] if call is not None and tensor < len(call.inputs) else None
+    call = step.calls.get(source.rank)
+    return call.inputs[source.tensor] if call is not None and source.tensor < len(call.inputs) else None
 
 
 def reduce_op(step: Step) -> str:
@@ -299,72 +279,59 @@ def number_of(value: Any) -> Number:
 
 def reduce_numbers(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Number | None, float]:
     """The result of a reduction and how far a backend's may be from it; None for what cannot be said."""
+    is_complex = any(isinstance(number, complex) for number in numbers)
     if dtype == "bool":
-        return _reduce_booleans(red, [bool(number) for number in numbers]), 0.0
-    if any(isinstance(number, complex) for number in numbers):
-        return _reduce_complex(red, dtype, [complex(number) for number in numbers])
-    reals = [number.real for number in numbers]
-    whole = not dtype.startswith(("float", "bfloat"))
-    if red in ("MIN", "MAX"):
-        if any(math.isnan(real) for real in reals):
-            return None, 0.0  # which of the two a backend keeps depends on the order
-        return (min(reals) if red == "MIN" else max(reals)), 0.0
-    if whole and red in ("BAND", "BOR", "BXOR"):
-        return reduce(_BITS[red], (int(real) for real in reals)), 0.0
-    if whole and red in ("SUM", "PRODUCT"):
-        return _wrap(int(sum(reals) if red == "SUM" else math.prod(reals)), dtype), 0.0
-    if red == "PRODUCT":
-        return _product(reals, dtype)
-    if red == "SUM" or (red == "AVG" and not whole):
-        return _added(red, dtype, reals)
-    return None, 0.0
+        of_booleans = _OF_BOOLEANS.get(red)
+        return (of_booleans(map(bool, numbers)) if of_booleans else None), 0.0
+    if red in ("MIN", "MAX") and not is_complex:
+        reals = [number.real for number in numbers]
+        unordered = any(map(math.isnan, reals))  # which of the two a backend keeps depends on the order
+        return (None if unordered else min(reals) if red == "MIN" else max(reals)), 0.0
+    if not is_complex and not dtype.startswith(("float", "bfloat")):
+        of_integers = _OF_INTEGERS.get(red)
+        return (_wrap(of_integers(int(number.real) for number in numbers), dtype) if of_integers else None), 0.0
+    if red in _ADDS:
+        return _added(red, dtype, numbers)
+    return _product(numbers, dtype) if red == "PRODUCT" else (None, 0.0)
 
 
-def _added(red: str, dtype: str, reals: Sequence[float]) -> tuple[Number | None, float]:
+_OF_BOOLEANS: dict[str, Callable[[Iterable[bool]], bool]] = {
+    **dict.fromkeys(("SUM", "MAX", "BOR"), any),
+    **dict.fromkeys(("PRODUCT", "MIN", "BAND"), all),
+    "BXOR": lambda values: sum(values) % 2 == 1,
+}
+_OF_INTEGERS: dict[str, Callable[[Iterable[int]], int]] = {
+    "SUM": sum,
+    "PRODUCT": math.prod,
+    "BAND": partial(reduce, and_),
+    "BOR": partial(reduce, or_),
+    "BXOR": partial(reduce, xor),
+}
+
+
+def _added(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Number | None, float]:
     """Their sum, or their mean."""
+    count, total, sizes = len(numbers), sum(numbers), sum(map(abs, numbers))
     if red == "SUM":
-        return _rounded(sum(reals), sum(map(abs, reals)), len(reals), dtype)
-    return _rounded(sum(reals) / len(reals), sum(map(abs, reals)) / len(reals), len(reals) + 1, dtype)
+        return _rounded(total, sizes, count, dtype)
+    return _rounded(total / count, sizes / count, count + 1, dtype)
 
 
-_BITS = {"BAND": int.__and__, "BOR": int.__or__, "BXOR": int.__xor__}
-
-
-def _reduce_booleans(red: str, values: Sequence[bool]) -> bool | None:
-    """For booleans a sum is an `or`, a product an `and`."""
-    if red in ("SUM", "MAX", "BOR"):
-        return any(values)
-    if red in ("PRODUCT", "MIN", "BAND"):
-        return all(values)
-    return sum(values) % 2 == 1 if red == "BXOR" else None
-
-
-def _reduce_complex(red: str, dtype: str, values: Sequence[complex]) -> tuple[Number | None, float]:
-    tolerance, least = _PRECISION.get(dtype, _COARSE) * (len(values) + 1), len(values) * _LEAST.get(dtype, 0.0)
-    if red in ("SUM", "AVG"):
-        share = len(values) if red == "AVG" else 1
-        return sum(values) / share, tolerance * sum(abs(value) for value in values) / share + least
-    if red == "PRODUCT":
-        product = math.prod(values)
-        return product, 4 * tolerance * abs(product) + least
-    return None, 0.0
-
-
-def _rounded(value: float, sizes: float, operands: int, dtype: str) -> tuple[Number | None, float]:
+def _rounded(value: Number, sizes: float, operands: int, dtype: str) -> tuple[Number | None, float]:
     if _LARGEST.get(dtype, math.inf) < sizes < math.inf:
         return None, 0.0  # whether it overflows on the way depends on the order
     return value, operands * (_PRECISION.get(dtype, _COARSE) * sizes + _LEAST.get(dtype, 0.0))
 
 
-def _product(factors: Sequence[float], dtype: str) -> tuple[Number | None, float]:
+def _product(factors: Sequence[Number], dtype: str) -> tuple[Number | None, float]:
     """The product, where no order of multiplying leaves the range of the dtype on the way."""
     result, sizes = math.prod(factors), [abs(factor) for factor in factors if factor]
     least = math.prod(size for size in sizes if size < 1)
     most = math.prod(size for size in sizes if size > 1)
     vanishes = least < _LEAST.get(dtype, _COARSE)
-    if math.isfinite(result) and (most > _LARGEST.get(dtype, 1e308) or (vanishes and most > 1)):
+    if math.isfinite(abs(result)) and (most > _LARGEST.get(dtype, 1e308) or (vanishes and most > 1)):
         return None, 0.0
-    return _rounded(result, abs(result), len(factors), dtype)
+    return _rounded(result, abs(result), len(factors) * (4 if isinstance(result, complex) else 1), dtype)
 
 
 def _wrap(value: int, dtype: str) -> int:
@@ -380,11 +347,7 @@ def _wrap(value: int, dtype: str) -> int:
 def agrees(actual: Any, expected: Number, tolerance: float) -> bool:
     """Whether a recorded value is the expected one."""
     number = actual if type(actual) is float else number_of(actual)
-    difference = abs(number - expected)
-    if difference <= tolerance and not math.isinf(difference):
+    if number == expected or (number != number and expected != expected):  # nan, also among complex numbers
         return True
-    return bool(number == expected) or (_is_nan(number) and _is_nan(expected))
-
-
-def _is_nan(number: Number) -> bool:
-    return number != number  # the definition of nan, and it holds for complex numbers too
+    difference = abs(number - expected)
+    return difference <= tolerance and not math.isinf(difference)

@@ -19,9 +19,8 @@ from lab.record.read import Record
 from lab.record.record_files import open_file
 from lab.report.harmless import harmless
 from lab.report.live import fit
-from lab.trace.alignment import Worlds, align
 from lab.trace.model import Call, RankTrace, Trace, tell_apart
-from lab.trace.read import RankReader, read_line, reopen, trace_files
+from lab.trace.read import RankReader, Worlds, align, read_line, reopen, trace_files
 from lab.trace.steps import Step, match
 from lab.words import clip, format_duration, name_ranks
 

@@ -8,7 +8,7 @@ import pytest
 
 from lab.cli.main import main
 from lab.features.chaos.search import Found, Schedule, Trial
-from lab.features.chaos.trials import _line, _summary
+from lab.features.chaos.trials import summary_text, trial_text
 from lab.report.style import Style
 from tests.features.chaos.test_draw import pool
 
@@ -54,7 +54,7 @@ def drawn() -> Schedule:
 
 def test_each_trial_is_a_line_with_its_faults_and_what_they_broke() -> None:
     trial = Trial(schedule=drawn(), ended="failed", broken="it hung: x", seconds=0.5)
-    first, second = _line(trial, 3, 50, PLAIN).splitlines()
+    first, second = trial_text(trial, 3, 50, PLAIN).splitlines()
     assert first.startswith("[ 3/50]")
     assert "kill node" in first
     assert second.strip() == "it hung: x"
@@ -63,9 +63,9 @@ def test_each_trial_is_a_line_with_its_faults_and_what_they_broke() -> None:
 def test_the_summary_says_what_was_found_and_where_it_is() -> None:
     schedule = drawn()
     nothing = Found(trials=[Trial(schedule=schedule, ended="passed")])
-    assert "nothing was found that is not survived" in _summary(nothing, Path("c.yaml"), 1.0, PLAIN)
+    assert "nothing was found that is not survived" in summary_text(nothing, Path("c.yaml"), 1.0, PLAIN)
     found = Found(trials=[Trial(schedule=schedule, ended="failed")], schedule=schedule, broken="it hung", proofs=3)
-    told = _summary(found, Path("c.yaml"), 1.0, PLAIN)
+    told = summary_text(found, Path("c.yaml"), 1.0, PLAIN)
     assert "shrunk to 1 fault (3 of 3 runs): it hung" in told
     assert "c.yaml" in told
-    assert "not every time" in _summary(Found(**{**vars(found), "proofs": 1}), Path("c.yaml"), 1.0, PLAIN)
+    assert "not every time" in summary_text(Found(**{**vars(found), "proofs": 1}), Path("c.yaml"), 1.0, PLAIN)

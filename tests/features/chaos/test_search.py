@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab.errors import UsageError
-from lab.features.chaos.search import MOST_SHRINKING, PROOFS, Found, Schedule, Trial, broken_after, broken_by, search
-from lab.features.chaos.trials import place_for, scenario_of, write_scenario
+from lab.features.chaos.search import MOST_SHRINKING, PROOFS, Found, Schedule, Trial, broken_by, search
+from lab.features.chaos.trials import Trials, place_for, write_scenario
 from lab.record.result import Culprit, Expectation, RankResult, Result
+from lab.run.options import RunOptions
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Scenario
 from tests.features.chaos.test_draw import pool
@@ -106,9 +108,31 @@ def test_what_a_run_under_faults_may_end_with(result: Result, harms: list, told:
     assert bool(found) == bool(told)
 
 
-def test_the_run_after_a_failed_one_has_to_pass() -> None:
-    assert broken_after(Result(verdict="passed")) == ""
-    assert broken_after(Result(verdict="failed", reason="EOFError")) == "the next run, without faults, failed: EOFError"
+class Slot:
+    """Stands for a cluster: gives one result after the other."""
+
+    def __init__(self, *results: Result) -> None:
+        self._results = iter(results)
+
+    def try_run(self, *_: object) -> Result:
+        return next(self._results)
+
+
+@pytest.mark.parametrize(
+    ("following", "broken"),
+    [
+        (Result(verdict="passed"), ""),
+        (Result(verdict="failed", reason="EOFError"), "the next run, without faults, failed: EOFError"),
+    ],
+)
+def test_the_run_after_a_failed_one_has_to_pass(following: Result, broken: str) -> None:
+    schedule = pool(7, "kill", most=1).draw(set())
+    assert schedule is not None
+    failed = Result(verdict="failed", culprit=LOST, faults=({"fault": str(schedule[0])},))
+    slot: Any = Slot(failed, following)
+    scenario = Scenario(name="s", script=Path("s.py"))
+    trial = Trials(slot=slot, scenario=scenario, options=RunOptions(), again=True).attempt(schedule, "drawn")
+    assert (trial.ended, trial.broken) == ("failed", broken)
 
 
 def test_what_was_found_is_a_scenario_beside_the_script(tmp_path: Path) -> None:
@@ -117,8 +141,7 @@ def test_what_was_found_is_a_scenario_beside_the_script(tmp_path: Path) -> None:
     scenario, found = load_scenario(tmp_path / "s.yaml"), looked_for(lambda schedule: kills(schedule, "node1"))
     path = place_for(scenario, 7, None)
     assert path == tmp_path / "chaos-7-s.yaml"
-    written = scenario_of(scenario, found, path, 12.0, (2, 1))
-    write_scenario(written, found, "lab run s.yaml --chaos --seed 7")
+    write_scenario(scenario, found, path, 12.0, (2, 1), "lab run s.yaml --chaos --seed 7")
     again = load_scenario(path)
     assert again.extra == {"faults": found.schedule}
     assert (again.nodes, again.timeout_s, again.learn) == (2, 12.0, "")

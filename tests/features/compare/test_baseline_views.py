@@ -8,7 +8,7 @@ import pytest
 
 from lab.features.compare.baseline import Baseline, CaseChange, More
 from lab.features.compare.compare import baseline_text
-from lab.features.suite.reports import junit_xml, suite_markdown
+from lab.features.suite.view import junit_xml, suite_markdown
 from lab.report.style import Style
 from tests.features.suite.cases import attempt, outcome, suite
 from tests.features.suite.test_suite_views import HOSTILE, follows_the_schema

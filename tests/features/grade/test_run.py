@@ -9,23 +9,32 @@ import pytest
 
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.features.grade import run
-from lab.features.grade.run import Desk, Grader
-from lab.features.grade.submissions import Submission
+from lab.features.grade.run import Grader
 from lab.record.result import Result
-from lab.spec.load import load_scenario
+from lab.run.options import RunOptions
 
 ENDED = RankFacts(rank=-1, ended=1.0, code=1, error="AssertionError: wrong")
 CUT = RankFacts(rank=-1, ended=1.0, error="the check did not end within 1m")
 
 
-class Bench:
+class Slot:
     """Stands for a cluster: counts its runs, and how often it is made anew."""
 
     runs = cleared = 0
 
+    @property
+    def place(self) -> Slot:
+        return self
+
+    def make_ready(self) -> None:
+        """It is."""
+
     def run(self, *_: Any) -> Result:
         self.runs += 1
         return Result(verdict="failed", path=Path("record"))
+
+    def is_last(self, _: Result) -> bool:
+        return False
 
     def clear(self) -> None:
         self.cleared += 1
@@ -37,16 +46,19 @@ class Bench:
 def test_a_check_that_broke_off_is_made_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checks: tuple[RankFacts, ...], runs: int, met_last: RankFacts
 ) -> None:
-    (tmp_path / "a.py").write_text("")
+    (tmp_path / "in").mkdir()
+    for name in ("a.py", "in/a.py"):
+        (tmp_path / name).write_text("")
     (tmp_path / "a.yaml").write_text("script: a.py\n")
-    assignment = load_scenario(tmp_path / "a.yaml")
-    desk = Desk(assignment=assignment, open_engine=pytest.fail, engine="docker", strict=True)
     rank = RankFacts(rank=0, started=0.0, ended=0.5, code=0)
     facts = iter([RunFacts(ranks=[rank], check=check) for check in checks])
     monkeypatch.setattr(run, "read_facts", lambda _: next(facts))
-    bench: Any = Bench()
+    monkeypatch.setattr(run, "open_isolating", lambda *_, **__: "docker")
+    how: Any = {"trust": False, "asked": {}, "options": RunOptions(), "jobs": 1, "announce": print, "graded": print}
+    grader = Grader(tmp_path / "in", tmp_path / "a.yaml", "auto", **how)
+    slot: Any = Slot()
 
-    found: Any = Grader(desk, [Submission(name="a", path=tmp_path / "a.py")], print, print)._run(assignment, bench)
+    found: Any = grader._run(grader.assignment, slot)
 
-    assert (bench.runs, bench.cleared) == (runs, sum(check is CUT for check in checks))
+    assert (slot.runs, slot.cleared) == (runs, sum(check is CUT for check in checks))
     assert found[1].check is met_last

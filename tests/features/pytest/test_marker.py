@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.errors import UsageError
-from lab.features.pytest.marker import checked_marker
+from lab.features.pytest.items import checked_marker
 
 
 def marked(*args: object, **kwargs: object) -> Any:

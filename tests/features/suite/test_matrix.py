@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab.errors import UsageError
 from lab.features.faults.fault import Fault, When
 from lab.features.faults.kinds.nodes import Kill
-from lab.features.suite.cases import Matrix, make_cases, matching
+from lab.features.suite.cases import Asked, Case, Matrix, make_cases, matching
 from lab.plan.cluster import Shape
+from lab.run.options import RunOptions
 from lab.spec.launching import Launching
-from lab.spec.scenario import Expect, Resources
+from lab.spec.scenario import Expect, Resources, Scenario
 from tests.features.suite.cases import case, scenario
 
 
+def made(scenarios: list[Scenario], matrix: Matrix, **more: Any) -> list[Case]:
+    given = {name: more.pop(name) for name in ("engine", "usual", "seed") if name in more}
+    return make_cases(Asked(scenarios=scenarios, matrix=matrix, **more), **given)
+
+
 def test_without_a_matrix_each_scenario_is_one_case_of_its_own_size():
-    one, two = make_cases([scenario("a", nodes=3), scenario("b")], Matrix(), asked={})
+    one, two = made([scenario("a", nodes=3), scenario("b")], Matrix())
     assert (one.id, one.nodes, one.world_size) == ("a", 3, 3)
     assert (two.id, two.nodes) == ("b", 1)
 
 
 def test_a_cluster_that_is_there_gives_its_size_to_what_says_none():
-    (one,) = make_cases([scenario()], Matrix(), asked={}, usual=Shape(nodes=4, nproc_per_node=2))
+    (one,) = made([scenario()], Matrix(), usual=Shape(nodes=4, nproc_per_node=2))
     assert (one.nodes, one.nproc_per_node) == (4, 2)
 
 
 def test_every_combination_is_a_case_with_its_place_in_its_id():
     matrix = Matrix(nodes=(2, 5), nproc_per_node=(1, 2), image=("a:1",), backend=("gloo",))
-    found = make_cases([scenario(nodes=3)], matrix, asked={})
+    found = made([scenario(nodes=3)], matrix)
     assert [one.id for one in found] == [
         f"train[nodes={nodes},nproc-per-node={each},backend=gloo,image=a:1]" for nodes in (2, 5) for each in (1, 2)
     ]
@@ -50,14 +57,14 @@ def test_every_combination_is_a_case_with_its_place_in_its_id():
     ],
 )
 def test_a_size_without_a_rank_that_the_scenario_speaks_of_is_skipped_and_says_which(expect: Expect):
-    small, large = make_cases([scenario(nodes=3, expect=expect)], Matrix(nodes=(2, 5)), asked={})
+    small, large = made([scenario(nodes=3, expect=expect)], Matrix(nodes=(2, 5)))
     assert small.skipped == "it expects something of rank 2, and here are 2 ranks"
     assert large.skipped == ""
 
 
 def test_what_is_expected_of_every_rank_holds_at_any_size():
     expect = Expect(notes={"sum": "world_size"}, extra={"calls": ["barrier"]})
-    assert not any(one.skipped for one in make_cases([scenario(expect=expect)], Matrix(nodes=(1, 2)), asked={}))
+    assert not any(one.skipped for one in made([scenario(expect=expect)], Matrix(nodes=(1, 2))))
 
 
 @pytest.mark.parametrize("backend", ["ucc", "glo"])
@@ -68,23 +75,21 @@ def test_a_backend_that_the_lab_does_not_have_is_refused(backend: str):
 
 def test_a_scenario_is_a_case_on_each_backend_that_is_named_and_skipped_where_that_lacks_what_it_needs():
     matrix = Matrix(backend=("gloo", "mpi"))
-    on_gloo, on_mpi = make_cases([scenario(needs=("monitored barrier",))], matrix, asked={})
+    on_gloo, on_mpi = made([scenario(needs=("monitored barrier",))], matrix)
     assert (on_gloo.backend, on_gloo.skipped) == ("gloo", "")
     assert (on_mpi.id, on_mpi.backend) == ("train[backend=mpi]", "mpi")
     assert on_mpi.skipped.startswith("it needs a barrier that names who does not come; mpi: ")
 
 
 def test_what_torchrun_starts_cannot_be_a_case_on_mpi():
-    (one,) = make_cases([scenario(launcher=Launching(name="torchrun"))], Matrix(backend=("mpi",)), asked={})
+    (one,) = made([scenario(launcher=Launching(name="torchrun"))], Matrix(backend=("mpi",)))
     assert one.skipped.endswith("mpi: only mpirun can start its ranks")
 
 
 def test_a_scenario_is_skipped_on_an_engine_that_cannot_break_what_it_breaks(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Kill, "needs", "cable")
     breaks = scenario(nodes=3, extra={"faults": (Fault(what=Kill(node="node2"), when=When()),)})
-    skipped = {
-        name: make_cases([breaks], Matrix(), asked={}, engine=name)[0].skipped for name in ("local", "docker", "")
-    }
+    skipped = {name: made([breaks], Matrix(), engine=name)[0].skipped for name in ("local", "docker", "")}
     assert skipped == {
         "local": "it is to kill node2, which the local engine cannot do: its nodes share the network of this machine",
         "docker": "",
@@ -99,40 +104,40 @@ def test_a_value_that_is_named_twice_is_refused():
 
 def test_scenarios_of_the_same_name_are_told_apart_by_their_files():
     first, second = (replace(scenario(), source=Path(f"/x/{folder}/train.yaml")) for folder in ("a", "b"))
-    assert [one.id for one in make_cases([first, second, first], Matrix(), asked={})] == [
+    assert [one.id for one in made([first, second, first], Matrix())] == [
         "a/train-1", "b/train", "a/train-3",
     ]  # fmt: skip
 
 
 def test_repetitions_have_seeds_one_after_the_other_and_all_first_ones_come_first():
-    found = make_cases([scenario("a"), scenario("b")], Matrix(), asked={}, repeat=2, seed=7)
+    found = made([scenario("a"), scenario("b")], Matrix(), repeat=2, seed=7)
     assert [(one.id, one.seed) for one in found] == [("a #1", 7), ("b #1", 7), ("a #2", 8), ("b #2", 8)]
     assert [one.scenario.env for one in found[1:3]] == [{"LAB_SEED": "7"}, {"LAB_SEED": "8"}]
 
 
 def test_without_a_seed_scripts_are_given_none():
-    assert make_cases([scenario()], Matrix(), asked={}, repeat=2)[0].scenario.env == {}
+    assert made([scenario()], Matrix(), repeat=2)[0].scenario.env == {}
 
 
 def test_the_seed_of_hashes_is_set_only_where_interpreters_are_fresh_and_what_a_scenario_says_stays():
     said = scenario(cold=True, env={"LAB_SEED": "1"})
-    (cold,) = make_cases([said], Matrix(), asked={}, seed=7)
+    (cold,) = made([said], Matrix(), seed=7)
     assert cold.scenario.env == {"LAB_SEED": "1", "PYTHONHASHSEED": "7"}
-    (asked_cold,) = make_cases([scenario()], Matrix(), asked={}, seed=7, cold=True)
+    (asked_cold,) = made([scenario()], Matrix(), seed=7, options=RunOptions(cold=True))
     assert asked_cold.scenario.env["PYTHONHASHSEED"] == "7"
 
 
 def test_what_cannot_run_is_skipped_once_however_often_the_rest_is_repeated():
-    found = make_cases([scenario(expect=Expect(culprit=2))], Matrix(nodes=(1, 3)), asked={}, repeat=3)
+    found = made([scenario(expect=Expect(culprit=2))], Matrix(nodes=(1, 3)), repeat=3)
     assert [one.id for one in found if one.skipped] == ["train[nodes=1]"]
     assert len(found) == 4
 
 
 def test_cases_share_a_cluster_whatever_their_size_and_not_what_it_is_made_of():
-    small, large, limited = make_cases(
+    small, large, limited = made(
         [scenario("a", nodes=2, nproc_per_node=2), scenario("b", nodes=5),
          scenario("c", nodes=2, resources=Resources(cpus=1.0))],
-        Matrix(), asked={"env": {"A": "1"}},
+        Matrix(), shape={"env": {"A": "1"}},
     )  # fmt: skip
     assert small.fits(large.shape)
     assert not large.fits(small.shape)

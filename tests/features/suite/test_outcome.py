@@ -86,7 +86,7 @@ def test_failures_that_differ_only_in_measured_numbers_are_of_one_kind_and_the_f
         attempt("failed", "rank 2 raised ValueError after 1.5 s: 3.25 of 12 MB at 0x7f12"),
     )
     (rate,) = rates(found)
-    assert (rate.name, rate.ran, rate.failed, rate.differs) == ("train", 5, 4, True)
+    assert (rate.name, rate.ran, rate.failed) == ("train", 5, 4)
     assert [(kind.status, kind.count, kind.seeds) for kind in rate.kinds] == [
         ("failed", 2, (102, 104)), ("hung", 1, (103,)), ("failed", 1, (105,)),
     ]  # fmt: skip
@@ -94,9 +94,9 @@ def test_failures_that_differ_only_in_measured_numbers_are_of_one_kind_and_the_f
     assert "1.5 s" in rate.kinds[0].reason
 
 
-def test_what_always_comes_to_the_same_end_does_not_differ():
-    assert not rates(repeated(FAILED, FAILED))[0].differs
-    assert not rates(repeated(attempt(), attempt()))[0].differs
+def test_what_always_comes_to_the_same_end_is_of_one_kind():
+    assert [kind.count for kind in rates(repeated(FAILED, FAILED))[0].kinds] == [2]
+    assert rates(repeated(attempt(), attempt()))[0].kinds == ()
     assert rates([outcome(skipped="x")]) == []
 
 

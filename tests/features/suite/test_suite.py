@@ -14,8 +14,8 @@ from lab.cluster import Cluster
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, MachineLacks, UsageError
 from lab.features.suite import run as suite
 from lab.features.suite import worker as hands
-from lab.features.suite.cases import Matrix, SuiteResult
-from lab.features.suite.run import Asked, start
+from lab.features.suite.cases import Asked, Matrix, SuiteResult
+from lab.features.suite.run import start
 from lab.features.suite.view import Watcher
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock

@@ -10,8 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.features.suite.cases import SuiteResult
-from lab.features.suite.reports import junit_xml, suite_markdown
-from lab.features.suite.view import SuiteDisplay, again_line, outcome_line, suite_text
+from lab.features.suite.view import SuiteDisplay, again_line, junit_xml, outcome_line, suite_markdown, suite_text
 from lab.report.style import Style
 from tests.features.suite.cases import attempt, case, culprit, outcome, rank_with_log, suite
 

@@ -17,7 +17,7 @@ from ....node.netlink import device
 from . import ALL, LATE, NO_NETEM, merge_parts, netlink
 
 if TYPE_CHECKING:
-    from .deeds import Context
+    from .actions import Context
 
 _parts: dict[str, Mapping[str, Any]] = {}
 """What is in force, by name."""

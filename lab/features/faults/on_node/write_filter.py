@@ -35,7 +35,7 @@ from ....node.system_calls import (
 )
 
 if TYPE_CHECKING:
-    from .deeds import Context
+    from .actions import Context
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
