@@ -1,10 +1,15 @@
-"""A run as it goes on, by its record: what every rank does now, and what has happened since the last look."""
+"""A run as it goes on, by its record: what every rank does now, what has happened, and how held ranks go on."""
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.diagnosis.ends import call_facts
@@ -12,13 +17,15 @@ from lab.diagnosis.wording import describe_call
 from lab.features.html.contents import clean_line
 from lab.features.html.timelines import end_text, ended_badly, note_text
 from lab.features.watch.tail import News, TraceTail
-from lab.node.messages.agent import STARTER, Exited, Halted, Note, Stack, Started
+from lab.node.messages import agent as messages
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
 from lab.record.read import IndexReader, Piece, Record, read_output
 from lab.record.result import Result
+from lab.run.companion import Companion
+from lab.run.conversation import Conversation
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
-from lab.words import clip, name_ranks
+from lab.words import clip, listing, name_ranks
 
 _RECENT = 8
 _LONGEST = 300
@@ -33,7 +40,7 @@ class Life:
     """Unix time."""
     halted: str = ""
     """The signal that stopped it."""
-    ended: Exited | None = None
+    ended: messages.Exited | None = None
     reported_wait: int = 0
     """Index of the latest call of which it was reported that the rank waits in it."""
     beginning: dict[int, bytes] = field(default_factory=dict)
@@ -224,26 +231,26 @@ class Follower:
         return bool(events or pieces)
 
     def _handle(self, event: Event) -> None:
-        if getattr(event, "rank", None) == STARTER:
+        if getattr(event, "rank", None) == messages.STARTER:
             return
-        if isinstance(event, (TimedOut, Cancelled, Stack)):
+        if isinstance(event, (TimedOut, Cancelled, messages.Stack)):
             self.tail.stopped = min(self.tail.stopped, event.time)
         match event:
-            case Started():
+            case messages.Started():
                 self._life(event.rank).started = event.time
                 if event.attempt:
                     self._met[event.rank] = event.node
                 self.began = min(event.time, self.began or event.time)
                 self._happen(event.time, "started", event.rank, f"started on {event.node}")
-            case Halted():
+            case messages.Halted():
                 self._life(event.rank).halted = event.signal
                 text = f"was stopped by {event.signal}" if event.signal else "goes on"
                 self._happen(event.time, "halted", event.rank, text)
-            case Exited():
+            case messages.Exited():
                 self._life(event.rank).ended = event
                 facts = {"code": event.code, "signal": event.signal}
                 self._happen(event.time, "exited", event.rank, end_text(event), facts)
-            case Note():
+            case messages.Note():
                 facts = {"name": event.name, "value": event.value}
                 self._happen(event.time, "note", event.rank, note_text(event), facts)
             case NodeLost() | NodeTroubled():
@@ -405,3 +412,174 @@ def _blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) -> Call
         return None
     lacking = (call for call in unfinished if (step := step_of.get(id(call))) and step.missing)
     return next(lacking, unfinished[0])
+
+
+LOOPBACK = "127.0.0.1"
+LONGEST_HOLD_S = 3600.0
+"""Whoever holds ranks for longer without a word is not there any more: the time limit counts again."""
+
+
+class Watched(Companion):
+    """Handed to a run with its options; all of it may be called from any thread.
+
+    Args:
+        step: whether every rank is held before each call that is recorded, until `let_go`.
+    """
+
+    def __init__(self, *, step: bool = False) -> None:
+        self.step = step
+        self.path: Path | None = None
+        """The record; another one where the run was begun again because its cluster was broken."""
+        self._lock = threading.Lock()
+        self._asked: dict[int, int] = {}
+        self._held_since: float | None = None
+        self._held_s = 0.0
+        self._bell, self._button = socket.socketpair()
+        for end in (self._bell, self._button):
+            end.setblocking(False)
+
+    # -- for whoever watches
+
+    def let_go(self, calls: Mapping[int, int]) -> None:
+        """Let ranks go on that are held, each at the call of this index."""
+        with self._lock:
+            self._asked.update(calls)
+            self._count_held(held=self._held_since is not None)
+            with suppress(OSError):  # it rings already, or the run is over
+                self._button.send(b".")
+
+    def run_on(self) -> None:
+        """Hold nobody from now on."""
+        self.let_go({messages.EVERY_RANK: messages.RUN_ON})
+
+    def tell_held(self, *, held: bool) -> None:
+        """Say whether a rank is held now."""
+        with self._lock:
+            if held != (self._held_since is not None):
+                self._count_held(held=held)
+
+    def _count_held(self, *, held: bool) -> None:
+        self._held_s += self._holding_s()
+        self._held_since = time.monotonic() if held else None
+
+    # -- for the run
+
+    @property
+    def held_s(self) -> float:
+        """For how long ranks have been held, all in all: so much longer the run may take."""
+        with self._lock:
+            return self._held_s + self._holding_s()
+
+    def _holding_s(self) -> float:
+        return 0.0 if self._held_since is None else min(LONGEST_HOLD_S, time.monotonic() - self._held_since)
+
+    def fileno(self) -> int:
+        """Becomes readable when there is something to take."""
+        return self._bell.fileno()
+
+    def describe(self, record: Path) -> Mapping[str, Any]:
+        """Note where the record is; the plan says whether the run goes step by step."""
+        self.path = record
+        return {"stepped": True} if self.step else {}
+
+    def claim(self, agents: Conversation, node: str) -> None:
+        """Have the agent of a node send traces soon, and hold ranks where the run goes step by step."""
+        agents.say(node, messages.Follow(agents.run, self.step))
+
+    def attend(self, agents: Conversation, record: Callable[[Event], object], done: Callable[[], object]) -> None:
+        """Have what is let go passed on to the agents of the run, for as long as it listens to them."""
+        agents.hear(self.fileno(), lambda: self._pass_on(agents))
+
+    def _pass_on(self, agents: Conversation) -> None:
+        if calls := self.take():
+            agents.say_all(messages.LetGo(agents.run, tuple(messages.Held(rank, call) for rank, call in calls.items())))
+
+    def take(self) -> dict[int, int]:
+        """What was let go since the last time."""
+        with suppress(BlockingIOError):
+            self._bell.recv(4096)
+        with self._lock:
+            asked, self._asked = self._asked, {}
+        return asked
+
+
+_PATIENCE_S = 3.0
+"""So long a press waits for ranks that are on their way."""
+
+
+def whole_steps(ahead: Sequence[Step], held: Mapping[int, Call]) -> tuple[list[Step], list[Call]]:
+    """The steps to which all their ranks have come, and those of their calls that are held."""
+    whole, calls = [], []
+    for step in ahead:
+        ours = [call for rank, call in step.calls.items() if held.get(rank) is call]
+        if ours and not (step.missing or (step.message and step.source is None)):
+            whole.append(step)
+            calls += ours
+    return whole, calls
+
+
+class Stepper:
+    """Lets ranks of a run go on as keys are pressed, on a terminal or on a page."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._lock = threading.Lock()
+        self._pressed: float | None = None
+        self._running_on = False
+        self._let_go: dict[int, int] = {}
+        """By rank: the last of its calls that was let go."""
+
+    def press(self) -> None:
+        """Let the next step go on, now or as soon as its ranks have come."""
+        with self._lock:
+            self._pressed = time.monotonic()
+
+    def run_on(self) -> None:
+        """Hold nobody any more."""
+        self._running_on = True
+        self._watched.tell_held(held=False)
+        self._watched.run_on()
+
+    def begin_anew(self) -> None:
+        """The workers were begun anew: no call of theirs was let go yet."""
+        self._let_go = {}
+        if self._running_on:
+            self._watched.run_on()
+
+    def look(self, now: Now, follower: Follower) -> Now:
+        """Do what was asked for, as far as it can be done now; what is next is added to the view."""
+        with self._lock:
+            pressed = self._pressed
+        if self._running_on:
+            self._watched.tell_held(held=False)
+            return replace(now, stepping=False)
+        ranks = follower.tail.held
+        self._watched.tell_held(held=bool(ranks) and not now.over)
+        held = {rank: call for rank, call in ranks.items() if call.index > self._let_go.get(rank, 0)}
+        steps, calls = whole_steps(follower.ahead, held)
+        words, is_quiet = listing(step.title for step in steps), _quiet(now, held)
+        if held and not calls:
+            calls = list(held.values())
+            words = (
+                f"{name_ranks(held)}, {'though no step has all its ranks' if is_quiet else 'once the others have come'}"
+            )
+        if pressed is not None:
+            is_late = time.monotonic() - pressed > _PATIENCE_S
+            goes = calls and (steps or is_quiet or is_late)
+            if goes:
+                indices = {call.rank: call.index for call in calls}
+                self._let_go |= indices
+                self._watched.let_go(indices)
+                words = ""
+            if goes or is_late:
+                with self._lock:
+                    self._pressed = None if self._pressed == pressed else self._pressed  # else it was pressed again
+        return replace(now, next=words, next_steps=tuple(step.title for step in steps))
+
+
+def _quiet(now: Now, held: Collection[int]) -> bool:
+    """Whether nobody comes to a call before somebody is let go; who has just been let go is on the way."""
+    return all(
+        rank.rank in held or rank.state in ("ended", "halted") or (rank.state == "inside" and rank.waits_for)
+        for rank in now.ranks
+    )

@@ -22,8 +22,7 @@ from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.svg import operation_tones, rank_colour
-from lab.features.watch.now import Follower, Now, alike_ranks
-from lab.features.watch.verb import LOOPBACK, Stepper
+from lab.features.watch.now import LOOPBACK, Follower, Now, Stepper, alike_ranks
 from lab.operations import operation
 from lab.record.layout import REPORT
 from lab.record.read import Record

@@ -7,7 +7,6 @@ import json
 import os
 import select
 import shutil
-import socket
 import sys
 import termios
 import threading
@@ -15,7 +14,7 @@ import time
 import tty
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -28,9 +27,7 @@ from lab.cli.arguments import say
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
-from lab.features.watch.now import Follower, Happening, Now, RankNow, alike_ranks
-from lab.node.messages.agent import EVERY_RANK, RUN_ON, Follow, Held, LetGo
-from lab.record.events import Event
+from lab.features.watch.now import LOOPBACK, Follower, Happening, Now, RankNow, Stepper, Watched, alike_ranks
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
 from lab.report.harmless import harmless
@@ -39,103 +36,12 @@ from lab.report.style import Style, style_for
 from lab.report.table import MANY, alike
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
-from lab.run.companion import Companion
-from lab.run.conversation import Conversation
 from lab.run.options import RunOptions
 from lab.spec.load import SIGN, open_scenario
-from lab.trace.model import Call
-from lab.trace.steps import Step
-from lab.words import clip, format_duration, listing, name_nodes, name_ranks
+from lab.words import clip, format_duration, name_nodes, name_ranks
 
 if TYPE_CHECKING:
     from lab.features.watch.server import Server
-
-LONGEST_HOLD_S = 3600.0
-"""Whoever holds ranks for longer without a word is not there any more: the time limit counts again."""
-
-
-class Watched(Companion):
-    """Handed to a run with its options; all of it may be called from any thread.
-
-    Args:
-        step: whether every rank is held before each call that is recorded, until `let_go`.
-    """
-
-    def __init__(self, *, step: bool = False) -> None:
-        self.step = step
-        self.path: Path | None = None
-        """The record; another one where the run was begun again because its cluster was broken."""
-        self._lock = threading.Lock()
-        self._asked: dict[int, int] = {}
-        self._held_since: float | None = None
-        self._held_s = 0.0
-        self._bell, self._button = socket.socketpair()
-        for end in (self._bell, self._button):
-            end.setblocking(False)
-
-    # -- for whoever watches
-
-    def let_go(self, calls: Mapping[int, int]) -> None:
-        """Let ranks go on that are held, each at the call of this index."""
-        with self._lock:
-            self._asked.update(calls)
-            self._count_held(held=self._held_since is not None)
-            with suppress(OSError):  # it rings already, or the run is over
-                self._button.send(b".")
-
-    def run_on(self) -> None:
-        """Hold nobody from now on."""
-        self.let_go({EVERY_RANK: RUN_ON})
-
-    def tell_held(self, *, held: bool) -> None:
-        """Say whether a rank is held now."""
-        with self._lock:
-            if held != (self._held_since is not None):
-                self._count_held(held=held)
-
-    def _count_held(self, *, held: bool) -> None:
-        self._held_s += self._holding_s()
-        self._held_since = time.monotonic() if held else None
-
-    # -- for the run
-
-    @property
-    def held_s(self) -> float:
-        """For how long ranks have been held, all in all: so much longer the run may take."""
-        with self._lock:
-            return self._held_s + self._holding_s()
-
-    def _holding_s(self) -> float:
-        return 0.0 if self._held_since is None else min(LONGEST_HOLD_S, time.monotonic() - self._held_since)
-
-    def fileno(self) -> int:
-        """Becomes readable when there is something to take."""
-        return self._bell.fileno()
-
-    def describe(self, record: Path) -> Mapping[str, Any]:
-        """Note where the record is; the plan says whether the run goes step by step."""
-        self.path = record
-        return {"stepped": True} if self.step else {}
-
-    def claim(self, agents: Conversation, node: str) -> None:
-        """Have the agent of a node send traces soon, and hold ranks where the run goes step by step."""
-        agents.say(node, Follow(agents.run, self.step))
-
-    def attend(self, agents: Conversation, record: Callable[[Event], object], done: Callable[[], object]) -> None:
-        """Have what is let go passed on to the agents of the run, for as long as it listens to them."""
-        agents.hear(self.fileno(), lambda: self._pass_on(agents))
-
-    def _pass_on(self, agents: Conversation) -> None:
-        if calls := self.take():
-            agents.say_all(LetGo(agents.run, tuple(Held(rank, call) for rank, call in calls.items())))
-
-    def take(self) -> dict[int, int]:
-        """What was let go since the last time."""
-        with suppress(BlockingIOError):
-            self._bell.recv(4096)
-        with self._lock:
-            asked, self._asked = self._asked, {}
-        return asked
 
 
 class Keys:
@@ -177,88 +83,6 @@ class Keys:
         if not data:
             self._fd = None
         return data.decode("utf-8", "replace")
-
-
-_PATIENCE_S = 3.0
-"""So long a press waits for ranks that are on their way."""
-
-
-def whole_steps(ahead: Sequence[Step], held: Mapping[int, Call]) -> tuple[list[Step], list[Call]]:
-    """The steps to which all their ranks have come, and those of their calls that are held."""
-    whole, calls = [], []
-    for step in ahead:
-        ours = [call for rank, call in step.calls.items() if held.get(rank) is call]
-        if ours and not (step.missing or (step.message and step.source is None)):
-            whole.append(step)
-            calls += ours
-    return whole, calls
-
-
-class Stepper:
-    """Lets ranks of a run go on as keys are pressed, on a terminal or on a page."""
-
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
-        self._lock = threading.Lock()
-        self._pressed: float | None = None
-        self._running_on = False
-        self._let_go: dict[int, int] = {}
-        """By rank: the last of its calls that was let go."""
-
-    def press(self) -> None:
-        """Let the next step go on, now or as soon as its ranks have come."""
-        with self._lock:
-            self._pressed = time.monotonic()
-
-    def run_on(self) -> None:
-        """Hold nobody any more."""
-        self._running_on = True
-        self._watched.tell_held(held=False)
-        self._watched.run_on()
-
-    def begin_anew(self) -> None:
-        """The workers were begun anew: no call of theirs was let go yet."""
-        self._let_go = {}
-        if self._running_on:
-            self._watched.run_on()
-
-    def look(self, now: Now, follower: Follower) -> Now:
-        """Do what was asked for, as far as it can be done now; what is next is added to the view."""
-        with self._lock:
-            pressed = self._pressed
-        if self._running_on:
-            self._watched.tell_held(held=False)
-            return replace(now, stepping=False)
-        ranks = follower.tail.held
-        self._watched.tell_held(held=bool(ranks) and not now.over)
-        held = {rank: call for rank, call in ranks.items() if call.index > self._let_go.get(rank, 0)}
-        steps, calls = whole_steps(follower.ahead, held)
-        words, is_quiet = listing(step.title for step in steps), _quiet(now, held)
-        if held and not calls:
-            calls = list(held.values())
-            words = (
-                f"{name_ranks(held)}, {'though no step has all its ranks' if is_quiet else 'once the others have come'}"
-            )
-        if pressed is not None:
-            is_late = time.monotonic() - pressed > _PATIENCE_S
-            goes = calls and (steps or is_quiet or is_late)
-            if goes:
-                indices = {call.rank: call.index for call in calls}
-                self._let_go |= indices
-                self._watched.let_go(indices)
-                words = ""
-            if goes or is_late:
-                with self._lock:
-                    self._pressed = None if self._pressed == pressed else self._pressed  # else it was pressed again
-        return replace(now, next=words, next_steps=tuple(step.title for step in steps))
-
-
-def _quiet(now: Now, held: Collection[int]) -> bool:
-    """Whether nobody comes to a call before somebody is let go; who has just been let go is on the way."""
-    return all(
-        rank.rank in held or rank.state in ("ended", "halted") or (rank.state == "inside" and rank.waits_for)
-        for rank in now.ranks
-    )
 
 
 _LOOK_S = 0.1
@@ -519,7 +343,6 @@ _SOON_S, _LATE_S = 0.4, 1.5
 """So late traces may come of a run that is watched from its start, and of one that somebody else has started."""
 _SEEN_S = 5.0
 """So long browsers have to take the end of a run that nobody sits before."""
-LOOPBACK = "127.0.0.1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
