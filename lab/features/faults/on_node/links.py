@@ -73,10 +73,9 @@ class Links:
             "filtered": netlink.stands(self._filters),
             "queues": self._queues.netems(),
             "left": {peer: one._asdict() for peer, one in self._queues.counted([*in_force()["to"]]).items()},
-            "met": {name: one._asdict() for name, one in netlink.counted(self._filters).items()},
+            "met": netlink.count_packets(self._filters),
             "were_reset": sum(_were_reset.values()),
             "netem": self._queues.knows("netem"),
-            "htb": self._queues.knows("htb"),
         }
 
 
