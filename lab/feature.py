@@ -61,6 +61,7 @@ IN_TREE = (
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
+    "needs": "mpi",
     "requirements": "packages",
     "predict": "lessons",
     "expect.calls": "calls",
