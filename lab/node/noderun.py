@@ -162,8 +162,7 @@ class NodeRun:
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
         settings = self._settings(folder)._replace(step=self._step and start.rank >= 0)
-        refused = (self.claim.cold, self.config.strict, self.config.mounts)
-        context = launch.LaunchContext(settings, self.users, note_socket, *refused)
+        context = launch.LaunchContext(settings, self.users, note_socket, self.claim, self.config)
         worker = launch.start_worker(channels.with_triggers(start, self._triggers), context)
         self._started += 1
         self.workers.append(worker)

@@ -125,34 +125,24 @@ class Connection:
         self.write_fd = write_fd
         self.owner = owner
         self.reader = LineReader()
-        self.waiting: list[bytes] = []
-        self.waiting_bytes = 0
+        self._waiting = bytearray()
         os.set_blocking(read_fd, False)
         os.set_blocking(write_fd, False)
 
     def send(self, message: Message) -> None:
         """Queue a message and send what can be sent."""
-        line = encode(message)
-        self.waiting.append(line)
-        self.waiting_bytes += len(line)
+        self._waiting += encode(message)
         self.flush()
 
     def flush(self) -> None:
         """Send what can be sent without waiting."""
-        while self.waiting:
-            data = self.waiting[0]
-            try:
-                sent = os.write(self.write_fd, data[:_BACKLOG_BYTES])
-            except BlockingIOError:
-                return
-            except OSError:  # nobody listens now
-                self._give_up()
-                return
-            self.waiting_bytes -= sent
-            if sent == len(data):
-                self.waiting.pop(0)
-            else:
-                self.waiting[0] = data[sent:]
+        try:
+            while self._waiting:
+                del self._waiting[: os.write(self.write_fd, self._waiting[:_BACKLOG_BYTES])]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody listens now
+            self._waiting.clear()
 
     def receive(self) -> bytes | None:
         """What has arrived; None where nothing has yet; empty when the other end is gone."""
@@ -166,25 +156,22 @@ class Connection:
     @property
     def congested(self) -> bool:
         """Whether so much waits to be sent that nothing should be added."""
-        return self.waiting_bytes > _BACKLOG_BYTES
+        return len(self._waiting) > _BACKLOG_BYTES
 
     def drain(self) -> None:
         """Wait until it is not congested; a client that takes nothing for ten seconds gets nothing more."""
         while self.congested:
             if not await_room(self.write_fd, _DRAIN_DEADLINE_S):
-                self._give_up()
+                self._waiting.clear()
             self.flush()
-
-    def _give_up(self) -> None:
-        self.waiting, self.waiting_bytes = [], 0
 
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait until it can be read, and written where something waits to be sent."""
-        both = selectors.EVENT_READ | selectors.EVENT_WRITE
-        same = self.read_fd == self.write_fd
-        selector.register(self.read_fd, both if self.waiting and same else selectors.EVENT_READ)
-        if self.waiting and not same:
-            selector.register(self.write_fd, selectors.EVENT_WRITE)
+        events = {self.read_fd: selectors.EVENT_READ}
+        if self._waiting:
+            events[self.write_fd] = events.get(self.write_fd, 0) | selectors.EVENT_WRITE
+        for fd, event in events.items():
+            selector.register(fd, event)
 
 
 def standard_streams() -> Connection:
