@@ -7,15 +7,15 @@ import os
 import select
 import selectors
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Union, get_args
 
-from .agent import PROTOCOL, Answer, Request, Statement
+from .agent import PROTOCOL, Answer, Message, Request, Statement
 from .typed import Misfit, read, write_bytes
 
-Message = Union[Request, Answer, Statement]
+__all__ = ("Connection", "LineReader", "Malformed", "Message", "await_room", "decode", "encode", "kind_of", "listen")
 
-_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Message)}
+_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in get_args(Union[Request, Answer, Statement])}
 _OTHER_VERSION = "it is of another version of the lab: make a new cluster with `lab down` and `lab up`"
 
 
@@ -51,8 +51,8 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def decode(line: bytes) -> Message | Malformed | None:
-    """The message that a line carries; None where it carries no JSON object."""
+def decode(line: bytes, kinds: Mapping[str, type[Message]] = _KINDS) -> Message | Malformed | None:
+    """The message of one of these kinds that a line carries, or Malformed; None where it carries no JSON object."""
     try:
         data = json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
@@ -60,23 +60,23 @@ def decode(line: bytes) -> Message | Malformed | None:
     if not isinstance(data, dict):
         return None
     run, what = (data[key] if isinstance(data.get(key), str) else "" for key in ("run", "is"))
-    kind = _KINDS.get(what)
+    kind = kinds.get(what)
     if kind is None:
         return Malformed(run, what, f"{what!r} is not a kind of message; {_OTHER_VERSION}")
     if "version" in kind._fields and data.get("version") != PROTOCOL:
         spoken = f"{what} speaks version {data.get('version')} of the protocol, not {PROTOCOL}"
         return Malformed(run, what, f"{spoken}; {_OTHER_VERSION}")
     try:
-        message: Message = read(kind, data)
+        return read(kind, data)
     except Misfit as error:
         return Malformed(run, what, f"{what}: {error}")
-    return message
 
 
 class LineReader:
     """Turns chunks of bytes into messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Mapping[str, type[Message]] = _KINDS) -> None:
+        self._kinds = kinds
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[Message | Malformed]:
@@ -87,7 +87,7 @@ class LineReader:
         lines = (b"".join(self._chunks) + chunk).split(b"\n")
         self._chunks = [lines.pop()]
         for line in lines:
-            message = decode(line)
+            message = decode(line, self._kinds)
             if message is not None:
                 yield message
 

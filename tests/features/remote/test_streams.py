@@ -109,6 +109,10 @@ def test_what_the_engine_ends_is_over(serve: Serve) -> None:
 
 def test_an_engine_that_hangs_up_at_once_is_an_error() -> None:
     with socket.create_server(("localhost", 0)) as silent:
-        threading.Thread(target=lambda: silent.accept()[0].close(), daemon=True).start()
+
+        def hang_up() -> None:
+            silent.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
         with pytest.raises(OSError):  # noqa: PT011 - of several kinds
             TlsEnd(f"https://localhost:{silent.getsockname()[1]}", authorities=True, own=None, timeout_s=5.0)
