@@ -11,6 +11,7 @@ from typing import NamedTuple
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, Kind, majority, sides_of, unique_lines
 from lab.features.training.findings import Replicas, TrainingKind, WeightsApart, on_sides
+from lab.features.training.trace_lines import Turn, turns_of
 from lab.features.values.expected import number_of
 from lab.frozen import dataclass
 from lab.plan.plan import Plan
@@ -19,7 +20,7 @@ from lab.spec.declare import key
 from lab.spec.expressions import RankVariables
 from lab.spec.kinds import choice
 from lab.spec.scenario import Tolerance
-from lab.trace.model import Buffer, Call, Module, RankTrace, Turn
+from lab.trace.model import Buffer, Call, Module, RankTrace
 from lab.words import name_ranks, ordinal, plural
 
 _CLOSE = 1e-4
@@ -234,7 +235,7 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
     of_ranks = {}
     for rank, trace in evidence.trace.ranks.items():
         # Gradients of the last step may have been dropped before they were on record.
-        turns = {of: turn for of, turn in trace.turns.items() if any(norm is not None for norm in turn.gradients)}
+        turns = {of: turn for of, turn in turns_of(trace).items() if any(norm is not None for norm in turn.gradients)}
         if turns:
             of_ranks[rank] = turns
     common = set.intersection(*map(set, of_ranks.values())) if of_ranks else set()
@@ -377,8 +378,10 @@ def _trained(trace: RankTrace) -> Iterator[tuple[tuple[str, int], _Trained]]:
         names = [parameter.name for parameter in module.parameters]
         if module.norms:
             yield ("module", turn), _Trained(f"the DDP module at {module.source}", names, module.norms)
-    for number in dict.fromkeys(number for number, _ in trace.turns):
-        turns = {steps: turn for (of, steps), turn in trace.turns.items() if of == number}
+    optimizers: dict[int, dict[int, Turn]] = {}
+    for (number, steps), one in turns_of(trace).items():
+        optimizers.setdefault(number, {})[steps] = one
+    for number, turns in optimizers.items():
         first = next(iter(turns.values()))
         names = [f"its {ordinal(place + 1)} parameter" for place in range(len(first.sizes))]
         title = f"the optimizer that steps at {first.source}"
