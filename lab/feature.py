@@ -38,12 +38,10 @@ IN_TREE = (
     "grade",
     "lessons",
     "scaffold",
-    "schema",
     "interactive",
     "copy",
     "image",
     "remote",
-    "completion",
     "help",
     "faults",
     "chaos",
@@ -63,6 +61,7 @@ IN_TREE = (
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
+    "needs": "mpi",
     "requirements": "packages",
     "predict": "lessons",
     "expect.calls": "calls",

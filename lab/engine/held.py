@@ -319,7 +319,7 @@ class HeldEngine(Engine, PowerControl, PauseControl):
             reraise=True,
         )
         try:
-            with closing_channels() as channels:
+            with closing_channels(list[LocalChannel]()) as channels:
                 for node in nodes:
                     channels.append(retry(LocalChannel, node))
                     channels[-1].send(HELLO)

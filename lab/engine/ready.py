@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, LabError, NodeLost
@@ -21,12 +22,12 @@ _IDLE_TIMEOUT_S = 3.0
 _FEW, _TELLING_S = 16, 0.5
 """Of so many nodes each is told of that becomes ready, of more how many there are so often."""
 HELLO = wire.encode(Hello())
+T = TypeVar("T", bound=Channel)
 
 
 @contextmanager
-def closing_channels() -> Iterator[list[Channel]]:
-    """A list of channels, which are closed when the block is done."""
-    channels: list[Channel] = []
+def closing_channels(channels: list[T]) -> Iterator[list[T]]:
+    """A list for channels, which are closed when the block is done."""
     try:
         yield channels
     finally:
@@ -103,7 +104,7 @@ def _ask_agents(
     """
     answers: list[Ready] = []
     try:
-        with closing_channels() as channels:
+        with closing_channels(list[Channel]()) as channels:
             channels += engine.connect(cluster, [node for node in cluster.nodes if node.state == RUNNING])
             for channel in channels:
                 channel.send(HELLO)

@@ -107,20 +107,6 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _children_by_parent() -> dict[int, list[int]]:
-    """The pids of every process's children, from all of /proc: for kernels that do not tell those of one process."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            parent = parent_of(int(entry))
-        except (OSError, IndexError, ValueError):
-            continue  # it ended while we looked
-        children.setdefault(parent, []).append(int(entry))
-    return children
-
-
 def parent_of(pid: int) -> int:
     """Return the parent of a process.
 
@@ -135,19 +121,19 @@ def children_of() -> Callable[[int], list[int]]:
     """What tells the children of a process now."""
     if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         return _children
-    children = _children_by_parent()
+    children: dict[int, list[int]] = {}  # a kernel that does not tell those of one process
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        with suppress(OSError, IndexError, ValueError):  # it ended while we looked
+            children.setdefault(parent_of(pid), []).append(pid)
     return lambda pid: children.get(pid, [])
 
 
 def descendants(*roots: int) -> list[int]:
     """Every process below `roots`, parents before children."""
     children = children_of()
-    found: list[int] = []
-    waiting = [child for root in roots for child in children(root)]
-    while waiting:
-        pid = waiting.pop(0)
-        found.append(pid)
-        waiting.extend(children(pid))
+    found = [child for root in roots for child in children(root)]
+    for pid in found:
+        found += children(pid)
     return found
 
 
@@ -173,17 +159,17 @@ def kill_descendants(
     `tell` is called every time that some are left, `first` before the first is killed, with all that are there. Returns
     those that are left at the deadline.
     """
-    me, end, looked = os.getpid(), time.monotonic() + deadline_s, False
+    end, is_first = time.monotonic() + deadline_s, True
     while True:
-        for pid in children_of()(me):
+        for pid in children_of()(os.getpid()):
             if pid not in keep:
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-        left = [pid for pid in descendants(me) if pid not in keep]
+        left = [pid for pid in descendants(os.getpid()) if pid not in keep]
         if not left or time.monotonic() > end:
             return left
-        if not looked:
-            looked = True
+        if is_first:
+            is_first = False
             first(left)
         tell()
         kill([pid for pid in left if not is_zombie(pid)])  # the parent of a zombie has to go first
@@ -270,12 +256,10 @@ def _state(pid: int) -> str:
 
 def _stat(path: str) -> tuple[str, int]:
     """The letter of a state, and how many threads there are."""
-    try:
-        with open(path, "rb") as file:
-            said = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return "", 0
-    return said[0].decode(), int(said[17])
+    with suppress(OSError), open(path, "rb") as file:
+        words = file.read().rpartition(b")")[2].split()
+        return words[0].decode(), int(words[17])
+    return "", 0
 
 
 def signal_name(number: int) -> str | None:
@@ -286,9 +270,6 @@ def signal_name(number: int) -> str | None:
         return signal.Signals(number).name
     except ValueError:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
-
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def held_bytes(pids: list[int]) -> dict[int, int]:
@@ -305,7 +286,7 @@ def sizes_over(limit_bytes: int, pids: list[int]) -> dict[int, int]:
     resident = 0  # cheaper to ask for, and never less
     for pid in pids:
         with suppress(OSError), open(f"/proc/{pid}/statm") as file:
-            resident += int(file.read().split()[1]) * _PAGE_BYTES
+            resident += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     sizes = held_bytes(pids) if resident >= limit_bytes else {}
     return sizes if sum(sizes.values()) >= limit_bytes else {}
 

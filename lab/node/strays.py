@@ -24,7 +24,7 @@ _PSEUDO = frozenset(
     ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "securityfs", "debugfs", "tracefs", "pstore", "bpf", "configfs")
 )
 """File systems in which no file can be made."""
-_MOST_TOLD = 3
+_MOST_REPORTED = 3
 _IPC_RMID = 0
 _IPC_KINDS = ("shm", "sem", "msg")
 
@@ -70,7 +70,7 @@ class Strays:
         self._owned: dict[User, Writable] = {}
         """What an image lets users do who are no workers of the lab's; looked for once such a user comes."""
         self._places = self._open
-        self._before: dict[str, _Identity] = {}
+        self._before: dict[str, tuple[int, ...]] = {}
         self.unclean = ""
         """What a run before the last power cut left that cannot be removed, or changed."""
 
@@ -91,13 +91,13 @@ class Strays:
     def remember(self, user: User) -> None:
         """A run begins, whose workers are this user, or others whom no image knows."""
         self._places = self._open
-        if not _is_unknown(user.uid):
+        if user.uid not in MADE_UP:
             if user not in self._owned:
                 self._owned[user] = find_writable(
                     self._kept, lambda facts: _is_open(facts) or _may_change(user, facts), files=self._foreign
                 )
             self._places = self._owned[user]
-        self._before = self._look()
+        self._before = self._list()
         with suppress(OSError):
             if self._journal:
                 with open(f"{self._journal}.new", "w") as file:
@@ -110,7 +110,7 @@ class Strays:
         `tell` is called while that goes on. Returns what cannot be removed, and what the run changed for good: a phrase
         each.
         """
-        return self._remove(tell, lambda identity: identity)
+        return self._remove(tell, slice(None))
 
     def take_up(self) -> str:
         """As `remove`, of a run whose end this node did not see because its power was cut; empty: there was none."""
@@ -121,36 +121,33 @@ class Strays:
             return ""
         self._places = Writable(folders, files)
         self._before = {path: tuple(identity) for path, identity in before.items()}
-        # a file system that was mounted anew may number its files anew
-        return ", ".join(self._remove(lambda: None, lambda identity: identity[1:]))
+        return ", ".join(self._remove(lambda: None, slice(1, None)))  # a new mount may number its files anew
 
-    def _remove(self, tell: Callable[[], object], same: Callable[[_Identity], _Identity]) -> list[str]:
-        now = self._look()
+    def _remove(self, tell: Callable[[], object], compared: slice) -> list[str]:
+        now = self._list()
         stays = [path for path in now.keys() - self._before.keys() if not remove_tree(path, tell)]
         remove_system_v()
-        changed = [path for path, was in self._before.items() if path not in now or same(now[path]) != same(was)]
+        changed = [path for path, was in self._before.items() if now.get(path, ())[compared] != was[compared]]
         with suppress(OSError):
             os.unlink(self._journal)
-        return [*stays, *(f"{path} changed" for path in sorted(changed)[:_MOST_TOLD])]
+        return [*stays, *(f"{path} changed" for path in sorted(changed)[:_MOST_REPORTED])]
 
-    def _look(self) -> dict[str, _Identity]:
-        found: dict[str, _Identity] = {}
+    def _list(self) -> dict[str, tuple[int, ...]]:
+        """What is there now: by path, what tells a file from another one of this name."""
+        entries: dict[str, tuple[int, ...]] = {}
         for folder in self._places.folders:
-            with suppress(OSError), os.scandir(folder) as entries:
-                for entry in entries:
+            with suppress(OSError), os.scandir(folder) as found:
+                for entry in found:
                     with suppress(OSError):  # gone meanwhile
-                        found[entry.path] = _identity(entry.stat(follow_symlinks=False))
+                        entries[entry.path] = _identify(entry.stat(follow_symlinks=False))
         for path in self._places.files:
             with suppress(OSError):
                 facts = os.lstat(path)
-                found[path] = (*_identity(facts), facts.st_ctime_ns)
-        return found
+                entries[path] = (*_identify(facts), facts.st_ctime_ns)
+        return entries
 
 
-_Identity = tuple[int, ...]
-
-
-def _identity(facts: os.stat_result) -> _Identity:
+def _identify(facts: os.stat_result) -> tuple[int, ...]:
     return facts.st_ino, facts.st_uid, facts.st_gid, facts.st_mode
 
 
@@ -161,14 +158,9 @@ class Writable(NamedTuple):
     files: list[str]
 
 
-def _is_unknown(uid: int) -> bool:
-    """Whether a user is one of those whom the lab makes up, and no image has files of."""
-    return uid in MADE_UP
-
-
 def _is_open(facts: os.stat_result) -> bool:
     """Whether workers may change a file or folder: anybody may, or its image has files of users as theirs."""
-    if facts.st_mode & stat.S_IWOTH or _is_unknown(facts.st_uid):
+    if facts.st_mode & stat.S_IWOTH or facts.st_uid in MADE_UP:
         return True
     return facts.st_gid == GROUP and bool(facts.st_mode & stat.S_IWGRP)
 
@@ -200,13 +192,10 @@ def find_writable(
 
 
 def _mount_points() -> set[str]:
-    points = set()
     with open("/proc/self/mounts") as file:
-        for line in file:
-            _, path, kind, *_ = line.split()
-            if kind not in _PSEUDO and not path.startswith(("/proc/", "/sys/")) and os.path.isdir(path):
-                points.add(path)
-    return points - {"/"}
+        mounts = [line.split()[1:3] for line in file]
+    paths = {path for path, kind in mounts if kind not in _PSEUDO and not path.startswith(("/proc/", "/sys/"))}
+    return {path for path in paths - {"/"} if os.path.isdir(path)}
 
 
 def find_below(
@@ -220,22 +209,19 @@ def find_below(
     device, waiting = facts.st_dev, [top]
     if may_change(facts):
         found.folders.append(top)
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    is_folder = entry.is_dir(follow_symlinks=False)
-                    if not is_folder and not (files and entry.is_file(follow_symlinks=False)):
-                        continue
-                    facts = entry.stat(follow_symlinks=False)
-                    if is_folder:
-                        if facts.st_dev != device or entry.path in left_out:
-                            continue
-                        waiting.append(entry.path)
-                    if may_change(facts):
-                        (found.folders if is_folder else found.files).append(entry.path)
-        except OSError:  # gone meanwhile
-            continue
+    for folder in waiting:
+        with suppress(OSError), os.scandir(folder) as entries:  # it may be gone meanwhile
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if not is_folder and not (files and entry.is_file(follow_symlinks=False)):
+                    continue
+                facts = entry.stat(follow_symlinks=False)
+                if is_folder and (facts.st_dev != device or entry.path in left_out):
+                    continue
+                if is_folder:
+                    waiting.append(entry.path)
+                if may_change(facts):
+                    (found.folders if is_folder else found.files).append(entry.path)
 
 
 def empty(folder: str) -> None:
@@ -246,17 +232,14 @@ def empty(folder: str) -> None:
 
 def remove_system_v() -> None:
     """Remove all shared memory segments, semaphores and queues of this container, each as the user whose it is."""
-    found: dict[int, list[tuple[str, int]]] = {}
-    for kind in _IPC_KINDS:
-        for owner, number in _system_v(kind):
-            found.setdefault(owner, []).append((kind, number))
-    for owner, objects in found.items():
+    objects = [(owner, kind, number) for kind in _IPC_KINDS for owner, number in _system_v(kind)]
+    for owner in {owner for owner, _, _ in objects}:
         pid = os.fork()
         if pid == 0:
             try:
                 os.setresuid(owner, owner, owner)
                 libc = ctypes.CDLL(None)
-                for kind, number in objects:
+                for kind, number in [(kind, number) for other, kind, number in objects if other == owner]:
                     arguments = (number, 0, _IPC_RMID) if kind == "sem" else (number, _IPC_RMID, None)
                     getattr(libc, f"{kind}ctl")(*arguments)
             finally:
@@ -266,12 +249,8 @@ def remove_system_v() -> None:
 
 def _system_v(kind: str) -> Iterator[tuple[int, int]]:
     """Owner and number of each object of a kind."""
-    try:
-        with open(f"/proc/sysvipc/{kind}") as file:
-            names = file.readline().split()
-            owner, number = names.index("uid"), names.index(f"{kind}id" if kind != "msg" else "msqid")
-            for line in file:
-                words = line.split()
-                yield int(words[owner]), int(words[number])
-    except (OSError, ValueError):
-        return
+    with suppress(OSError, ValueError), open(f"/proc/sysvipc/{kind}") as file:
+        names = file.readline().split()
+        owner, number = names.index("uid"), names.index("msqid" if kind == "msg" else f"{kind}id")
+        for words in map(str.split, file):
+            yield int(words[owner]), int(words[number])

@@ -95,10 +95,10 @@ def shape_for(scenario: Scenario, options: PlanOptions, asked: Mapping[str, Any]
     """
     nodes, nproc_per_node = options.size_of_run(scenario, Shape(nodes=1))
     whole = with_asked(scenario, asked)
-    said = {"nodes": nodes, "nproc_per_node": nproc_per_node, **_said(scenario)}
     volumes = {volume.target: volume for volume in (*scenario.volumes, *asked.get("volumes", ()))}
+    size = {"nodes": nodes, "nproc_per_node": nproc_per_node}
     added = {"volumes": tuple(volumes.values()), "requirements": whole.requirements, "data": whole.data}
-    return Shape(**{**said, **asked, **added})
+    return Shape(**{**size, **_wishes(scenario), **asked, **added})
 
 
 def shape_for_all(scenarios: Sequence[Scenario], options: PlanOptions, asked: Mapping[str, Any]) -> Shape:
@@ -109,10 +109,9 @@ def shape_for_all(scenarios: Sequence[Scenario], options: PlanOptions, asked: Ma
 
 def asked_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | None) -> dict[str, Any]:
     """What the cluster that one scenario of many gets for itself has besides what the scenario says."""
-    shared_too = {name: value for name, value in vars(shared).items() if name not in _ADDED} if shared else {}
-    taken = {**shared_too, **asked}
-    said = {"nodes", *_said(scenario), *(["nproc_per_node"] if scenario.nproc_per_node else [])}
-    return {name: value for name, value in taken.items() if name not in said}
+    own = {"nodes", *_wishes(scenario), *(["nproc_per_node"] if scenario.nproc_per_node else [])}
+    as_shared = {name: value for name, value in (vars(shared) if shared else {}).items() if name not in _ADDED}
+    return {name: value for name, value in {**as_shared, **asked}.items() if name not in own}
 
 
 def planned_clusters(
@@ -140,7 +139,7 @@ def not_made(shape: Shape, name: str) -> ClusterInfo:
     return ClusterInfo(name=name, engine="", shape=shape, nodes=(), owner="")
 
 
-def _said(scenario: Scenario) -> dict[str, Any]:
+def _wishes(scenario: Scenario) -> dict[str, Any]:
     return {name: value for name, value in {**vars(scenario.resources), "image": scenario.image}.items() if value}
 
 
@@ -156,11 +155,11 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
             f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}",
             f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name",
         )
-    asked = ((name, wish, getattr(cluster.shape, name)) for name, wish in _said(scenario).items())
     differences = [
-        f"{field_word(name)} {field_text(name, wish)}, the cluster has {_text_of(name, has)}"
-        for name, wish, has in asked
-        if wish != has
+        f"{field_word(name)} {field_text(name, wish)}, the cluster has "
+        + (field_text(name, has) if has else "the lab's own" if name == "image" else "no limit")
+        for name, wish in _wishes(scenario).items()
+        if wish != (has := getattr(cluster.shape, name))
     ]
     differences += [
         f"data {name}, {folder}, the cluster has {cluster.shape.data.get(name, 'none')}"
@@ -172,12 +171,6 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
             f"{scenario.name} asks for {'; '.join(differences)}",
             "run it without a cluster (`lab down` first), or use another one with --name",
         )
-
-
-def _text_of(name: str, has: Any) -> str:
-    if has:
-        return field_text(name, has)
-    return "the lab's own" if name == "image" else "no limit"
 
 
 class Part(Protocol):
@@ -363,9 +356,8 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
     parts = _parts(scenario, options, cluster, nnodes, world_size)
-    for rank in chain(*scenario.expect.by_rank):
-        if rank >= world_size:
-            raise UsageError(f"{scenario.name} expects something of rank {rank}, but world_size is {world_size}")
+    if (last := max(chain(*scenario.expect.by_rank), default=0)) >= world_size:
+        raise UsageError(f"{scenario.name} expects something of rank {last}, but world_size is {world_size}")
     if options.interactive is not None and options.interactive >= world_size:
         raise UsageError(f"rank {options.interactive} cannot have the terminal: world_size is {world_size}")
     values = scenario.trace.values if options.trace_values is None else options.trace_values
@@ -373,15 +365,13 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
     backend = check_backend(options.backend) if options.backend is not None else scenario.backend
     cold = options.cold or scenario.cold
-    reason = "" if cold else next(filter(None, map(warm.refusal, scenario.env)), "")
-    if reason:
+    if not cold and (reason := next(filter(None, map(warm.refusal, scenario.env)), "")):
         raise UsageError(f"{scenario.name}: {reason}", "add `cold: true` to the scenario or run it with --cold")
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
     # Workers of one machine: with as many threads each as it has cores, they would wait for one another's, up to ten
     # times as long. So each has one, as torchrun says, unless the cluster says otherwise.
-    is_one_thread = world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env
-    threads = {"OMP_NUM_THREADS": "1"} if is_one_thread else {}
+    threads = {"OMP_NUM_THREADS": "1"} if world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env else {}
     chosen = groups.backend_variables(backend, instead=options.backend is not None)
     shared = {**threads, "LAB_SHARED": cluster.shared, **data, **chosen, **scenario.env}
     layout = Layout(
@@ -402,21 +392,6 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(
             f"no rank can have the terminal where {layout.settings.name} starts it", "run it without --launcher"
         )
-    workers = []
-    for rank in range(world_size):
-        node_rank, local_rank = divmod(rank, nproc_per_node)
-        gpus = gpu_variables(cluster, nproc_per_node, rank)
-        workers.append(
-            WorkerPlan(
-                rank=rank,
-                local_rank=local_rank,
-                node_rank=node_rank,
-                node=f"node{node_rank}",
-                env={**gpus, **_torchrun_environment(run, rank, nnodes, nproc_per_node, cluster), **shared},
-                argv=layout.argv,
-                expected_code=codes.get(rank, 0),
-            )
-        )
     return Plan(
         run=run,
         scenario=scenario,
@@ -435,7 +410,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         outputs=scenario.outputs,
         interactive=options.interactive,
         parts=parts,
-        workers=tuple(workers),
+        workers=tuple(_plan_worker(rank, nnodes, layout, cluster, codes.get(rank, 0)) for rank in range(world_size)),
         launcher=layout.settings,
         starters=starters,
         ranks_planned=launcher.plans_ranks,
@@ -476,17 +451,16 @@ def _parts(
     return tuple(part for part in made if part is not None)
 
 
-def _torchrun_environment(
-    run: str, rank: int, nnodes: int, nproc_per_node: int, cluster: ClusterInfo
-) -> dict[str, str]:
-    """The variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py` and `launcher/api.py`."""
-    node_rank, local_rank = divmod(rank, nproc_per_node)
-    world_size = str(nnodes * nproc_per_node)
-    return {
+def _plan_worker(rank: int, nnodes: int, layout: Layout, cluster: ClusterInfo, expected_code: int) -> WorkerPlan:
+    """A worker with the variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py`."""
+    node_rank, local_rank = divmod(rank, layout.nproc_per_node)
+    world_size = str(nnodes * layout.nproc_per_node)
+    env = {
+        **gpu_variables(cluster, layout.nproc_per_node, rank),
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": world_size,
-        "LOCAL_WORLD_SIZE": str(nproc_per_node),
+        "LOCAL_WORLD_SIZE": str(layout.nproc_per_node),
         "GROUP_RANK": str(node_rank),
         "GROUP_WORLD_SIZE": str(nnodes),
         "ROLE_NAME": "default",
@@ -494,11 +468,13 @@ def _torchrun_environment(
         "ROLE_WORLD_SIZE": world_size,
         "MASTER_ADDR": cluster.master_addr,
         "MASTER_PORT": str(cluster.master_port),
-        "TORCHELASTIC_RUN_ID": run,
+        "TORCHELASTIC_RUN_ID": layout.run,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         groups.STORE_VARIABLE: groups.HOSTED,
         "TORCHELASTIC_ERROR_FILE": "",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        **layout.env,
     }
+    return WorkerPlan(rank, local_rank, node_rank, f"node{node_rank}", env, layout.argv, expected_code)

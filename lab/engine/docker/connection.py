@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _SOCKET = "/var/run/docker.sock"
 _TIMEOUT_S = 60.0
+_PROBE_DEADLINE_S = 30
 
 
 class Refused(ClusterError):
@@ -291,14 +293,6 @@ class Connection:
         answer = self.request(method, path, body, timeout_s)
         return json.loads(answer) if answer.strip() else None
 
-    def ping(self, timeout_s: float) -> None:
-        """See whether the engine answers.
-
-        Raises:
-            EngineUnavailable: it does not.
-        """
-        self.request("GET", "/_ping", timeout_s=timeout_s)
-
     def containers(self, labels: list[str]) -> list[dict[str, Any]]:
         """Every container with these labels, given as `name=value` or `name`."""
         return self.listed("containers/json", {"label": labels}, "all=1&")
@@ -313,12 +307,6 @@ class Connection:
         facts: dict[str, Any] = self.ask("GET", f"/containers/{container}/json", timeout_s=timeout_s)
         return facts
 
-    def events(self, container: str, kinds: Sequence[str], span: tuple[float, float]) -> list[dict[str, Any]]:
-        """The events of these kinds that the engine remembers of a container, between two Unix times of its clock."""
-        filters = quote(json.dumps({"container": [container], "event": list(kinds)}))
-        answer = self.request("GET", f"/events?since={span[0]:.6f}&until={span[1]:.6f}&filters={filters}")
-        return [json.loads(line) for line in answer.splitlines() if line.strip()]
-
     def act(self, container: str, action: str, body: Mapping[str, Any] | None = None) -> None:
         """Do something with a container: `kill`, `start`, `pause`, `unpause`, `rename?name=...`, or `update`."""
         self.request("POST", f"/containers/{container}/{action}", body)
@@ -327,9 +315,33 @@ class Connection:
         """Make a container; returns its id."""
         return str(self.ask("POST", f"/containers/create{f'?name={name}' if name else ''}", body)["Id"])
 
-    def remove_container(self, container: str) -> None:
-        """Remove a container, whether it runs or not, and its nameless volumes."""
-        self.request("DELETE", f"/containers/{container}?force=1&v=1")
+    @contextmanager
+    def temporary_container(self, body: Mapping[str, Any]) -> Iterator[str]:
+        """A container, by its id, that is removed with its nameless volumes when the block is done."""
+        container = self.create_container(body)
+        try:
+            yield container
+        finally:
+            self.request("DELETE", f"/containers/{container}?force=1&v=1")
+
+    def run_container(
+        self, body: Mapping[str, Any], files: bytes = b"", deadline_s: int = _PROBE_DEADLINE_S
+    ) -> tuple[int, str, str]:
+        """Run a container to its end; returns its exit code, and what it wrote to standard output and error.
+
+        Args:
+            body: what the engine is asked for.
+            files: a tar that is unpacked into its root before; empty: nothing is.
+            deadline_s: how long it may run.
+        """
+        with self.temporary_container(body) as container:
+            if files:
+                self.call(lambda: self.api.put_archive(container, "/", files))
+            self.act(container, "start")
+            code = int(self.call(lambda: self.api.wait(container, timeout=deadline_s))["StatusCode"])
+            written = self.call(lambda: self.api.logs(container, stderr=False))
+            errors = self.call(lambda: self.api.logs(container, stdout=False))
+        return code, written.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
     def attach(self, container: str) -> Any:
         """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""

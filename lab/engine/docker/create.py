@@ -8,19 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from lab.engine import boot
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
-from lab.engine.docker.state import STOPPED_SUFFIX, filters, find, node_state
+from lab.engine.docker.state import filters
 from lab.engine.payload import sent_first
-from lab.engine.protocol import Announce, Channel, Request, Throttle
-from lab.engine.ready import HELLO, wait_ready
-from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError
+from lab.engine.protocol import Announce, Channel, Request
+from lab.engine.ready import HELLO, closing_channels, wait_ready
+from lab.errors import ClusterError, ClusterUnfit
 from lab.feature import hook
 from lab.node.messages import wire
 from lab.node.messages.agent import Neighbours
-from lab.plan.cluster import ClusterInfo, Node
-from lab.plan.limits import Machine
+from lab.plan.cluster import Node
 from lab.words import plural
 
 _ATTEMPTS = 8
@@ -40,7 +38,7 @@ def make_network(connection: Connection, network: Mapping[str, Any], nodes: int)
         Refused: the engine does not make it.
     """
     if not network["Internal"]:
-        _create(connection, network)
+        connection.ask("POST", "/networks/create", network)
         return None
     import tenacity
 
@@ -54,14 +52,14 @@ def make_network(connection: Connection, network: Mapping[str, Any], nodes: int)
 
 def _make_small(connection: Connection, network: Mapping[str, Any], nodes: int) -> ipaddress.IPv4Network:
     """Make a network with no more addresses than its nodes need: each may cost the machine an entry for a neighbour."""
-    identity = _create(connection, network)
+    identity = connection.ask("POST", "/networks/create", network)["Id"]
     chosen = connection.ask("GET", f"/networks/{identity}")["IPAM"]["Config"]
     connection.request("DELETE", f"/networks/{identity}")
     whole = next(ipaddress.ip_network(one["Subnet"]) for one in chosen if ":" not in one["Subnet"])
     assert isinstance(whole, ipaddress.IPv4Network)
     subnet = small_subnet(whole, nodes)
     given = {"Subnet": str(subnet), "Gateway": str(subnet[1])}
-    _create(connection, {**network, "IPAM": {"Driver": "default", "Config": [given]}})
+    connection.ask("POST", "/networks/create", {**network, "IPAM": {"Driver": "default", "Config": [given]}})
     return subnet
 
 
@@ -78,10 +76,6 @@ def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Netw
             "ask for fewer nodes, or give the engine larger `default-address-pools`",
         )
     return next(whole.subnets(new_prefix=length))
-
-
-def _create(connection: Connection, network: Mapping[str, Any]) -> str:
-    return str(connection.ask("POST", "/networks/create", network)["Id"])
 
 
 def with_addresses(nodes: Sequence[Mapping[str, Any]], subnet: ipaddress.IPv4Network | None) -> list[dict[str, Any]]:
@@ -138,52 +132,39 @@ def _addresses(containers: list[dict[str, Any]]) -> Iterator[tuple[str, tuple[st
 _READY_TIMEOUT_S = 180.0
 
 
-def create(connection: Connection, cluster: str, requests: Sequence[Request], announce: Announce) -> ClusterInfo:
+def create(connection: Connection, cluster: str, requests: Sequence[Request], announce: Announce) -> Channel | None:
     """Make network, volume and containers, and wait until every agent has imported torch.
+
+    Returns:
+        The channel to the first node that ended instead, or None if all are ready.
 
     Raises:
         LabError: a node did not start; what was made is still there.
     """
     network, volume, *containers = (request.body for request in requests)
     asked = [body for body in containers if label.NODE in body["Labels"]]
-    image = asked[0]["Image"]
-    subnet = make_network(connection, network, len(asked))
-    nodes = with_addresses(asked, subnet)
+    nodes = with_addresses(asked, make_network(connection, network, len(asked)))
     connection.ask("POST", "/volumes/create", volume)
     starter = Starter(connection)
     for body in containers[len(nodes) :]:
         starter = hook("zygote").make_starter(connection, body, network["Name"], announce)
-    announce(f"starting {plural(len(nodes), 'node')} of image {image}")
-    channels = connection.together(
-        lambda rank: _make_node(connection, starter, rank, network["Name"], nodes[rank]), range(len(nodes))
-    )
-    await_agents(connection, starter, cluster, channels, image, announce)
-    return find(connection, cluster)[0]
+    announce(f"starting {plural(len(nodes), 'node')} of image {asked[0]['Image']}")
+    with closing_channels(list[DockerChannel]()) as channels:
+        channels += connection.together(
+            lambda rank: _make_node(connection, starter, rank, network["Name"], nodes[rank]), range(len(nodes))
+        )
+        return _await_agents(connection, starter, cluster, channels, announce)
 
 
-def await_agents(
-    connection: Connection,
-    starter: Starter,
-    cluster: str,
-    channels: Sequence[DockerChannel],
-    image: str,
-    announce: Announce,
-) -> None:
-    """Wait until every agent is ready that was started on these channels, and close them.
-
-    Raises:
-        LabError: a node ended instead.
-    """
-    try:
-        starter.finish(channels, announce)
-        lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
-        if lost is None:
-            introduce(connection, cluster, channels)
-    finally:
-        for channel in channels:
-            channel.close()
-    if lost is not None:
-        raise explain_lost(connection, lost, image)
+def _await_agents(
+    connection: Connection, starter: Starter, cluster: str, channels: Sequence[DockerChannel], announce: Announce
+) -> Channel | None:
+    """Wait until every agent is ready that was started on these channels; returns that of a node that ended instead."""
+    starter.finish(channels, announce)
+    lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
+    if lost is None:
+        introduce(connection, cluster, channels)
+    return lost
 
 
 def _make_node(
@@ -192,17 +173,6 @@ def _make_node(
     name = body["Hostname"]
     identity = connection.create_container(body, f"{network}-{name}")
     return starter.start(Node(name=name, node_rank=node_rank, handle=identity, address=""))
-
-
-def explain_lost(connection: Connection, channel: Channel, image: str) -> LabError:
-    """Why a node ended while it was starting."""
-    state = node_state(connection, channel.node)
-    said = getattr(channel, "complaints", b"").decode("utf-8", "replace").strip().splitlines()
-    last = f": {said[-1]}" if said else ""
-    if state.exit_code == boot.NO_TORCH:
-        return ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
-    hint = "raise --memory" if state.out_of_memory or state.exit_code == 137 else "`lab doctor` may know more"
-    return ClusterError(f"{channel.node.name} {state.sentence()} while it was starting{last}", hint)
 
 
 class Starter:
@@ -236,79 +206,23 @@ class Starter:
         announce("importing torch on every node")
 
 
-_NOT_RUNNING = 409
+def start(
+    connection: Connection, cluster: str, nodes: Sequence[Node], announce: Announce, *, forked: bool
+) -> Channel | None:
+    """Start containers that do not run, and wait until their agents are there; returns the channel to one that ended.
 
-
-def stop(connection: Connection, nodes: Sequence[Node]) -> None:
-    """Kill containers where they run, and mark them as stopped.
-
-    Raises:
-        Refused: the engine would not.
-    """
-    connection.together(lambda node: _stop(connection, node), nodes)
-
-
-def start(connection: Connection, cluster: ClusterInfo, nodes: Sequence[Node], announce: Announce) -> None:
-    """Start containers that do not run, and wait until their agents are there.
+    `forked`: whether a zygote forks their agents.
 
     Raises:
         LabError: one did not start.
     """
-    if not nodes:
-        return
     announce(f"starting {plural(len(nodes), 'node')} again")
-    for node in nodes:  # one after the other: addresses are given in this order
-        _name(connection, node, marked=False)
-    made, channels = connection.inspect(nodes[0].handle), list[DockerChannel]()
-    zygote = hook("zygote") if made["HostConfig"]["Init"] is False else None
-    starter = zygote.find_starter(connection, cluster.name) if zygote else Starter(connection)
-    try:
-        for node in nodes:
-            channels.append(starter.start(node))
-    except Refused as refused:
-        for channel in channels:
-            channel.close()
-        raise ClusterError(f"{node.name} cannot be started: {refused.explanation}", refused.hint) from refused
-    await_agents(connection, starter, cluster.name, channels, made["Config"]["Image"], announce)
-
-
-def _stop(connection: Connection, node: Node) -> None:
-    try:
-        connection.act(node.handle, "kill")
-    except Refused as refused:
-        if refused.status != _NOT_RUNNING:
-            raise
-    _name(connection, node, marked=True)
-
-
-def _name(connection: Connection, node: Node, *, marked: bool) -> None:
-    """Give a container the name that it has while it is stopped, or the one that it was made with."""
-    has = str(connection.inspect(node.handle)["Name"]).lstrip("/")
-    wanted = has.removesuffix(STOPPED_SUFFIX) + (STOPPED_SUFFIX if marked else "")
-    if wanted != has:
-        connection.act(node.handle, f"rename?name={wanted}")
-
-
-_PER_CORE = 1_000_000_000
-
-
-def paused(connection: Connection, node: Node) -> bool:
-    """Whether a container stands still."""
-    return bool(connection.inspect(node.handle)["State"]["Paused"])
-
-
-def limit(connection: Connection, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
-    """Let a container use no more; swap is none of it.
-
-    Raises:
-        Refused: the engine would not.
-    """
-    limits = {} if cpus is None else {"NanoCpus": int(cpus * _PER_CORE)}
-    limits |= {} if memory_bytes is None else {"Memory": memory_bytes, "MemorySwap": memory_bytes}
-    connection.act(node.handle, "update", limits)
-
-
-def throttle(connection: Connection, node: Node, machine: Machine) -> Throttle:
-    """What a container may use now."""
-    said = connection.inspect(node.handle)["HostConfig"]
-    return Throttle((said["NanoCpus"] / _PER_CORE) or machine.cores, said["Memory"] or machine.memory_bytes)
+    zygote = hook("zygote") if forked else None
+    starter = zygote.find_starter(connection, cluster) if zygote else Starter(connection)
+    with closing_channels(list[DockerChannel]()) as channels:
+        for node in nodes:  # one after the other: addresses are given in this order
+            try:
+                channels.append(starter.start(node))
+            except Refused as refused:
+                raise ClusterError(f"{node.name} cannot be started: {refused.explanation}", refused.hint) from refused
+        return _await_agents(connection, starter, cluster, channels, announce)

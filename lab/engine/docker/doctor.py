@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
-from lab.engine.docker.state import nodeless
 from lab.engine.doctor import Check, Wanted, gpu_checks
 from lab.engine.payload import node_files, tar
 from lab.errors import LabError
@@ -26,15 +24,17 @@ can = {{"recorder": bool(glob.glob("{build.IMAGE_FOLDER}/*-{build.source_hash()}
 """
 """What is in an image; features have more tried in it."""
 _ANY_PYTHON = 'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0"; done; echo {}'
-_PROBE_DEADLINE_S = 30
 _GPU_DEADLINE_S = 300
 _MIN_API = (1, 40)
 
 
-def examine(connection: Connection, wanted: Wanted) -> list[Check]:
-    """Everything that could keep containers from being nodes."""
+def examine(connection: Connection, wanted: Wanted, nodeless: Iterable[str]) -> list[Check]:
+    """Everything that could keep containers from being nodes; `nodeless`: clusters of which something is there."""
     image = wanted.image or DEFAULT_IMAGE
-    checks = [_version(connection), _image(connection, image), *_orphans(connection)]
+    checks = [_version(connection), _image(connection, image)]
+    for name in nodeless:
+        found = f"a network or volume of cluster {name}, which has no node"
+        checks.append(Check("warning", "leftovers", found, f"lab down --name {name}"))
     if wanted.gpus or wanted.gpu_test:
         runtimes = connection.ask("GET", "/info").get("Runtimes", {})
         checks += gpu_checks(wanted, runtimes, partial(_gpu_test, connection, image))
@@ -59,37 +59,6 @@ def _image(connection: Connection, image: str) -> Check:
     return Check("warning", "image", f"{image} is not there yet", fix)
 
 
-def _orphans(connection: Connection) -> list[Check]:
-    """Networks and volumes of ours whose cluster has no container."""
-    return [
-        Check(
-            "warning",
-            "leftovers",
-            f"a network or volume of cluster {name}, which has no node",
-            f"lab down --name {name}",
-        )
-        for name in nodeless(connection)
-    ]
-
-
-def _run_probe(
-    connection: Connection, body: Mapping[str, Any], files: bytes = b"", deadline_s: int = _PROBE_DEADLINE_S
-) -> tuple[int, str, str]:
-    """Run a container to its end; returns its exit code, and what it wrote to standard output and error."""
-    labels = {label.OWNER: label.owner(), label.CLUSTER: "doctor"}
-    probe = connection.create_container({**body, "Labels": labels})
-    api, call = connection.api, connection.call
-    try:
-        if files:
-            call(lambda: api.put_archive(probe, "/", files))
-        connection.act(probe, "start")
-        code = call(lambda: api.wait(probe, timeout=deadline_s))["StatusCode"]
-        said, errors = (call(lambda own=own: api.logs(probe, stdout=own, stderr=not own)) for own in (True, False))  # type: ignore[misc]
-        return code, said.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
-    finally:
-        connection.remove_container(probe)
-
-
 def _gpu_test(
     connection: Connection,
     image: str,
@@ -105,10 +74,11 @@ def _gpu_test(
         "Entrypoint": ["/bin/sh", "-c", 'exec "$(command -v python3 || command -v python)" "$@"', "sh"],
         "Cmd": [*words],
         "Env": [f"{name}={value}" for name, value in variables.items()],
+        "Labels": _labels(),
         "HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}], "ShmSize": 1 << 30},
     }
     try:
-        code, said, errors = _run_probe(connection, body, deadline_s=_GPU_DEADLINE_S)
+        code, said, errors = connection.run_container(body, deadline_s=_GPU_DEADLINE_S)
     except LabError as error:  # the engine has no such device, and says so in words of its own
         return [Check("failed", "a container with GPUs", error.message, "`lab doctor --gpus 1` says what is missing")]
     return [Check("ok", "a container with GPUs", image), *read(said, code, errors)]
@@ -122,16 +92,17 @@ def _inside(connection: Connection, image: str) -> list[Check]:
         "Image": image,
         "Entrypoint": ["/bin/sh", "-c", _ANY_PYTHON, program],
         "User": "0:0",
+        "Labels": _labels(),
         "HostConfig": {"CapDrop": ["ALL"], "CapAdd": ["NET_ADMIN"], "NetworkMode": "none"},
     }
-    can = json.loads(_run_probe(connection, body, _sent(more.sent() if more else {}))[1] or "{}")
+    files = {**node_files(), **(more.sent() if more else {})}
+    archive = tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in files.items()})
+    can = json.loads(connection.run_container(body, archive)[1] or "{}")
     return [_recorder(image, built=can.get("recorder", False)), *(more.checks(can) if more else ())]
 
 
-def _sent(more: Mapping[str, bytes]) -> bytes:
-    """What the probe needs, as a tar."""
-    files = {**node_files(), **more}
-    return tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in files.items()})
+def _labels() -> dict[str, str]:
+    return {label.OWNER: label.owner(), label.CLUSTER: "doctor"}
 
 
 def _recorder(image: str, *, built: bool) -> Check:

@@ -8,10 +8,17 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
-from lab.engine.docker import state
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
+from lab.engine.docker.state import (
+    STOPPED_SUFFIX,
+    container_state,
+    filters,
+    find_rest,
+    gather_clusters,
+    remove,
+)
 from lab.engine.interrupts import uninterrupted
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
+from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
@@ -20,9 +27,20 @@ if TYPE_CHECKING:
     import docker
 
     from lab.engine.doctor import Check, Wanted
-    from lab.engine.protocol import Throttle
 
 _SETTLE_S = 1.0
+_LOOK_TIMEOUT_S = 2.0
+"""A run is not held up for longer by an engine that does not answer."""
+_NEVER = "0001-01-01"
+"""How the engine writes a time that has not come."""
+_OOM_BEFORE_END_S = 2.0
+"""A container ends at most so long after the kernel has killed its agent: the rest of its memory is returned first."""
+_EVENT_DELAY_S = 1.0
+"""The engine may tell of it after the end, where it is busy."""
+_GONE = 404
+_CONFLICT = 409
+"""What it answers where a container does not run, or a name is used."""
+_PER_CORE = 1_000_000_000
 NO_TORCH = 71
 FIND_PYTHON = (
     "for python in python3 python; do "
@@ -39,7 +57,7 @@ class DockerEngine:
         connection: to the engine, where there is one already.
     """
 
-    name = state.ENGINE
+    name = "docker"
     traits = Traits(isolates=True, containers=True, divides_cores=True)
 
     def __init__(self, client: docker.DockerClient | None = None, connection: Connection | None = None) -> None:
@@ -49,23 +67,80 @@ class DockerEngine:
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part, by their labels."""
-        return state.find(self.connection, cluster)
+        containers = self.connection.containers([*filters(cluster), label.NODE])
+        return gather_clusters(self.name, ((container["Labels"], _node_of(container)) for container in containers))
 
     def nodeless(self) -> list[str]:
-        """Names of the owner's clusters of which something is there, but no node."""
-        return state.nodeless(self.connection)
+        """Names of the owner's clusters of which a network, a volume or a zygote is there, but no node."""
+        networks, volumes = find_rest(self.connection, filters(None))
+        zygotes = self.connection.containers([*filters(None), label.ZYGOTE])
+        names = {item["Labels"][label.CLUSTER] for item in (*networks, *volumes, *zygotes)}
+        return sorted(names - {info.name for info in self.find()})
 
     def node_state(self, node: Node) -> NodeState:
         """What became of a node."""
-        return state.node_state(self.connection, node)
+        try:
+            state = self.connection.inspect(node.handle)["State"]
+        except Refused as refused:
+            if refused.status == _GONE:
+                return NodeState(running=False, gone=True)
+            raise
+        if state["Status"] in ("removing", "dead"):  # it is killed first, whoever removes it
+            return NodeState(running=False, gone=True)
+        running = bool(state["Running"])
+        return NodeState(
+            running=running,
+            exit_code=state["ExitCode"],
+            out_of_memory=bool(state["OOMKilled"]) and not running and self._ended_by_oom(node, state),
+            restarted=running and not state.get("FinishedAt", _NEVER).startswith(_NEVER),
+        )
+
+    def _ended_by_oom(self, node: Node, state: Mapping[str, Any]) -> bool:
+        """Whether lack of memory ended a container, of which only a worker may have been killed for that, long ago.
+
+        `OOMKilled` stays set once the kernel has killed any process of a container. So the events around the end
+        decide: the kernel killed something, and nobody had the engine kill the container.
+        """
+        import json
+        from datetime import datetime  # mostly no node is lost
+        from urllib.parse import quote
+
+        asked = quote(json.dumps({"container": [node.handle], "event": ["oom", "kill"]}))
+        try:
+            ended = datetime.fromisoformat(state["FinishedAt"]).timestamp()
+            span = f"since={ended - _OOM_BEFORE_END_S:.6f}&until={ended + _EVENT_DELAY_S:.6f}"
+            answer = self.connection.request("GET", f"/events?{span}&filters={asked}")
+            happened = {json.loads(line)["Action"] for line in answer.splitlines() if line.strip()}
+        except (Refused, ValueError, KeyError):  # an engine that cannot say it
+            return True
+        return "oom" in happened and "kill" not in happened
 
     def trouble(self, channel: Channel) -> Trouble | None:
         """What keeps a node from working although it is there."""
-        return state.trouble(self.connection, channel.node)
+        return self.trouble_of(channel.node.handle)
+
+    def trouble_of(self, container: str) -> Trouble | None:
+        """What keeps a container that is there from working."""
+        try:
+            facts = self.connection.inspect(container, _LOOK_TIMEOUT_S)
+        except Refused:
+            return None  # it is gone: its channel tells that
+        if facts["State"]["Paused"]:
+            return Trouble("was paused", silent=True)
+        if not facts["State"]["Running"]:
+            return None
+        if _is_stopped(facts["State"]["Pid"], container):
+            return AGENT_STOPPED
+        connected = facts["NetworkSettings"]["Networks"]
+        return None if connected else Trouble("was disconnected from its network", silent=False)
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node uses, without what the kernel can take back."""
-        return state.memory_bytes(self.connection, node)
+        answer = self.connection.ask("GET", f"/containers/{node.handle}/stats?stream=0&one-shot=1")
+        stats = (answer or {}).get("memory_stats", {})  # an engine whose container has just ended answers nothing
+        detail = stats.get("stats", {})
+        reclaimable = detail.get("total_inactive_file", detail.get("inactive_file", 0))
+        return max(0, stats["usage"] - reclaimable) if "usage" in stats else None
 
     # -- making
 
@@ -119,19 +194,32 @@ class DockerEngine:
 
             refuse_volumes_over_programs(self.connection, image, shape)
         try:
-            return create(self.connection, cluster, self.requests(cluster, shape, run=run), announce)
+            lost = create(self.connection, cluster, self.requests(cluster, shape, run=run), announce)
+            if lost is not None:
+                raise self.explain_lost(lost, image)
+            return self.find(cluster)[0]
         except BaseException as error:
             if not _taken(error):
                 with uninterrupted(), suppress(LabError):
                     self.remove(cluster, settle=True)
             if not isinstance(error, Refused):
                 raise
-            if error.status == 404 and "no such image" in error.explanation.lower():
+            if error.status == _GONE and "no such image" in error.explanation.lower():
                 raise ImageUnfit(f"the engine has no image {image}", "build it with `lab image build`") from error
             said = f"the engine could not make cluster {cluster}: {error.explanation}"
             if "already" in error.explanation:  # another owner has one of that name
                 raise ClusterUnfit(said, "use another name with --name") from error
             raise ClusterError(said, error.hint) from error
+
+    def explain_lost(self, channel: Channel, image: str) -> LabError:
+        """Why a node of this image ended while it was starting."""
+        state = self.node_state(channel.node)
+        said = getattr(channel, "complaints", b"").decode("utf-8", "replace").strip().splitlines()
+        last = f": {said[-1]}" if said else ""
+        if state.exit_code == NO_TORCH:
+            return ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
+        hint = "raise --memory" if state.out_of_memory or state.exit_code == 137 else "`lab doctor` may know more"
+        return ClusterError(f"{channel.node.name} {state.sentence()} while it was starting{last}", hint)
 
     def has_image(self, image: str) -> bool:
         """Whether nodes can be made of an image without pulling it."""
@@ -159,15 +247,35 @@ class DockerEngine:
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
-        from lab.engine.docker.create import stop
+        self.connection.together(self._stop, nodes)
 
-        stop(self.connection, nodes)
+    def _stop(self, node: Node) -> None:
+        try:
+            self.kill(node)
+        except Refused as refused:
+            if refused.status != _CONFLICT:
+                raise
+        self._rename(node, STOPPED_SUFFIX)
+
+    def _rename(self, node: Node, suffix: str) -> None:
+        """Give a container the name that it has while it is stopped, or the one that it was made with."""
+        has = str(self.connection.inspect(node.handle)["Name"]).lstrip("/")
+        wanted = has.removesuffix(STOPPED_SUFFIX) + suffix
+        if wanted != has:
+            self.connection.act(node.handle, f"rename?name={wanted}")
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
         """Start nodes that do not run, as they were made, and wait until their agents can fork workers."""
         from lab.engine.docker.create import start
 
-        start(self.connection, cluster, nodes, announce)
+        if not nodes:
+            return
+        for node in nodes:
+            self._rename(node, "")
+        made = self.connection.inspect(nodes[0].handle)
+        lost = start(self.connection, cluster.name, nodes, announce, forked=made["HostConfig"]["Init"] is False)
+        if lost is not None:
+            raise self.explain_lost(lost, made["Config"]["Image"])
 
     def pause(self, node: Node) -> None:
         """Have every process of a node stand still."""
@@ -181,21 +289,18 @@ class DockerEngine:
 
     def paused(self, node: Node) -> bool:
         """Whether they stand still."""
-        from lab.engine.docker.create import paused
-
-        return paused(self.connection, node)
+        return bool(self.connection.inspect(node.handle)["State"]["Paused"])
 
     def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
-        """Let a node use no more than this from now on."""
-        from lab.engine.docker.create import limit
-
-        limit(self.connection, node, cpus, memory_bytes)
+        """Let a node use no more than this from now on; swap is none of it."""
+        limits = {} if cpus is None else {"NanoCpus": int(cpus * _PER_CORE)}
+        limits |= {} if memory_bytes is None else {"Memory": memory_bytes, "MemorySwap": memory_bytes}
+        self.connection.act(node.handle, "update", limits)
 
     def throttle(self, node: Node) -> Throttle:
         """What a node may use now."""
-        from lab.engine.docker.create import throttle
-
-        return throttle(self.connection, node, self.machine())
+        limits, machine = self.connection.inspect(node.handle)["HostConfig"], self.machine()
+        return Throttle((limits["NanoCpus"] / _PER_CORE) or machine.cores, limits["Memory"] or machine.memory_bytes)
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams; returns its exit code."""
@@ -240,15 +345,43 @@ class DockerEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them, by their labels."""
-        from lab.engine.docker.state import remove
-
-        return remove(self.connection, state.filters(cluster), settle_s=_SETTLE_S if settle else 0.0)
+        return remove(self.connection, filters(cluster), settle_s=_SETTLE_S if settle else 0.0)
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""
         from lab.engine.docker.doctor import examine
 
-        return examine(self.connection, wanted)
+        return examine(self.connection, wanted, self.nodeless())
+
+
+def _node_of(container: Mapping[str, Any]) -> Node:
+    """The node that a container is, as it is listed."""
+    name = container["Labels"][label.NODE]
+    networks = container.get("NetworkSettings", {}).get("Networks", {})
+    return Node(
+        name=name,
+        node_rank=int(name.removeprefix("node")),
+        handle=container["Id"],
+        address=next((network["IPAddress"] for network in networks.values()), ""),
+        state=container_state(container),
+    )
+
+
+def _is_stopped(first: int, container: str) -> bool:
+    """Whether a signal has stopped a container's first process, or the agent, which is the only child of that.
+
+    The engine does not tell. It is seen where the engine is on this machine: there is a process of that number then, of
+    which the kernel says that it is the container's.
+    """
+    from lab.node import processes  # takes a while to import, and a short run does not need it
+
+    try:
+        with open(f"/proc/{first}/cgroup") as groups, open(f"/proc/{first}/task/{first}/children") as children:
+            if container not in groups.read():
+                return False
+            return any(map(processes.is_stopped, (first, *map(int, children.read().split()))))
+    except OSError:
+        return False
 
 
 def _free_bytes(facts: Mapping[str, Any]) -> int | None:
@@ -262,8 +395,8 @@ def _free_bytes(facts: Mapping[str, Any]) -> int | None:
 
 def _taken(error: BaseException) -> bool:
     """Whether nothing was made because somebody else, with other locks, has just made a cluster of that name."""
-    return isinstance(error, Refused) and error.status == 409 and "network" in error.explanation
+    return isinstance(error, Refused) and error.status == _CONFLICT and "network" in error.explanation
 
 
 def _why(refused: Refused) -> str:
-    return "No such file or directory" if refused.status == 404 else refused.explanation
+    return "No such file or directory" if refused.status == _GONE else refused.explanation

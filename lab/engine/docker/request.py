@@ -285,10 +285,8 @@ def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shap
     """
     facts = connection.ask("GET", f"/images/{image}/json")
     programs = _program_folders((facts.get("Config") or {}).get("Env") or ())
-    container = connection.create_container(
-        {"Image": image, "Cmd": ["true"], "NetworkDisabled": True, "Entrypoint": []}
-    )
-    try:
+    body = {"Image": image, "Cmd": ["true"], "NetworkDisabled": True, "Entrypoint": []}
+    with connection.temporary_container(body) as container:
         for volume in shape.volumes:
             target = PurePosixPath(volume.target)
             top = target.parts[1]
@@ -297,8 +295,6 @@ def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shap
                 hidden = PurePosixPath(f"/{top}")
             if hidden is not None:
                 raise ClusterUnfit(f"volume {volume} cannot be mounted: the image {image} has {hidden}", _BELOW)
-    finally:
-        connection.remove_container(container)
 
 
 def _program_folders(environment: Any) -> list[PurePosixPath]:

@@ -61,20 +61,16 @@ class Detection:
         """How long after that it was noticed, 0 where that was while it was being done; None: it was not."""
         return None if self.first is None else max(0.0, self.first.time - self.time)
 
-    def told(self) -> dict[str, Any]:
-        """As results tell it."""
-        after_s = self.after_s
-        by = self.first.by if self.first is not None else ""
-        return {"detected_s": None if after_s is None else round(after_s, 6), "by": by}
+    def to_result(self) -> dict[str, Any]:
+        """As results have it."""
+        after_s = None if self.after_s is None else round(self.after_s, 6)
+        return {"detected_s": after_s, "by": self.first.by if self.first is not None else ""}
 
     @property
     def brief(self) -> str:
         """`kill node2, noticed after 0.12 s by the engine`."""
-        return (
-            f"{self.fault}, noticed after {format_duration(self.after_s)} by {self.first.by}"
-            if self.first
-            else self.fault
-        )
+        noticed = f", noticed after {format_duration(self.after_s)} by {self.first.by}" if self.first else ""
+        return f"{self.fault}{noticed}"
 
     def sentence(self) -> str:
         """`kill node2: after 0.12 s the engine saw node2 go away`; or that nobody noticed it."""
@@ -90,64 +86,57 @@ def facts_of(record: Record) -> list[events.Event]:
 
 def find_detections(facts: Iterable[events.Event]) -> list[Detection]:
     """For each fault that was in force, in their order, the first fact after it that shows a failure."""
-    known = list(facts)
-    shown = sorted(_telling(known), key=lambda fact: fact.time)
-    return [_detection(one, shown, known) for one in known if isinstance(one, events.Fault)]
+    known, notices, timed_out = list(facts), list[Fact](), False
+    ahead = {one.node: one.offset_s for one in known if isinstance(one, events.Clock)}
+    for one in known:
+        notices += _notice(events.by_lab_clock(one, ahead), timed_out=timed_out)
+        timed_out |= isinstance(one, events.TimedOut)
+    notices.sort(key=lambda fact: fact.time)
+    return [_detection(one, notices, known) for one in known if isinstance(one, events.Fault)]
 
 
-def _detection(fault: events.Fault, shown: Sequence[Fact], known: Sequence[events.Event]) -> Detection:
-    since = (fault.begun or fault.time) - _CLOCK_S
-    seen: dict[str, Fact] = {}
-    for fact in shown:
+def _detection(fault: events.Fault, notices: Sequence[Fact], known: Sequence[events.Event]) -> Detection:
+    since, seen = (fault.begun or fault.time) - _CLOCK_S, dict[str, Fact]()
+    for fact in notices:
         if fact.time >= since:
             seen.setdefault(fact.by, fact)
-    ends = (one.time for one in known if isinstance(one, events.FaultHealed) and _is_of(one, fault))
-    return Detection(
-        fault=fault.fault,
-        time=fault.time,
-        seen=tuple(seen.values())[:_MOST_KEPT],
-        why=fault.why,
-        healed=next((time for time in ends if time >= fault.time), None),
+    ends = (
+        one.time
+        for one in known
+        if isinstance(one, events.FaultHealed)
+        and one.fault == fault.fault
+        and one.number in (None, fault.number)
+        and one.time >= fault.time
     )
+    first = tuple(seen.values())[:_MOST_KEPT]
+    return Detection(fault=fault.fault, time=fault.time, seen=first, why=fault.why, healed=next(ends, None))
 
 
-def _is_of(healed: events.FaultHealed, fault: events.Fault) -> bool:
-    return healed.fault == fault.fault and healed.number in (None, fault.number)
-
-
-def _telling(facts: Sequence[events.Event]) -> Iterable[Fact]:
-    ahead = {one.node: one.offset_s for one in facts if isinstance(one, events.Clock)}
-    timed_out = False
-    for one in facts:
-        told = _told(events.by_lab_clock(one, ahead), timed_out=timed_out)
-        timed_out |= isinstance(one, events.TimedOut)
-        if told is not None:
-            by, what, time = told
-            yield Fact(time=time, by=by, what=what)
-
-
-def _told(fact: events.Event, *, timed_out: bool) -> tuple[str, str, float] | None:
-    """Who noticed what, and when; None where a fact shows no failure."""
+def _notice(fact: events.Event, *, timed_out: bool) -> list[Fact]:
+    """Who noticed what, and when; nothing where a fact shows no failure."""
+    by, what, time = "the engine", "", fact.time
     if isinstance(fact, Exited) and not (fact.stopped or timed_out) and (fact.code or fact.signal):
         whose = f"rank {fact.rank}" if fact.rank > STARTER else "the launcher"
         if fact.raised is not None:
-            return whose, f"raised {fact.error.partition(':')[0].strip()[:60] or 'an exception'}", fact.raised
-        return _agent(fact.node), f"saw {whose} end", fact.time
-    if isinstance(fact, (events.NodeLost, events.EngineLost)):
-        return "the engine", f"saw that {fact.node} {getattr(fact, 'how', '') or 'does not answer'}", fact.time
-    if isinstance(fact, events.NodeTroubled) and fact.how:
-        return "the engine", f"saw that {fact.node} {fact.how}", fact.time
-    if isinstance(fact, Halted) and fact.signal:
-        return _agent(fact.node), f"saw rank {fact.rank} stopped by {fact.signal}", fact.time
-    if isinstance(fact, Connections) and fact.stuck:
-        return _agent(fact.node), f"saw that {fact.peer} acknowledged nothing", fact.time
-    if isinstance(fact, Limited) and fact.what in ("memory", "disk", "processes"):
-        return _agent(fact.node), f"saw the limit of {fact.what} reached", fact.time
-    if isinstance(fact, events.TimedOut):
-        return "the time limit", "passed", fact.time
-    if isinstance(fact, events.Restarted):
-        return "the launcher", "began the workers anew", fact.time
-    return None
+            error = fact.error.partition(":")[0].strip()[:60] or "an exception"
+            by, what, time = whose, f"raised {error}", fact.raised
+        else:
+            by, what = _agent(fact.node), f"saw {whose} end"
+    elif isinstance(fact, (events.NodeLost, events.EngineLost)):
+        what = f"saw that {fact.node} {getattr(fact, 'how', '') or 'does not answer'}"
+    elif isinstance(fact, events.NodeTroubled) and fact.how:
+        what = f"saw that {fact.node} {fact.how}"
+    elif isinstance(fact, Halted) and fact.signal:
+        by, what = _agent(fact.node), f"saw rank {fact.rank} stopped by {fact.signal}"
+    elif isinstance(fact, Connections) and fact.stuck:
+        by, what = _agent(fact.node), f"saw that {fact.peer} acknowledged nothing"
+    elif isinstance(fact, Limited) and fact.what in ("memory", "disk", "processes"):
+        by, what = _agent(fact.node), f"saw the limit of {fact.what} reached"
+    elif isinstance(fact, events.TimedOut):
+        by, what = "the time limit", "passed"
+    elif isinstance(fact, events.Restarted):
+        by, what = "the launcher", "began the workers anew"
+    return [Fact(time=time, by=by, what=what)] if what else []
 
 
 def _agent(node: str) -> str:
@@ -155,15 +144,17 @@ def _agent(node: str) -> str:
 
 
 def with_detections(faults: Sequence[Mapping[str, Any]], found: Sequence[Detection]) -> tuple[Mapping[str, Any], ...]:
-    """Faults as results tell them, each with when it was noticed and by whom."""
-    left = list(found)
-    told = []
+    """Faults as results have them, each with when it was noticed and by whom."""
+    left, results = list(found), []
     for fault in faults:
         mine = next((one for one in left if one.fault == fault["fault"] and not fault["failed"]), None)
         if mine is not None:
             left.remove(mine)
-        told.append({**fault, **(mine.told() if mine is not None else {"detected_s": None, "by": ""})})
-    return tuple(told)
+        results.append({**fault, **(mine or _NEVER).to_result()})
+    return tuple(results)
+
+
+_NEVER = Detection(fault="", time=0.0)
 
 
 def check_detected(within_s: float, found: Sequence[Detection]) -> Expectation:
@@ -186,58 +177,63 @@ _COUNTS = {
 }
 
 
+_AIMS = (
+    (
+        "asked_rate_bits_per_s",
+        "asked {}, {}",
+        "bits_per_s",
+        "got {}",
+        "which is too fast to be measured here",
+        format_bit_rate,
+    ),
+    ("asked_delay_s", "asked {} one way, got {}", "round_trip_s", "{} there and back", "no answer", format_duration),
+)
+"""What was asked for, and in words; what was measured, and in words; what stands where it could not be measured."""
+
+
 def found_words(found: Mapping[str, Any]) -> str:
     """`asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty where nothing was measured."""
+    numbers = {name: float(value) for name, value in found.items() if type(value) in (int, float)}
     measured = []
-    rate, got = _number(found, "asked_rate_bits_per_s"), _number(found, "bits_per_s")
-    if rate is not None:
-        told = f"got {format_bit_rate(got)}" if got is not None else "which is too fast to be measured here"
-        measured.append(f"asked {format_bit_rate(rate)}, {told}")
-    delay, round_trip = _number(found, "asked_delay_s"), _number(found, "round_trip_s")
-    if delay is not None:
-        told = f"{format_duration(round_trip)} there and back" if round_trip is not None else "no answer"
-        measured.append(f"asked {format_duration(delay)} one way, got {told}")
+    for aim, words, result, got, nothing, form in _AIMS:
+        if aim in numbers:
+            reached = got.format(form(numbers[result])) if result in numbers else nothing
+            measured.append(words.format(form(numbers[aim]), reached))
     way = f" ({found['measured']})" if measured and isinstance(found.get("measured"), str) else ""
-    met = [
-        f"{plural(int(count), what)} {words}"
-        for name, (what, words) in _COUNTS.items()
-        if (count := _number(found, name)) is not None
+    counts = [
+        f"{plural(int(numbers[name]), what)} {words}" for name, (what, words) in _COUNTS.items() if name in numbers
     ]
-    return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(met))))
+    return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(counts))))
 
 
 def describe_faults(faults: Sequence[Mapping[str, Any]]) -> list[str]:
     """The faults of a result as sentences, and the network that the whole run had: `network wan-40ms; asked 20 ms`."""
     sentences = []
     for fault in faults:
-        name, measured = str(fault.get("fault")), _measured(fault)
-        whole_run = name.startswith("network ") and not fault.get("why") and not fault.get("failed")
-        network = f"{name}; {measured}" if measured else name
-        sentences.append(network if whole_run else f"broken on purpose: {describe_fault(fault)}")
+        name = str(fault.get("fault"))
+        if name.startswith("network ") and not fault.get("why") and not fault.get("failed"):
+            sentences.append("; ".join(filter(None, (name, _measured(fault)))))
+        else:
+            sentences.append(f"broken on purpose: {describe_fault(fault)}")
     return sentences
 
 
 def describe_fault(fault: Mapping[str, Any]) -> str:
     """What was broken on purpose, and when: `stop node2 after 1.20 s, when rank 0 noted step = 3`."""
-    at, why, failed = fault.get("at_s"), fault.get("why"), fault.get("failed")
+    at, why, noticed, by = (fault.get(name) for name in ("at_s", "why", "detected_s", "by"))
     when = f"after {format_duration(at)}" if isinstance(at, float) else "before the run"
-    told = f"{fault.get('fault') or 'a fault'} {when}{f', when {why}' if why else ''}"
-    if failed:
-        return f"{told}; it could not be done: {failed}"
-    measured = _measured(fault)
-    told = f"{told}; {measured}" if measured else told
-    noticed, by = fault.get("detected_s"), fault.get("by")
-    return f"{told}; noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else told
+    parts = [f"{fault.get('fault') or 'a fault'} {when}{f', when {why}' if why else ''}"]
+    if fault.get("failed"):
+        return f"{parts[0]}; it could not be done: {fault['failed']}"
+    parts.append(_measured(fault))
+    if isinstance(noticed, float) and by:
+        parts.append(f"noticed after {format_duration(noticed)} by {by}")
+    return "; ".join(filter(None, parts))
 
 
 def _measured(fault: Mapping[str, Any]) -> str:
     found = fault.get("found")
-    return found_words(found) if isinstance(found, Mapping) and found else ""
-
-
-def _number(found: Mapping[str, Any], name: str) -> float | None:
-    value = found.get(name)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return found_words(found) if isinstance(found, Mapping) else ""
 
 
 _MOST_SEEN = 6
@@ -257,7 +253,7 @@ def tell_broken(facts: Sequence[events.Event]) -> list[dict[str, Any]]:
             "why": one.why,
             "at_s": _since(began, one.time),
             "healed_s": None if one.healed is None else _since(began, one.healed),
-            **one.told(),
+            **one.to_result(),
             "seen": [{"after_s": _since(one.time, fact.time), "by": fact.by, "what": fact.what} for fact in one.seen],
             "sentence": _sentence(one, began),
         }
@@ -271,14 +267,11 @@ def _since(begin: float, time: float) -> float:
 
 def _sentence(one: Detection, began: float) -> str:
     when = f"after {format_duration(_since(began, one.time))}, when {one.why}" if one.why else "before the run began"
-    told = f"Broken on purpose: {one.fault}, {when}"
-    if one.healed is not None:
-        told += f"; healed {format_duration(_since(one.time, one.healed))} later"
-    if not one.seen:
-        return f"{told}. Nobody noticed."
+    healed = f"; healed {format_duration(_since(one.time, one.healed))} later" if one.healed is not None else ""
     seen = [f"{fact.by} {fact.what} (after {format_duration(_since(one.time, fact.time))})" for fact in one.seen]
-    more = f"; {len(one.seen) - _MOST_SEEN} more" if len(one.seen) > _MOST_SEEN else ""
-    return f"{told}. {capital('; then '.join(seen[:_MOST_SEEN]))}{more}."
+    more = f"; {len(seen) - _MOST_SEEN} more" if len(seen) > _MOST_SEEN else ""
+    noticed = capital("; then ".join(seen[:_MOST_SEEN])) or "Nobody noticed"
+    return f"Broken on purpose: {one.fault}, {when}{healed}. {noticed}{more}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,22 +302,18 @@ class Injected:
 def find_injected(record: Record) -> list[Injected]:
     """All that was in force in a run, in its order; what another version of the lab did is left out."""
     plan, facts = record.plan(), facts_of(record)
+    planned = dict(enumerate(plan.faults))
     in_force = [fact for fact in facts if isinstance(fact, events.Fault)]
     nodes = sorted({worker.node for worker in plan.workers})
-    found = []
+    injected = []
     for fact, detection in zip(in_force, find_detections(facts), strict=True):
-        data = plan.faults[fact.number] if fact.number is not None and 0 <= fact.number < len(plan.faults) else {}
-        what = _what(data)
-        if what is not None and what.shown_as:
-            found.append(_truth(what, nodes, detection))
-    return found
-
-
-def _what(data: Mapping[str, Any]) -> FaultKind | None:
-    named = {name: value for name, value in data.items() if name not in keys_of(Fault)}
-    with suppress(LabError, KeyError, ValueError, TypeError):
-        return kind_of(named) if len(named) == 1 else None
-    return None
+        data = planned.get(-1 if fact.number is None else fact.number, {})
+        named = {name: value for name, value in data.items() if name not in keys_of(Fault)}
+        with suppress(LabError, KeyError, ValueError, TypeError):
+            what = kind_of(named)
+            if len(named) == 1 and what.shown_as:
+                injected.append(_truth(what, nodes, detection))
+    return injected
 
 
 def _truth(what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
@@ -336,8 +325,7 @@ def _truth(what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
     if not (pairs and isinstance(what, LinkFault)):
         return Injected(**known, nodes=what.nodes, links=links, alone=len(what.nodes) == 1)
     off = outside_of_most(nodes, pairs)
-    ends = tuple(sorted({node for pair in pairs for node in pair}))
-    return Injected(**known, nodes=off or ends, links=links, alone=bool(off))
+    return Injected(**known, nodes=off or tuple(sorted(frozenset().union(*pairs))), links=links, alone=bool(off))
 
 
 def pairs_of(what: FaultKind, nodes: Sequence[str]) -> set[frozenset[str]]:

@@ -10,9 +10,9 @@ from lab.features.faults.target import library
 
 _LENT = "lent.json"
 PROGRAM = f"""
-from labnode.features.faults.on_node import agent_deeds
+from labnode.features.faults.on_node import actions
 with open(folder + "/{_LENT}") as lent:
-    agent_deeds.apply_library(None, {{"files": json.load(lent)}})
+    actions.apply_library(None, {{"files": json.load(lent)}})
 try:
     from labnode.features.faults.on_node import netlink
     with netlink.route() as route:

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine, PowerControl, capable
@@ -18,7 +16,7 @@ from lab.errors import ClusterBusy, ClusterError, LabError, UsageError
 from lab.features.faults.fault import kind_data, kind_of, parse_kind
 from lab.features.faults.kinds import FaultKind, ReadBack, fault_kinds, key_of
 from lab.features.faults.target import ClusterTarget
-from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 from lab.run.lock import faults_file, nodes_lock
 from lab.spec.reading import did_you_mean
 from lab.words import listing
@@ -59,35 +57,23 @@ class FaultJournal:
 
     def __init__(self, engine: str, cluster: str) -> None:
         self.path = faults_file(engine, cluster)
-        self._mine: dict[str, FaultKind] = {}
 
     def __bool__(self) -> bool:
         return self.path.exists()
 
     def standing(self) -> list[Standing]:
         """What was begun and not undone, in its order."""
-        try:
-            lines = self.path.read_bytes().splitlines()
-        except OSError:
-            return []
-        found: dict[str, dict[str, Any]] = {}
-        for line in lines:
-            with suppress(ValueError, TypeError, AttributeError, KeyError):  # the last one may be half written
-                said = json.loads(line)
-                found.setdefault(str(said["id"]), {}).update(said)
-        return [self._standing(one) for one in found.values() if "what" in one and one.get("state") != UNDONE]
+        entries: dict[str, dict[str, Any]] = {}
+        with suppress(OSError):  # it is not there
+            for line in self.path.read_bytes().splitlines():
+                with suppress(ValueError, TypeError, AttributeError, KeyError):  # the last one may be half written
+                    entry = json.loads(line)
+                    entries.setdefault(str(entry["id"]), {}).update(entry)
+        return [_standing(entry) for entry in entries.values() if "what" in entry and entry.get("state") != UNDONE]
 
     def in_force(self) -> list[FaultKind]:
         """What is in force, or just being injected; not what is just being healed."""
         return [one.what for one in self.standing() if one.what is not None and one.state != HEALING]
-
-    def _standing(self, said: dict[str, Any]) -> Standing:
-        what = self._mine.get(said["id"])
-        if what is None:
-            with suppress(LabError, ValueError, TypeError, AttributeError, KeyError):
-                what = kind_of(said["what"])
-        told = {name: said.get(name) for name in ("id", "said", "by", "since", "until", "state")}
-        return Standing(what=what, **told)  # type: ignore[arg-type]
 
     def begin(self, what: FaultKind, by: str, until: float | None = None) -> str:
         """Write that a fault is about to be done, so that it outlives this process; returns what it is called here.
@@ -96,37 +82,24 @@ class FaultJournal:
             ClusterError: it cannot be written.
         """
         identity = os.urandom(6).hex()
-        said = {"what": kind_data(what), "said": str(what), "by": by, "since": time.time(), "until": until}
-        self._append({"id": identity, "state": BEGUN, **said}, sync=True)
-        self._mine[identity] = what
+        data = {"what": kind_data(what), "said": str(what), "by": by, "since": time.time(), "until": until}
+        self.write_state(identity, BEGUN, **data)
         return identity
 
-    def write_state(self, identity: str, state: str) -> None:
+    def write_state(self, identity: str, state: str, **more: Any) -> None:
         """Write what became of it; where nothing stands any more, the file is removed.
 
         Raises:
             ClusterError: it cannot be written.
         """
-        self._append({"id": identity, "state": state})
-        if state == UNDONE:
-            with self._locked(create=False):
+        line = json.dumps({"id": identity, "state": state, **more}, ensure_ascii=False)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked() as fd:
+                os.write(fd, line.encode("utf-8", "surrogatepass") + b"\n")
+                os.fsync(fd)
                 if not self.standing():
                     self.path.unlink(missing_ok=True)
-
-    def forget(self) -> None:
-        """The cluster is no more, and with it all that was done to it."""
-        self.path.unlink(missing_ok=True)
-
-    def _append(self, said: dict[str, Any], *, sync: bool = False) -> None:
-        line = json.dumps(said, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
-        try:
-            with self._locked(create=True) as fd:
-                new = os.fstat(fd).st_size == 0
-                os.write(fd, line)
-                if sync:
-                    os.fsync(fd)
-                    if new:
-                        _sync_folder(self.path.parent)
         except OSError as error:
             raise ClusterError(
                 f"cannot write the journal of faults {self.path}: {error.strerror}",
@@ -134,37 +107,24 @@ class FaultJournal:
             ) from error
 
     @contextmanager
-    def _locked(self, *, create: bool) -> Iterator[int]:
+    def _locked(self) -> Iterator[int]:
         """Hold the file that is at the path, against others who write or remove it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         while True:
-            try:
-                fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
-            except FileNotFoundError:
-                yield -1
-                return
+            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
-                if self._is_at_path(fd):
+                if os.fstat(fd).st_nlink:  # else somebody has removed it meanwhile
                     yield fd
                     return
             finally:
                 os.close(fd)
 
-    def _is_at_path(self, fd: int) -> bool:
-        """Whether nobody has removed the file meanwhile."""
-        try:
-            return os.path.samestat(os.fstat(fd), os.stat(self.path))
-        except FileNotFoundError:
-            return False
 
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _standing(entry: Mapping[str, Any]) -> Standing:
+    what = None
+    with suppress(LabError, ValueError, TypeError, AttributeError, KeyError):
+        what = kind_of(entry["what"])
+    return Standing(what=what, **{name: entry.get(name) for name in ("id", "said", "by", "since", "until", "state")})  # type: ignore[arg-type]
 
 
 _PATIENCE_S = 90.0
@@ -243,10 +203,12 @@ def heal_all(
     """
     journal = FaultJournal(engine.name, name)
     if info is None:
-        journal.forget()
+        journal.path.unlink(missing_ok=True)
         return []
     breaker, healed = Breaker(ClusterTarget(engine, info)), []
-    for one in reversed([one for one in journal.standing() if by_hand or one.by != BY_HAND]):
+    for one in reversed(journal.standing()):
+        if one.by == BY_HAND and not by_hand:
+            continue
         if one.what is None:
             tell(f"warning: {one.said} was done by another version of the lab: remove the cluster with `lab down`")
             continue
@@ -265,11 +227,13 @@ def as_broken(info: ClusterInfo) -> ClusterInfo:
     """The cluster, with nodes that do not run on purpose as stopped, and those without their cable as running."""
     standing = FaultJournal(info.engine, info.name).standing()
     on_purpose = {node for one in standing if one.what is not None for node in one.what.nodes}
-    states = {RUNNING: RUNNING, _AGENT_ANSWERS: RUNNING}
-    nodes = (
-        replace(node, state=states.get(node.state, STOPPED)) if node.name in on_purpose else node for node in info.nodes
-    )
-    return replace(info, nodes=tuple(nodes))
+
+    def as_meant(node: Node) -> Node:
+        if node.name not in on_purpose:
+            return node
+        return replace(node, state=RUNNING if node.state in (RUNNING, _AGENT_ANSWERS) else STOPPED)
+
+    return replace(info, nodes=tuple(map(as_meant, info.nodes)))
 
 
 # -- methods of `Cluster`
@@ -356,9 +320,7 @@ class InForce:
     def __enter__(self) -> InForce:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.heal()
 
     def __repr__(self) -> str:

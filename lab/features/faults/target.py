@@ -14,8 +14,7 @@ from typing import Any
 
 from lab.engine.protocol import Engine, LimitControl, PauseControl, PowerControl, capable
 from lab.errors import ClusterError
-from lab.features.faults.on_node.agent_deeds import LIBRARY, LIBRARY_LACKING
-from lab.features.faults.on_node.deeds import DEADLINE_S, Asked
+from lab.features.faults.on_node.actions import DEADLINE_S, LIBRARY, LIBRARY_LACKING, Asked
 from lab.node.messages import wire
 from lab.node.messages.agent import Do, Done, LookAt, Undo
 from lab.plan.cluster import ClusterInfo, Node

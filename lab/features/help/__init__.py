@@ -1,1 +1,1 @@
-"""Help: the docs by topic."""
+"""Help: the docs by topic, how verbs are used, and completion of words for shells."""

@@ -84,8 +84,7 @@ def topics() -> dict[str, Topic]:
 def text_of(topic: Topic) -> str:
     """The page or section, as Markdown."""
     page = (docs_folder() / topic.page).read_text(encoding="utf-8")
-    text = _section(page, topic.section) if topic.section else page
-    return _COMMENT.sub("", text).strip() + "\n"
+    return _COMMENT.sub("", _section(page, topic.section) if topic.section else page).strip() + "\n"
 
 
 def docs_folder() -> Path:
@@ -95,16 +94,15 @@ def docs_folder() -> Path:
 
 def _section(page: str, anchor: str) -> str:
     """From a heading to the next one of its rank."""
-    lines, headings, fenced = page.splitlines(keepends=True), list[tuple[int, int, str]](), False
+    lines, begin, level, fenced = page.splitlines(keepends=True), -1, 0, False
     for number, line in enumerate(lines):
-        heading = re.match(r"(#+) +(.+)", line)
-        if _FENCE.match(line):
-            fenced = not fenced
-        elif heading and not fenced:
-            headings.append((number, len(heading[1]), anchor_of(heading[2])))
-    at, level, _ = next(heading for heading in headings if heading[2] == anchor)
-    end = next((line for line, other, _ in headings if line > at and other <= level), len(lines))
-    return "".join(lines[at:end])
+        fenced ^= bool(_FENCE.match(line))
+        heading = None if fenced else re.match(r"(#+) +(.+)", line)
+        if heading and begin < 0 and anchor_of(heading[2]) == anchor:
+            begin, level = number, len(heading[1])
+        elif heading and begin >= 0 and len(heading[1]) <= level:
+            return "".join(lines[begin:number])
+    return "".join(lines[begin:])
 
 
 def anchor_of(heading: str) -> str:

@@ -5,28 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import termios
+import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
-from lab.node.messages.agent import (
-    ANOTHERS,
-    FED,
-    NOTHING,
-    ON_REQUEST,
-    OWN,
-    Breakpoint,
-    Continued,
-    Exited,
-    Grant,
-    Input,
-    Taken,
-    Window,
-)
+from lab.node.messages import agent as messages
 from lab.run.companion import SELDOM_S, Stdin
 from lab.words import name_ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lab.node.messages import wire
     from lab.plan.plan import Plan
     from lab.run.collect import Observer
@@ -43,10 +34,12 @@ class Keyboard:
     """
 
     def __init__(self, fd: int = 0) -> None:
-        self._fd = fd
+        self.fd = fd
+        """What is typed can be read there while it is taken."""
+        self.resized_fd = -1
+        """Can be read when the size has changed, while it is taken."""
         self._before: list[Any] | None = None
-        self._signals: tuple[int, int] | None = None
-        self._handler: Any = None
+        self._restore_signals: Callable[[], None] = lambda: None
 
     @classmethod
     def find(cls) -> Keyboard | None:
@@ -64,12 +57,12 @@ class Keyboard:
         Raises:
             UsageError: nobody sits at one.
         """
-        found = cls.find()
-        if found is None:
+        keyboard = cls.find()
+        if keyboard is None:
             raise UsageError(
                 "there is no terminal for an interactive rank", "run it where standard input and output are one"
             )
-        return found
+        return keyboard
 
     @property
     def taken(self) -> bool:
@@ -77,68 +70,55 @@ class Keyboard:
         return self._before is not None
 
     @property
-    def fd(self) -> int:
-        """What is typed can be read there while it is taken."""
-        return self._fd
-
-    @property
-    def resized_fd(self) -> int:
-        """Can be read when the size has changed, while it is taken."""
-        return self._signals[0] if self._signals else -1
-
-    @property
     def size(self) -> tuple[int, int]:
         """Rows and columns."""
-        columns, rows = os.get_terminal_size(self._fd)
+        columns, rows = os.get_terminal_size(self.fd)
         return rows, columns
 
     def take(self) -> None:
         """Have every key as it is typed, but for what was typed before; watch the size."""
         if self._before is not None:
             return
-        settings = termios.tcgetattr(self._fd)
-        raw = [*settings[:_CHARACTERS], list(settings[_CHARACTERS])]
+        self._before = termios.tcgetattr(self.fd)
+        raw = [*self._before[:_CHARACTERS], list(self._before[_CHARACTERS])]
         raw[_INPUT] &= ~(termios.BRKINT | termios.ICRNL | termios.INPCK | termios.ISTRIP | termios.IXON)
         raw[_LOCAL] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
         raw[_CHARACTERS][termios.VMIN], raw[_CHARACTERS][termios.VTIME] = 1, 0
-        self._before = settings
-        termios.tcsetattr(self._fd, termios.TCSAFLUSH, raw)
+        termios.tcsetattr(self.fd, termios.TCSAFLUSH, raw)
         self._watch_size()
 
     def give_back(self) -> None:
         """Put it back as it was."""
-        before, self._before = self._before, None
-        if before is None:
-            return
-        termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
-        ends, self._signals = self._signals, None
-        if ends is not None:
-            signal.signal(signal.SIGWINCH, self._handler)
-            for fd in ends:
-                os.close(fd)
+        if self._before is not None:
+            termios.tcsetattr(self.fd, termios.TCSADRAIN, self._before)
+            self._before = None
+            self._restore_signals()
 
     def read(self) -> bytes:
         """What was typed."""
         try:
-            return os.read(self._fd, _CHUNK_BYTES)
+            return os.read(self.fd, _CHUNK_BYTES)
         except OSError:  # the terminal is gone
             return b""
 
     def _watch_size(self) -> None:
-        ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+            return
+        self.resized_fd, written = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
-        def resized(*_: object) -> None:
-            try:
-                os.write(ends[1], b".")
-            except OSError:  # it is known already
-                pass
+        def report(*_: object) -> None:
+            with suppress(OSError):  # it is known already
+                os.write(written, b".")
 
-        try:
-            self._handler = signal.signal(signal.SIGWINCH, resized)
-            self._signals = ends
-        except ValueError:  # not the main thread
-            for fd in ends:
-                os.close(fd)
+        before = signal.signal(signal.SIGWINCH, report)
+
+        def restore() -> None:
+            signal.signal(signal.SIGWINCH, before)
+            os.close(self.resized_fd)
+            os.close(written)
+            self.resized_fd = -1
+
+        self._restore_signals = restore
 
 
 _RANK = 0
@@ -182,7 +162,7 @@ class FedStdin(Stdin):
 
     def kind(self, rank: int) -> str:
         """What a rank reads."""
-        return FED if rank == _RANK else NOTHING
+        return messages.FED if rank == _RANK else messages.NOTHING
 
     def begin(self, agents: Conversation) -> None:
         """Begin to read."""
@@ -191,7 +171,7 @@ class FedStdin(Stdin):
 
     def hear(self, message: wire.Message) -> None:
         """Read on when what was sent is taken, and no more when nobody reads."""
-        if isinstance(message, Taken):
+        if isinstance(message, messages.Taken):
             self._underway -= message.bytes
             if message.closed:
                 self.end()
@@ -204,16 +184,16 @@ class FedStdin(Stdin):
         self._agents = None
 
     def _read_on(self, *, wanted: bool) -> None:
-        if self._agents is not None and wanted != self._reading:
-            self._reading = wanted
-            if wanted:
-                self._agents.hear(self._fd, self._read)
-            else:
-                self._agents.ignore(self._fd)
+        if self._agents is None or wanted == self._reading:
+            return
+        self._reading = wanted
+        if wanted:
+            self._agents.hear(self._fd, self._read)
+        else:
+            self._agents.ignore(self._fd)
 
     def _read(self) -> None:
-        agents = self._agents
-        if agents is None or not self._reading:
+        if self._agents is None or not self._reading:
             return
         try:
             data = os.read(self._fd, _TERMINAL_CHUNK_BYTES)
@@ -221,7 +201,8 @@ class FedStdin(Stdin):
             return
         except OSError:
             data = b""
-        agents.say(self._plan.workers[_RANK].node, Input(self._plan.run, _RANK, data, last=not data))
+        node = self._plan.workers[_RANK].node
+        self._agents.say(node, messages.Input(self._plan.run, _RANK, data, last=not data))
         self._underway += len(data)
         if not data:
             self.end()
@@ -247,7 +228,7 @@ class Terminal(Stdin):
         self._left: int | None = None
         """Who had it last and may come back."""
         self._until = 0.0
-        self._waiting: dict[int, Breakpoint] = {}
+        self._waiting: dict[int, messages.Breakpoint] = {}
         self._over: set[int] = set()
         self._resized_fd = -1
         self._held_since: float | None = None
@@ -256,8 +237,8 @@ class Terminal(Stdin):
     def kind(self, rank: int) -> str:
         """What a rank reads."""
         if self._plan.interactive is None:
-            return ON_REQUEST
-        return OWN if rank == self._plan.interactive else ANOTHERS
+            return messages.ON_REQUEST
+        return messages.OWN if rank == self._plan.interactive else messages.ANOTHERS
 
     def env(self, rank: int) -> dict[str, str]:
         """The kind of terminal, for the rank that has it."""
@@ -277,21 +258,20 @@ class Terminal(Stdin):
         """Give it to the rank that is to have it."""
         self._agents = agents
         if self._has is not None:
-            self._hold(on=True)
-            self._attach(self._has)
+            self._attach(agents, self._has)
             self._observer.terminal(self._has, f"{self._name(self._has)} has the terminal; {_HOW_TO_END}", raw=True)
 
     def hear(self, message: wire.Message) -> None:
         """A rank asks for it, has no use for it any more, or has ended."""
-        if isinstance(message, Breakpoint):
-            if self.kind(message.rank) == ON_REQUEST and message.rank not in self._over:
+        if isinstance(message, messages.Breakpoint):
+            if self.kind(message.rank) == messages.ON_REQUEST and message.rank not in self._over:
                 self._waiting[message.rank] = message
                 self.look()
-        elif isinstance(message, Continued):
+        elif isinstance(message, messages.Continued):
             if message.rank == self._has:
                 self._has, self._left, self._until = None, message.rank, time.monotonic() + _PATIENCE_S
                 self.look()
-        elif isinstance(message, Exited):
+        elif isinstance(message, messages.Exited):
             self._over.add(message.rank)
             self._waiting.pop(message.rank, None)
             if message.rank in (self._has, self._left):
@@ -304,7 +284,7 @@ class Terminal(Stdin):
             return SELDOM_S
         now = time.monotonic()
         if self._waiting and (self._left in self._waiting or now >= self._until):
-            self._give(self._left if self._left in self._waiting else min(self._waiting))
+            self._give(self._agents, self._left if self._left in self._waiting else min(self._waiting))
         elif self._left is not None and now >= self._until:
             self._release()
         return max(0.0, self._until - now) if self._left is not None else SELDOM_S
@@ -316,33 +296,30 @@ class Terminal(Stdin):
             self._release()
         self._agents = None
 
-    def _give(self, rank: int | None) -> None:
-        if rank is None or self._agents is None:
-            return
+    def _give(self, agents: Conversation, rank: int) -> None:
         asked, again = self._waiting.pop(rank), rank == self._left
         self._has, self._left = rank, None
-        self._hold(on=True)
-        self._attach(rank)
+        self._attach(agents, rank)
         if not again:
             others = f"; next: {name_ranks(self._waiting)}" if self._waiting else ""
-            told = f"{self._name(rank)} is at a breakpoint, {asked.at}, and has the terminal{others}; {_HOW_TO_END}"
-            self._observer.terminal(rank, told, raw=False)
-        self._agents.say(self._node(rank), Grant(self._plan.run, rank))
+            text = f"{self._name(rank)} is at a breakpoint, {asked.at}, and has the terminal{others}; {_HOW_TO_END}"
+            self._observer.terminal(rank, text, raw=False)
+        agents.say(self._node(rank), messages.Grant(self._plan.run, rank))
 
-    def _attach(self, rank: int) -> None:
-        if self._agents is None:
-            return
+    def _attach(self, agents: Conversation, rank: int) -> None:
+        if self._held_since is None:
+            self._held_since = time.monotonic()
         if not self._keyboard.taken:
             self._keyboard.take()
-            self._agents.hear(self._keyboard.fd, self._typed)
+            agents.hear(self._keyboard.fd, self._typed)
             self._resized_fd = self._keyboard.resized_fd
             if self._resized_fd >= 0:
-                self._agents.hear(self._resized_fd, self._resized)
-        self._agents.say(self._node(rank), Window(self._plan.run, rank, *self._keyboard.size))
+                agents.hear(self._resized_fd, self._resized)
+        agents.say(self._node(rank), messages.Window(self._plan.run, rank, *self._keyboard.size))
 
     def _release(self) -> None:
         left, self._left = self._left, None
-        self._hold(on=False)
+        self._held_s, self._held_since = self.held_s, None
         if self._agents is not None and self._keyboard.taken:
             self._agents.ignore(self._keyboard.fd)
             if self._resized_fd >= 0:
@@ -360,21 +337,15 @@ class Terminal(Stdin):
             raise KeyboardInterrupt
         rank = self._has if self._has is not None else self._left
         if rank is not None:
-            self._agents.say(self._node(rank), Input(self._plan.run, rank, data))
+            self._agents.say(self._node(rank), messages.Input(self._plan.run, rank, data))
 
     def _resized(self) -> None:
         if self._agents is not None and self._has is not None and self._keyboard.taken:
             os.read(self._resized_fd, 64)
-            self._agents.say(self._node(self._has), Window(self._plan.run, self._has, *self._keyboard.size))
-
-    def _hold(self, *, on: bool) -> None:
-        if on and self._held_since is None:
-            self._held_since = time.monotonic()
-        elif not on:
-            self._held_s, self._held_since = self.held_s, None
+            self._agents.say(self._node(self._has), messages.Window(self._plan.run, self._has, *self._keyboard.size))
 
     def _node(self, rank: int) -> str:
         return self._plan.workers[rank].node
 
-    def _name(self, rank: int | None) -> str:
-        return f"rank {rank} ({self._node(rank)})" if rank is not None else ""
+    def _name(self, rank: int) -> str:
+        return f"rank {rank} ({self._node(rank)})"

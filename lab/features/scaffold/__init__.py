@@ -1,1 +1,1 @@
-"""Scaffold: a first scenario, test and CI workflow."""
+"""Scaffold: a first scenario, test and CI workflow, and the JSON Schema by which editors check scenarios."""

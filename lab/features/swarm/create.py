@@ -10,13 +10,12 @@ from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Refused
-from lab.engine.docker.create import explain_lost
 from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Request
-from lab.engine.ready import HELLO, wait_ready
+from lab.engine.ready import HELLO, closing_channels, wait_ready
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, NodeLost
-from lab.features.swarm.hosts import Hosts, TaskChannel, newest
-from lab.features.swarm.state import OFF, OWNER, POWER, filters, host_of, on_its_host
+from lab.features.swarm.hosts import Hosts, TaskChannel
+from lab.features.swarm.state import OFF, OWNER, POWER, filters, host_of, on_their_hosts
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 from lab.words import format_duration, listing, plural
@@ -41,32 +40,23 @@ def translated(
     """
     network, volume, *containers = (request.body for request in requests)
     reserved = {"NanoCPUs": int((shape.cpus or 0) * 1e9), "MemoryBytes": shape.memory_bytes or 0}
-    placed: dict[str, Mapping[str, Any]] = {
-        "Placement": {"Constraints": [f"node.id!={host}" for host in sorted(not_on)]},
-        "Resources": {"Reservations": {name: amount for name, amount in reserved.items() if amount}},
-    }
-    return [
-        Request(what=f"network {network['Name']}", body=_network(network)),
-        *(
-            Request(
-                what=f"service {network['Name']}-{body['Hostname']}",
-                body=_service(body, network["Name"], _mounts(body, volume, shared), placed),
-            )
-            for body in containers
-        ),
-    ]
-
-
-def _network(asked: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "Name": asked["Name"],
+    placement = {"Constraints": [f"node.id!={host}" for host in sorted(not_on)]}
+    translated_network = {
+        "Name": network["Name"],
         "CheckDuplicate": True,
         "Driver": "overlay",
         "Scope": "swarm",
         "Attachable": True,
-        "Internal": asked["Internal"],
-        "Labels": _labels(asked["Labels"]),
+        "Internal": network["Internal"],
+        "Labels": _labels(network["Labels"]),
     }
+    services = (
+        _service(body, network["Name"], _mounts(body, volume, shared), placement, reserved) for body in containers
+    )
+    return [
+        Request(what=f"network {network['Name']}", body=translated_network),
+        *(Request(what=f"service {service['Name']}", body=service) for service in services),
+    ]
 
 
 def _labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -74,7 +64,11 @@ def _labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _service(
-    body: Mapping[str, Any], network: str, mounts: Iterable[dict[str, Any]], placed: Mapping[str, Mapping[str, Any]]
+    body: Mapping[str, Any],
+    network: str,
+    mounts: Iterable[dict[str, Any]],
+    placement: Mapping[str, Any],
+    reserved: Mapping[str, int],
 ) -> dict[str, Any]:
     labels, host = _labels(body["Labels"]), body["HostConfig"]
     limits = {"MemoryBytes": host.get("Memory"), "Pids": host.get("PidsLimit"), "NanoCPUs": host.get("NanoCpus")}
@@ -100,18 +94,19 @@ def _service(
                 "StopGracePeriod": 0,
                 "Mounts": [*mounts],
             },
-            "Resources": {
-                "Limits": {name: amount for name, amount in limits.items() if amount},
-                **placed["Resources"],
-            },
+            "Resources": {"Limits": _given(limits), "Reservations": _given(reserved)},
             "RestartPolicy": _NO_RESTART,
-            "Placement": placed["Placement"],
+            "Placement": placement,
             "Networks": [{"Target": network, "Aliases": [body["Hostname"]]}],
             "LogDriver": {"Name": host["LogConfig"]["Type"]},
         },
         "Mode": {"Replicated": {"Replicas": 1}},
         "EndpointSpec": {"Mode": "dnsrr"},
     }
+
+
+def _given(amounts: Mapping[str, int | None]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _mounts(body: Mapping[str, Any], volume: Mapping[str, Any], shared: str | None) -> Iterable[dict[str, Any]]:
@@ -128,9 +123,7 @@ def _mounts(body: Mapping[str, Any], volume: Mapping[str, Any], shared: str | No
             yield {"Type": "volume", "Source": source, "Target": target, "VolumeOptions": options}
     yield from host["Mounts"]
     yield {"Type": "tmpfs", "Target": _SHM, "TmpfsOptions": {"SizeBytes": host["ShmSize"], "Mode": 0o1777}}
-    for folder, options in host.get(
-        "Tmpfs", {}
-    ).items():  # a tmpfs of a service takes no `exec`, a volume in memory does
+    for folder, options in host.get("Tmpfs", {}).items():  # a tmpfs of a service takes no `exec`, such a volume does
         driver = {"Name": "local", "Options": {"type": "tmpfs", "device": "tmpfs", "o": options}}
         yield {"Type": "volume", "Target": folder, "VolumeOptions": {"NoCopy": True, "DriverConfig": driver}}
 
@@ -140,6 +133,7 @@ _STARTED_S = 90.0
 _PLACED_S = 5.0
 """A task that Swarm says it has no place for is told of by then: Swarm itself would wait for ever."""
 _LOOK_S = 0.05
+_DOCTOR = "`lab doctor --engine swarm` may know more"
 _ENDED = ("complete", "failed", "rejected", "shutdown", "orphaned", "remove")
 
 
@@ -150,9 +144,9 @@ def create(hosts: Hosts, cluster: str, requests: Sequence[Request], image: str, 
         LabError: a node did not start; what was made is still there.
     """
     network, *services = (request.body for request in requests)
-    hosts.manager.connection.ask("POST", "/networks/create", network)
+    hosts.manager.ask("POST", "/networks/create", network)
     announce(f"starting {plural(len(services), 'node')} of image {image}")
-    made = {hosts.manager.make_service(service): service["Labels"][label.NODE] for service in services}
+    made = {hosts.make_service(service): service["Labels"][label.NODE] for service in services}
     start_agents(hosts, cluster, made, image, announce)
 
 
@@ -169,46 +163,49 @@ def start_agents(hosts: Hosts, cluster: str, made: Mapping[str, str], image: str
     Raises:
         LabError: one did not start.
     """
-    waiting, channels = dict(made), list[TaskChannel]()
-    began, placed = time.monotonic(), set[str]()
+    waiting, placed, began = dict(made), set[str](), time.monotonic()
 
-    def are_started() -> bool:
-        tasks = newest(hosts.manager.tasks(filters(cluster)))
+    def are_started(channels: list[TaskChannel]) -> bool:
+        tasks = hosts.newest_tasks(filters(cluster))
         for service, name in list(waiting.items()):
             task = tasks.get(service)
             if task is None:
                 continue
-            host = host_of(hosts, task)
+            state, host = task["Status"]["State"], host_of(hosts, task)
             if host and name not in placed:
                 placed.add(name)
                 announce(f"{len(placed)}/{len(made)} nodes have a place: {name} on {host}")
-            if task["Status"]["State"] in _ENDED:
-                raise _not_started(name, host, task)
-            if task["Status"]["State"] == "running":
-                channels.append(_send_agent(hosts, name, host, task))
+            if state in _ENDED:
+                said = task["Status"].get("Err") or task["Status"].get("Message") or state
+                where = f" on host {host}" if host else ""
+                raise ClusterError(f"{name} could not be started{where}: {said}", _DOCTOR)
+            if state == "running":
+                channels.append(_send_agent(hosts, name, host, task["Status"]["ContainerStatus"]["ContainerID"]))
                 del waiting[service]
-        homeless = [tasks.get(service) for service, name in waiting.items() if name not in placed]
         if time.monotonic() - began > _PLACED_S:
-            _refuse_to_wait([name for name in waiting.values() if name not in placed], homeless)
+            homeless = {name: tasks.get(service) for service, name in waiting.items() if name not in placed}
+            said = next((task["Status"]["Err"] for task in homeless.values() if task and task["Status"].get("Err")), "")
+            if said:
+                raise ClusterUnfit(
+                    f"Swarm has no host for {listing(homeless)}: {said}",
+                    "ask for less with --cpus or --memory, or for fewer nodes; "
+                    "`lab doctor --engine swarm` shows the hosts",
+                )
         return not waiting
 
-    try:
-        if not wait_until(are_started, _STARTED_S, _LOOK_S):
+    with closing_channels(list[TaskChannel]()) as channels:
+        if not wait_until(lambda: are_started(channels), _STARTED_S, _LOOK_S):
             raise ClusterError(
                 f"{listing(sorted(waiting.values()))} did not start within {format_duration(_STARTED_S)}",
                 "`docker service ps --no-trunc` shows what Swarm says of its tasks",
             )
         announce("importing torch on every node")
         lost = wait_ready(channels, _READY_S, announce)
-    finally:
-        for channel in channels:
-            channel.close()
-    if isinstance(lost, TaskChannel):
-        raise explain_lost(hosts.engine(lost.node.host).connection, lost, image)
+    if lost is not None:
+        raise hosts.engine(lost.node.host).explain_lost(lost, image)
 
 
-def _send_agent(hosts: Hosts, name: str, host: str, task: dict[str, Any]) -> TaskChannel:
-    container = task["Status"]["ContainerStatus"]["ContainerID"]
+def _send_agent(hosts: Hosts, name: str, host: str, container: str) -> TaskChannel:
     node = Node(name=name, node_rank=int(name.removeprefix("node")), handle=container, address="", host=host)
     channel = TaskChannel(node, hosts.engine(host).connection.attach(container), container)
     with suppress(OSError):  # it has ended already: whoever waits for it finds out why
@@ -216,44 +213,16 @@ def _send_agent(hosts: Hosts, name: str, host: str, task: dict[str, Any]) -> Tas
     return channel
 
 
-def _refuse_to_wait(waiting: Sequence[str], homeless: Sequence[Mapping[str, Any] | None]) -> None:
-    """Say what is in the way of nodes without a place, where nothing will come of more waiting.
-
-    Raises:
-        ClusterUnfit: Swarm has no host for them.
-    """
-    said = next((task["Status"]["Err"] for task in homeless if task and task["Status"].get("Err")), "")
-    if said:
-        raise ClusterUnfit(
-            f"Swarm has no host for {listing(waiting)}: {said}",
-            "ask for less with --cpus or --memory, or for fewer nodes; `lab doctor --engine swarm` shows the hosts",
-        )
-
-
-def _not_started(name: str, host: str, task: dict[str, Any]) -> ClusterError:
-    said = task["Status"].get("Err") or task["Status"].get("Message") or task["Status"]["State"]
-    where = f" on host {host}" if host else ""
-    return ClusterError(f"{name} could not be started{where}: {said}", "`lab doctor --engine swarm` may know more")
-
-
-def refuse_the_unknown(hosts: Hosts, asked: Sequence[str]) -> None:
-    """Refuse hosts that the swarm has not.
-
-    Raises:
-        ClusterUnfit: one of these is unknown.
-    """
-    unknown = [name for name in asked if name not in hosts.known]
-    if unknown:
-        raise ClusterUnfit(f"the swarm has no host {unknown[0]}", f"it has {listing(sorted(hosts.known))}")
-
-
 def usable_hosts(hosts: Hosts, asked: Sequence[str]) -> list[str]:
     """The hosts that nodes can be placed on; of those that were asked for, where any were.
 
     Raises:
+        ClusterUnfit: the swarm does not have one of them.
         EngineUnavailable: there is none.
     """
-    refuse_the_unknown(hosts, asked)
+    unknown = [name for name in asked if name not in hosts.known]
+    if unknown:
+        raise ClusterUnfit(f"the swarm has no host {unknown[0]}", f"it has {listing(sorted(hosts.known))}")
     there = [host for host in hosts.known.values() if host.ready and host.takes_tasks]
     names = [host.name for host in there if not asked or host.name in asked]
     if not names:
@@ -273,16 +242,21 @@ def stop(hosts: Hosts, nodes: Sequence[Node]) -> None:
     Raises:
         LabError: one could not be stopped.
     """
-    services = {service["Spec"]["Name"]: service for service in hosts.manager.services(filters(None))}
+    services = {service["Spec"]["Name"]: service for service in hosts.services(filters(None))}
     for node in nodes:
         service = services.get(node.handle)
         if service is None:
             raise NodeLost(f"{node.name} is not there any more", "see `lab status`")
-        _kill(hosts, node)
+        try:
+            hosts.engine(node.host).kill(on_their_hosts(hosts, [node])[0])
+        except Refused as refused:
+            if refused.status != _NOT_RUNNING:
+                raise
         if service["Spec"]["Labels"].get(POWER) != OFF:
             spec = deepcopy(service["Spec"])
             spec["Labels"][POWER] = OFF
-            hosts.manager.change_service(service, spec)
+            version = service["Version"]["Index"]
+            hosts.manager.ask("POST", f"/services/{service['ID']}/update?version={version}", spec)
 
 
 def start(hosts: Hosts, cluster: ClusterInfo, nodes: Sequence[Node], announce: Announce) -> None:
@@ -294,31 +268,16 @@ def start(hosts: Hosts, cluster: ClusterInfo, nodes: Sequence[Node], announce: A
     if not nodes:
         return
     announce(f"starting {plural(len(nodes), 'node')} again")
-    services = {
-        service["Spec"]["Labels"][label.NODE]: service for service in hosts.manager.services(filters(cluster.name))
-    }
+    services = {service["Spec"]["Labels"][label.NODE]: service for service in hosts.services(filters(cluster.name))}
     image, made = "", dict[str, str]()
     for node in nodes:
         service = services.get(node.name)
         if service is None:
             raise ClusterError(f"{node.name} is not there any more", "see `lab status`")
         image = service["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"]
-        hosts.manager.remove(f"services/{service['ID']}")
-        made[hosts.manager.make_service(_again(service["Spec"], hosts.known[node.host].id))] = node.name
+        hosts.remove(f"services/{service['ID']}")
+        spec = deepcopy(service["Spec"])
+        spec["Labels"].pop(POWER, None)
+        spec["TaskTemplate"].setdefault("Placement", {})["Constraints"] = [f"node.id=={hosts.known[node.host].id}"]
+        made[hosts.make_service(spec)] = node.name
     start_agents(hosts, cluster.name, made, image, announce)
-
-
-def _again(spec: dict[str, Any], host: str) -> dict[str, Any]:
-    """The specification of a node that is to come back to its host."""
-    spec = deepcopy(spec)
-    spec["Labels"].pop(POWER, None)
-    spec["TaskTemplate"].setdefault("Placement", {})["Constraints"] = [f"node.id=={host}"]
-    return spec
-
-
-def _kill(hosts: Hosts, node: Node) -> None:
-    try:
-        hosts.engine(node.host).kill(on_its_host(hosts, node))
-    except Refused as refused:
-        if refused.status != _NOT_RUNNING:
-            raise

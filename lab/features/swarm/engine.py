@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Refused
 from lab.engine.docker.engine import DockerEngine
-from lab.engine.docker.state import trouble as task_trouble
+from lab.engine.docker.state import find_rest
+from lab.engine.docker.state import remove as remove_from_host
 from lab.engine.interrupts import uninterrupted
-from lab.engine.ownership import register_cluster
+from lab.engine.ownership import forget_cluster, register_cluster
 from lab.engine.packages import package_store
 from lab.engine.protocol import (
     Announce,
@@ -30,12 +31,16 @@ from lab.features.swarm import state
 from lab.features.swarm.hosts import Hosts, TaskChannel, read_settings
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
+from lab.waiting import wait_until
+from lab.words import format_duration, listing
 
 if TYPE_CHECKING:
     from lab.engine.docker.connection import Connection
     from lab.engine.doctor import Check, Wanted
 
 _SETTLE_S = 1.0
+_NETWORK_GONE_S = 60.0
+_LOOK_S = 0.05
 
 
 def _on_its_host(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,7 +48,7 @@ def _on_its_host(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def call(swarm: SwarmEngine, node: Node, *arguments: Any) -> Any:
-        return method(swarm.hosts.engine(node.host), state.on_its_host(swarm.hosts, node), *arguments)
+        return method(swarm.hosts.engine(node.host), swarm.there(node), *arguments)
 
     return call
 
@@ -51,7 +56,7 @@ def _on_its_host(method: Callable[..., Any]) -> Callable[..., Any]:
 class SwarmEngine:
     """Clusters of a swarm's tasks."""
 
-    name = state.ENGINE
+    name = "swarm"
     traits = Traits(isolates=True)
 
     def __init__(self) -> None:
@@ -63,17 +68,22 @@ class SwarmEngine:
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part, by their labels."""
         if cluster is None:
-            self._sweep()
-        return state.find(self.hosts, cluster)
-
-    def _sweep(self) -> None:
-        from lab.features.swarm.state import sweep
-
-        sweep(self.hosts)
+            state.sweep(self.hosts)
+        return state.find(self.hosts, self.name, cluster)
 
     def nodeless(self) -> list[str]:
-        """Names of the owner's clusters of which something is there, but no node."""
-        return state.nodeless(self.hosts)
+        """Names of the owner's clusters of which a network, a container or a volume is there, but no service."""
+        asked = state.filters(None)
+        alive = {service["Spec"]["Labels"][label.CLUSTER] for service in self.hosts.services(asked)}
+
+        def on_host(name: str) -> set[str]:
+            self.hosts.await_sign(name)
+            connection = self.hosts.engine(name).connection
+            things = [*connection.containers(asked), *find_rest(connection, asked)[1]]
+            return {thing["Labels"][label.CLUSTER] for thing in things}
+
+        found = {network["Labels"][label.CLUSTER] for network in self.hosts.networks(asked)}
+        return sorted(found.union(*self.hosts.each(on_host, self.hosts.known).values()) - alive)
 
     def node_state(self, node: Node) -> NodeState:
         """What became of a node."""
@@ -81,7 +91,7 @@ class SwarmEngine:
             said = f"was lost with its host {node.host} (whose engine does not answer)"
             return NodeState(running=False, said=said)
         try:
-            return self._engine(node).node_state(self._there(node))
+            return self.hosts.engine(node.host).node_state(self.there(node))
         except NodeLost:
             return NodeState(running=False, gone=True)
 
@@ -91,20 +101,15 @@ class SwarmEngine:
         if not self.hosts.answers(channel.node.host):
             channel.cut()
             return None
-        connection = self._engine(channel.node).connection
-        return task_trouble(connection, replace(channel.node, handle=channel.container))
+        return self.hosts.engine(channel.node.host).trouble_of(channel.container)
 
-    def _engine(self, node: Node) -> DockerEngine:
-        """The engine of a node's host."""
-        return self.hosts.engine(node.host)
-
-    def _there(self, node: Node) -> Node:
+    def there(self, node: Node) -> Node:
         """The node as the engine of its host knows it.
 
         Raises:
             NodeLost: it has no container there.
         """
-        return state.on_its_host(self.hosts, node)
+        return state.on_their_hosts(self.hosts, [node])[0]
 
     # -- making
 
@@ -147,13 +152,18 @@ class SwarmEngine:
         if shape.requirements:
             image = package_store(self).prepare(image, shape.requirements, announce=announce)
         identity = ensure_on_all(self.hosts, usable_hosts(self.hosts, shape.hosts), image, announce)
-        if self.hosts.manager.networks([f"{label.CLUSTER}={cluster}"]):
+        if self.hosts.networks([f"{label.CLUSTER}={cluster}"]):
             raise ClusterUnfit(f"the swarm has a cluster {cluster} already", "use another name with --name")
         register_cluster(self.name, cluster)
         try:
-            self._make_shared(cluster, identity, announce)
+            if self._settings.shared is not None:
+                self._in_shared(["mkdir", "-m", "755", f"/all/{cluster}"], cluster, identity)
+            elif len(self.hosts.known) > 1:
+                announce(
+                    "warning: nodes share /shared with those on the same host only; docs/swarm.md says how with all"
+                )
             create(self.hosts, cluster, self._requests(cluster, shape, run, identity), image, announce)
-            return state.find(self.hosts, cluster)[0]
+            return state.find(self.hosts, self.name, cluster)[0]
         except BaseException as error:
             with uninterrupted(), suppress(LabError):
                 self.remove(cluster, settle=True)
@@ -163,17 +173,12 @@ class SwarmEngine:
                 ) from error
             raise
 
-    def _make_shared(self, cluster: str, image: str, announce: Announce) -> None:
-        from lab.features.swarm.images import make_shared
+    def _in_shared(self, command: Sequence[str], cluster: str, image: str) -> None:
+        """Run a command, in a container of an image, on the folder that hosts share, which it sees as /all."""
+        from lab.features.swarm.images import run_in_folder
 
-        if self._settings.shared is None:
-            if len(self.hosts.known) > 1:
-                announce(
-                    "warning: nodes share /shared with those on the same host only; docs/swarm.md says how with all"
-                )
-            return
         labels = {state.OWNER: label.owner(), label.CLUSTER: cluster}
-        make_shared(self.hosts.manager.connection, image, self._settings.shared, cluster, labels)
+        run_in_folder(self.hosts.manager, image, str(self._settings.shared), command, labels)
 
     def has_image(self, image: str) -> bool:
         """Whether nodes can be made of an image without pulling it: one host that has it is enough."""
@@ -192,7 +197,7 @@ class SwarmEngine:
         channels: list[Channel] = []
         try:
             for node, there in zip(nodes, state.on_their_hosts(self.hosts, nodes), strict=True):
-                stream = self._engine(node).connection.attach(there.handle)
+                stream = self.hosts.engine(node.host).connection.attach(there.handle)
                 channels.append(TaskChannel(node, stream, there.handle))
         except (Refused, EngineUnavailable) as error:
             for channel in channels:
@@ -214,12 +219,12 @@ class SwarmEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams; returns its exit code."""
-        return self._engine(node).execute(cluster, self._there(node), argv, tty=tty)
+        return self.hosts.engine(node.host).execute(cluster, self.there(node), argv, tty=tty)
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the Python of the first node runs."""
-        first = self._there(cluster.nodes[0])
-        return self._engine(first).ask_python(replace(cluster, nodes=(first,)), program)
+        first = self.there(cluster.nodes[0])
+        return self.hosts.engine(first.host).ask_python(replace(cluster, nodes=(first,)), program)
 
     memory_bytes = _on_its_host(DockerEngine.memory_bytes)
     kill = _on_its_host(DockerEngine.kill)
@@ -235,10 +240,56 @@ class SwarmEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them, by their labels, from every host that answers."""
-        from lab.features.swarm.state import remove
+        state.sweep(self.hosts)
+        asked, hosts = state.filters(cluster), self.hosts
+        services, networks = hosts.services(asked), hosts.networks(asked)
+        names = {service["Spec"]["Labels"][label.CLUSTER] for service in services}
+        names |= {network["Labels"][label.CLUSTER] for network in networks}
+        state.remember(hosts.known, names)
+        for service in services:
+            hosts.remove(f"services/{service['ID']}")
 
-        self._sweep()
-        return remove(self.hosts, self._settings, cluster, settle_s=_SETTLE_S if settle else 0.0)
+        def remove_from(name: str) -> Removed:
+            hosts.await_sign(name)
+            return remove_from_host(hosts.engine(name).connection, asked, _SETTLE_S if settle else 0.0)
+
+        on_hosts = hosts.each(remove_from, hosts.known)
+        silent = tuple(name for name in hosts.known if name not in on_hosts)
+        containers = sum(on_hosts.values(), Removed())
+        names |= {*containers.clusters}
+        for network in networks:
+            self._remove_network(network, silent)
+        if self._settings.shared is not None and services:
+            image = services[0]["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"]
+            with suppress(LabError):  # files that nobody needs any more
+                self._in_shared(["rm", "-rf", "--", *(f"/all/{name}" for name in sorted(names))], min(names), image)
+        state.forget(on_hosts, names)
+        forget_cluster(self.name, cluster)
+        return Removed(
+            clusters=tuple(sorted(names)),
+            nodes=len(services) or containers.nodes,
+            networks=len(networks),
+            volumes=containers.volumes,
+            later=silent if names else (),
+        )
+
+    def _remove_network(self, network: Mapping[str, Any], silent: Sequence[str]) -> None:
+        """Remove a network as soon as Swarm has taken note that no task is on it any more.
+
+        Raises:
+            ClusterError: it was not in time.
+        """
+        identity = network["Id"]
+
+        def is_gone() -> bool:
+            removed = self.hosts.remove(f"networks/{identity}")
+            return removed or all(one["Id"] != identity for one in self.hosts.networks([]))
+
+        if not wait_until(is_gone, _NETWORK_GONE_S, _LOOK_S):
+            raise ClusterError(
+                f"Swarm did not remove network {network['Name']} within {format_duration(_NETWORK_GONE_S)}",
+                f"host {listing(silent)} does not answer" if silent else "`lab down` tries again",
+            )
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""

@@ -36,16 +36,31 @@ class Hosts:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._engines: dict[str, DockerEngine] = {}
-        self.manager = Manager(Connection(host=settings.manager))
+        self.manager = Connection(host=settings.manager)
 
     @cached_property
     def known(self) -> Mapping[str, Host]:
-        """Every host of the swarm, by name, as the manager told it once.
+        """Every host of the swarm, by name, as the manager told it once; of a second one of a name, with its id in it.
 
         Raises:
             EngineUnavailable: the manager is none, or does not answer.
         """
-        return {host.name: host for host in self.manager.hosts()}
+        try:
+            nodes = self.manager.ask("GET", "/nodes")
+        except Refused as refused:
+            if refused.status != _NO_MANAGER:
+                raise
+            raise EngineUnavailable(
+                f"the Docker engine is no manager of a swarm: {refused.explanation.partition('.')[0]}",
+                "`docker swarm init` makes it one; or say in ~/.config/lab/swarm.json where the manager is",
+            ) from refused
+        hosts: dict[str, Host] = {}
+        for node in sorted(nodes, key=lambda node: (node["Description"]["Hostname"], node["CreatedAt"])):
+            host = _host(node)
+            if host.name in hosts:
+                host = host._replace(name=f"{host.name}-{host.id[:6]}")
+            hosts[host.name] = host
+        return hosts
 
     @cached_property
     def by_id(self) -> Mapping[str, Host]:
@@ -75,7 +90,7 @@ class Hosts:
                 f"make a context of that name (`docker context create {name} --docker host=ssh://...`), "
                 "or see docs/swarm.md",
             )
-        return Connection(host=address) if address else self.manager.connection
+        return Connection(host=address) if address else self.manager
 
     def address(self, name: str) -> str | None:
         """Where the engine of a host is; empty: it is the manager that is asked; None: nobody says."""
@@ -97,7 +112,7 @@ class Hosts:
         """
         for again in (True, False):
             try:
-                self.engine(name).connection.ping(_PATIENCE_S)
+                self.engine(name).connection.request("GET", "/_ping", timeout_s=_PATIENCE_S)
             except EngineUnavailable as error:
                 if _nobody_is_there(error) or not again:
                     raise
@@ -110,6 +125,38 @@ class Hosts:
             self.await_sign(name)
         except EngineUnavailable:
             return False
+        return True
+
+    def services(self, labels: list[str]) -> list[dict[str, Any]]:
+        """The services with these labels, given as `name=value` or `name`."""
+        return self.manager.listed("services", {"label": labels})
+
+    def newest_tasks(self, labels: list[str]) -> dict[str, dict[str, Any]]:
+        """The last task of each such service, by the id of that: those before it have ended."""
+        tasks = self.manager.listed("tasks", {"label": labels})
+        made = sorted(tasks, key=lambda task: str(task["CreatedAt"]).rstrip("Z"))  # Z comes after digits of a fraction
+        return {task["ServiceID"]: task for task in made}
+
+    def networks(self, labels: list[str]) -> list[dict[str, Any]]:
+        """The networks of the swarm with these labels."""
+        return self.manager.listed("networks", {"label": labels, "scope": ["swarm"]})
+
+    def make_service(self, body: Mapping[str, Any]) -> str:
+        """Make a service; returns its id."""
+        return str(self.manager.ask("POST", "/services/create", body)["ID"])
+
+    def remove(self, path: str) -> bool:
+        """Remove a service, or a network that no task is on any more; whether it was there.
+
+        Args:
+            path: `services/NAME` or `networks/ID`.
+        """
+        try:
+            self.manager.request("DELETE", f"/{path}")
+        except Refused as refused:
+            if refused.status in (400, 403, 404, 409):
+                return False
+            raise
         return True
 
     def each(self, action: Callable[[str], T], names: Iterable[str]) -> dict[str, T]:
@@ -162,80 +209,6 @@ class Host(NamedTuple):
     """Version of its engine."""
 
 
-class Manager:
-    """The manager that one connection leads to."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-
-    def hosts(self) -> list[Host]:
-        """All hosts, by name; of several with one name, those after the first have their id in it too.
-
-        Raises:
-            EngineUnavailable: the engine is no manager of a swarm.
-        """
-        try:
-            found = self.connection.ask("GET", "/nodes")
-        except Refused as refused:
-            if refused.status != _NO_MANAGER:
-                raise
-            raise EngineUnavailable(
-                f"the Docker engine is no manager of a swarm: {refused.explanation.partition('.')[0]}",
-                "`docker swarm init` makes it one; or say in ~/.config/lab/swarm.json where the manager is",
-            ) from refused
-        hosts: dict[str, Host] = {}
-        for node in sorted(found, key=lambda node: (node["Description"]["Hostname"], node["CreatedAt"])):
-            host = _host(node)
-            if host.name in hosts:
-                host = host._replace(name=f"{host.name}-{host.id[:6]}")
-            hosts[host.name] = host
-        return list(hosts.values())
-
-    def services(self, labels: list[str]) -> list[dict[str, Any]]:
-        """The services with these labels, given as `name=value` or `name`."""
-        return self.connection.listed("services", {"label": labels})
-
-    def tasks(self, labels: list[str]) -> list[dict[str, Any]]:
-        """The tasks of such services."""
-        return self.connection.listed("tasks", {"label": labels})
-
-    def make_service(self, body: Mapping[str, Any]) -> str:
-        """Make a service; returns its id."""
-        return str(self.connection.ask("POST", "/services/create", body)["ID"])
-
-    def change_service(self, service: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
-        """Give a service another specification."""
-        version = service["Version"]["Index"]
-        self.connection.ask("POST", f"/services/{service['ID']}/update?version={version}", spec)
-
-    def networks(self, labels: list[str]) -> list[dict[str, Any]]:
-        """The networks of the swarm with these labels."""
-        return self.connection.listed("networks", {"label": labels, "scope": ["swarm"]})
-
-    def remove(self, path: str) -> bool:
-        """Remove a service, or a network that no task is on any more; whether it was there.
-
-        Args:
-            path: `services/NAME` or `networks/ID`.
-        """
-        try:
-            self.connection.request("DELETE", f"/{path}")
-        except Refused as refused:
-            if refused.status in (400, 403, 404, 409):
-                return False
-            raise
-        return True
-
-
-def newest(tasks: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The last task of each service, by the id of that: those before it have ended."""
-    return {task["ServiceID"]: task for task in sorted(tasks, key=_made_at)}
-
-
-def _made_at(task: Mapping[str, Any]) -> str:
-    return str(task["CreatedAt"]).rstrip("Z")  # which would come after the digits of a fraction
-
-
 def _host(node: Mapping[str, Any]) -> Host:
     description, state = node["Description"], node["Status"]
     manages = node.get("ManagerStatus") or {}
@@ -275,7 +248,18 @@ class TaskChannel(DockerChannel):
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-_KEYS = ("manager", "hosts", "shared", "made_by")
+_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "manager": ("an address", lambda value: isinstance(value, str | None)),
+    "hosts": (
+        "an object of addresses by name",
+        lambda value: isinstance(value, dict) and all(isinstance(address, str) for address in value.values()),
+    ),
+    "shared": (
+        "the absolute path of a folder",
+        lambda value: value is None or (isinstance(value, str) and value.startswith("/")),
+    ),
+}
+"""What the file may say: what each takes, and whether it is that."""
 _SAYS_WHERE = ("ssh", "tcp", "http", "https")
 
 
@@ -301,9 +285,13 @@ def read_settings() -> Settings:
     """What the file says; nothing, where there is none.
 
     Raises:
-        EngineUnavailable: it cannot be read, or says something else.
+        EngineUnavailable: it cannot be read, or can mean nothing: the message says what was found, and what is allowed.
     """
     path = settings_file()
+
+    def refuse(problem: str) -> EngineUnavailable:
+        return EngineUnavailable(f"{path} {problem}", "see docs/swarm.md, or remove it")
+
     try:
         said = json.loads(path.read_text())
     except FileNotFoundError:
@@ -311,30 +299,17 @@ def read_settings() -> Settings:
             raise EngineUnavailable(f"LAB_SWARM names {path}, which is not there", "see docs/swarm.md") from None
         return Settings()
     except (OSError, ValueError) as error:
-        raise _wrong(path, f"cannot be read: {error}") from error
-    return check_settings(path, said)
-
-
-def check_settings(path: Path, said: Any) -> Settings:
-    """What was read from the file, if it can mean something.
-
-    Raises:
-        EngineUnavailable: it cannot; the message says what was found, and what is allowed.
-    """
+        raise refuse(f"cannot be read: {error}") from error
     if not isinstance(said, dict):
-        raise _wrong(path, "holds no object")
-    for name in said:
+        raise refuse("holds no object")
+    said.pop("made_by", None)
+    for name, value in said.items():
         if name not in _KEYS:
-            raise _wrong(path, f"has a key {name!r}; there are manager, hosts and shared")
-    hosts = said.get("hosts", {})
-    if not isinstance(hosts, dict) or not all(isinstance(address, str) for address in hosts.values()):
-        raise _wrong(path, f"has hosts {hosts!r}; it takes an object of addresses by name")
-    manager, shared = said.get("manager"), said.get("shared")
-    if not isinstance(manager, str | None):
-        raise _wrong(path, f"has manager {manager!r}; it takes an address")
-    if not isinstance(shared, str | None) or (shared is not None and not shared.startswith("/")):
-        raise _wrong(path, f"has shared {shared!r}; it takes the absolute path of a folder")
-    return Settings(manager=manager, hosts=hosts, shared=shared)
+            raise refuse(f"has a key {name!r}; there are manager, hosts and shared")
+        takes, is_valid = _KEYS[name]
+        if not is_valid(value):
+            raise refuse(f"has {name} {value!r}; it takes {takes}")
+    return Settings(**said)
 
 
 def follows(manager: str, address: str) -> str | None:
@@ -350,7 +325,3 @@ def follows(manager: str, address: str) -> str | None:
     user = f"{parts.username}@" if parts.username else ""
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.scheme}://{user}{address}{port}"
-
-
-def _wrong(path: Path, what: str) -> EngineUnavailable:
-    return EngineUnavailable(f"{path} {what}", "see docs/swarm.md, or remove it")

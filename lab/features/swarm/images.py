@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import json
+import os
 import tarfile
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from io import BytesIO
-from typing import IO, TYPE_CHECKING, Any
+from contextlib import closing, contextmanager
+from itertools import takewhile
+from typing import IO, TYPE_CHECKING
 
-from lab.engine.docker.connection import Connection, Refused
+from lab.engine.docker.connection import Connection
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.docker.image import inspect_image
 from lab.engine.ownership import state_folder
 from lab.engine.protocol import Announce
-from lab.errors import EngineUnavailable, ImageError
+from lab.errors import ClusterError, EngineUnavailable, ImageError
 from lab.features.image.make import ensure_image, pull_image
 from lab.features.swarm.hosts import Hosts
 from lab.words import format_bytes, listing
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import docker
 
 _CHUNK_BYTES = 1 << 20
+_DEADLINE_S = 60
 _MANIFEST = "manifest.json"
 _TOLD_PARTS = 10
 Tell = Callable[[str], object]
@@ -58,20 +59,22 @@ class SavedImage:
         """Remove the file."""
         self._file.close()
 
-    def without(self, layers: int) -> Iterator[bytes]:
-        """The tar without what is in this many of the lowest layers; an engine that has those looks for no more."""
+    def spans(self, layers: int) -> list[tuple[int, int]]:
+        """The parts of the file without what is in this many of the lowest layers, which it is still a tar without."""
         with tarfile.open(self._file.name, mode="r:") as tar:
-            left_out = set(json.loads(_content(tar, _MANIFEST))[0]["Layers"][:layers])
-            for entry in tar:
-                if entry.name not in left_out:
-                    yield from _entry(tar, entry)
-        yield bytes(2 * tarfile.BLOCKSIZE)
+            manifest = tar.extractfile(_MANIFEST)
+            assert manifest is not None
+            left_out = set(json.load(manifest)[0]["Layers"][:layers])
+            sizes = ((entry, entry.size if entry.isreg() else 0) for entry in tar if entry.name not in left_out)
+            return [(entry.offset, entry.offset_data + size + -size % tarfile.BLOCKSIZE) for entry, size in sizes]
 
-    def size_without(self, layers: int) -> int:
-        """How many bytes that is."""
-        with tarfile.open(self._file.name, mode="r:") as tar:
-            left_out = set(json.loads(_content(tar, _MANIFEST))[0]["Layers"][:layers])
-            return sum(entry.size for entry in tar if entry.name not in left_out)
+    def read(self, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        """A tar of these parts; an engine that has the layers that they lack looks for no more."""
+        with open(self._file.name, "rb") as file:
+            for start, end in spans:
+                for at in range(start, end, _CHUNK_BYTES):
+                    yield os.pread(file.fileno(), min(_CHUNK_BYTES, end - at), at)
+        yield bytes(2 * tarfile.BLOCKSIZE)
 
 
 def layers_there(client: docker.DockerClient, layers: Sequence[str]) -> int:
@@ -79,10 +82,8 @@ def layers_there(client: docker.DockerClient, layers: Sequence[str]) -> int:
     most = 0
     for image in client.api.images():
         has = client.api.inspect_image(image["Id"])["RootFS"].get("Layers") or []  # type: ignore[no-untyped-call]
-        alike = next(
-            (at for at, (a, b) in enumerate(zip(has, layers, strict=False)) if a != b), min(len(has), len(layers))
-        )
-        most = max(most, alike)
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(has, layers, strict=False))
+        most = max(most, len(list(alike)))
     return most
 
 
@@ -102,11 +103,12 @@ def send(saved: SavedImage, client: docker.DockerClient, tell: Tell) -> None:
 
 def _load(saved: SavedImage, client: docker.DockerClient, layers: int, tell: Tell) -> str:
     """Returns what the engine says is wrong with it."""
-    size, sent, parts = saved.size_without(layers), 0, _Parts(tell)
+    spans, sent = saved.spans(layers), 0
+    size, parts = sum(end - start for start, end in spans), _Parts(tell)
 
     def pieces() -> Iterator[bytes]:
         nonlocal sent
-        for piece in saved.without(layers):
+        for piece in saved.read(spans):
             yield piece
             sent += len(piece)
             parts.reached(sent, size)
@@ -130,22 +132,6 @@ class _Parts:
             self._tell(f"{format_bytes(min(done, size))} of {format_bytes(size)}")
 
 
-def _content(tar: tarfile.TarFile, name: str) -> bytes:
-    file = tar.extractfile(name)
-    assert file is not None
-    return file.read()
-
-
-def _entry(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> Iterator[bytes]:
-    yield entry.tobuf(format=tarfile.GNU_FORMAT)
-    if not entry.isreg():
-        return
-    file: Any = tar.extractfile(entry) or BytesIO()
-    while data := file.read(_CHUNK_BYTES):
-        yield data
-    yield bytes(-entry.size % tarfile.BLOCKSIZE)
-
-
 _AT_ONCE = 4
 
 
@@ -154,18 +140,7 @@ def workbench(hosts: Hosts) -> DockerEngine:
     try:
         return DockerEngine()
     except EngineUnavailable:
-        return DockerEngine(connection=hosts.manager.connection)
-
-
-def ensure_on_all(hosts: Hosts, names: Sequence[str], image: str, announce: Announce) -> str:
-    """Have an image on all of these hosts; returns its id, which is the same on each.
-
-    Raises:
-        LabError: it cannot be made or had, or a host does not take it.
-    """
-    engines = {name: hosts.engine(name).connection for name in names}
-    with _one_command_at_a_time(announce):
-        return _ensure(hosts, engines, image, announce)
+        return DockerEngine(connection=hosts.manager)
 
 
 @contextmanager
@@ -182,19 +157,26 @@ def _one_command_at_a_time(announce: Announce) -> Iterator[None]:
         yield
 
 
-def _ensure(hosts: Hosts, engines: Mapping[str, Connection], image: str, announce: Announce) -> str:
-    there = {name: found.id for name, engine in engines.items() if (found := inspect_image(engine.client, image))}
-    bench = workbench(hosts).connection
-    if inspect_image(bench.client, image) is None and there:
-        bench = engines[next(iter(there))]
-    wanted = ensure_image(bench.client, image, lambda progress: announce(progress.text)).id
-    missing = {name: engine for name, engine in engines.items() if there.get(name) != wanted}
-    if missing and bench.api.inspect_image(image).get("RepoDigests"):  # type: ignore[no-untyped-call]
-        missing = {
-            name: engine for name, engine in missing.items() if not _pulled(engine, name, image, wanted, announce)
-        }
-    if missing:
-        _send(bench, missing, image, announce)
+def ensure_on_all(hosts: Hosts, names: Sequence[str], image: str, announce: Announce) -> str:
+    """Have an image on all of these hosts; returns its id, which is the same on each.
+
+    Raises:
+        LabError: it cannot be made or had, or a host does not take it.
+    """
+    engines = {name: hosts.engine(name).connection for name in names}
+    with _one_command_at_a_time(announce):
+        there = {name: found.id for name, engine in engines.items() if (found := inspect_image(engine.client, image))}
+        bench = workbench(hosts).connection
+        if inspect_image(bench.client, image) is None and there:
+            bench = engines[next(iter(there))]
+        wanted = ensure_image(bench.client, image, lambda progress: announce(progress.text)).id
+        missing = {name: engine for name, engine in engines.items() if there.get(name) != wanted}
+        if missing and bench.api.inspect_image(image).get("RepoDigests"):  # type: ignore[no-untyped-call]
+            for name, engine in list(missing.items()):
+                if _pulled(engine, name, image, wanted, announce):
+                    del missing[name]
+        if missing:
+            _send(bench, missing, image, announce)
     return wanted
 
 
@@ -226,44 +208,18 @@ def _send(source: Connection, targets: Mapping[str, Connection], image: str, ann
 
 
 _PLACE = "/all"
-_DEADLINE_S = 60
 
 
-def make_shared(connection: Connection, image: str, folder: str, cluster: str, labels: Mapping[str, str]) -> None:
-    """Make the folder of a cluster, by a container that never runs: who asks may be on another machine."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        entry = tarfile.TarInfo(cluster)
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-        tar.addfile(entry)
-    container = _container(connection, image, folder, labels, ["true"])
-    try:
-        connection.call(lambda: connection.api.put_archive(container, _PLACE, archive.getvalue()))
-    finally:
-        _remove(connection, container)
-
-
-def remove_shared(
-    connection: Connection, image: str, folder: str, clusters: Sequence[str], labels: Mapping[str, str]
+def run_in_folder(
+    connection: Connection, image: str, folder: str, command: Sequence[str], labels: Mapping[str, str]
 ) -> None:
-    """Remove the folders of clusters, where they are."""
-    command = ["rm", "-rf", "--", *(f"{_PLACE}/{cluster}" for cluster in clusters)]
-    container = _container(connection, image, folder, labels, command)
-    try:
-        connection.act(container, "start")
-        connection.call(lambda: connection.api.wait(container, timeout=_DEADLINE_S))
-    finally:
-        _remove(connection, container)
+    """Run a command on a folder of a host, which it sees as /all, in a container: who asks may be on another machine.
 
-
-def _container(
-    connection: Connection, image: str, folder: str, labels: Mapping[str, str], command: Sequence[str]
-) -> str:
-    host = {"Binds": [f"{folder}:{_PLACE}"], "NetworkMode": "none", "LogConfig": {"Type": "none"}}
+    Raises:
+        ClusterError: it fails.
+    """
+    host = {"Binds": [f"{folder}:{_PLACE}"], "NetworkMode": "none", "LogConfig": {"Type": "json-file"}}
     own = {"Image": image, "Entrypoint": list(command), "User": "0:0", "Labels": dict(labels)}
-    return connection.create_container({**own, "HostConfig": host})
-
-
-def _remove(connection: Connection, container: str) -> None:
-    with suppress(Refused):
-        connection.remove_container(container)
+    code, _, said = connection.run_container({**own, "HostConfig": host}, deadline_s=_DEADLINE_S)
+    if code:
+        raise ClusterError(f"{folder}, which nodes are to share, cannot be used: {said.strip()}", "see docs/swarm.md")

@@ -27,7 +27,7 @@ from lab.engine.payload import part, sent_first
 from lab.engine.protocol import Announce
 from lab.engine.ready import HELLO
 from lab.features.zygote import first
-from lab.features.zygote.on_node.first_process import GROUPS
+from lab.features.zygote.on_node.entering import GROUPS
 from lab.features.zygote.on_node.messages import Enter, Entered, Lines, encode
 from lab.plan.cluster import RUNNING, Node
 from lab.plan.limits import NodeCost

@@ -211,7 +211,7 @@ class Neighbours(NamedTuple):
 
 
 class Do(NamedTuple):
-    """Asks for a fault action: see `lab.features.faults.on_node.deeds`."""
+    """Asks for a fault action: see `lab.features.faults.on_node.actions`."""
 
     id: str
     """Names the request, in the answer."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lab.features.faults import on_node
-from lab.features.faults.on_node import agent_deeds, deeds
-from lab.features.faults.on_node.deeds import Deeds
+from lab.features.faults.on_node import actions
+from lab.features.faults.on_node.actions import Actions
 from lab.node.messages.agent import Config, Do, Done, LookAt, Undo
 
 
@@ -32,13 +32,13 @@ def deed(monkeypatch: pytest.MonkeyPatch, *, apart: bool = False, **functions: o
     module = types.ModuleType("lab.features.faults.on_node.test_deed")
     module.__dict__.update({f"{name}_test": function for name, function in functions.items()})
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(on_node.DEEDS, "test", "test_deed")
+    monkeypatch.setitem(on_node.ACTIONS, "test", "test_deed")
     monkeypatch.setattr(on_node, "STAYING", ("test",) if apart else ())
 
 
 def answers(*asked: Do | Undo | LookAt) -> list[Done]:
     client = Listener()
-    mine = Deeds(Config("node0", "/nowhere", container=False, import_root=""), [client], lambda: None)  # type: ignore[list-item]
+    mine = Actions(Config("node0", "/nowhere", container=False, import_root=""), [client], lambda: None)  # type: ignore[list-item]
     for one in asked:
         mine.take(client, one)  # type: ignore[arg-type]
     answered(mine, client, len(asked))
@@ -48,7 +48,7 @@ def answers(*asked: Do | Undo | LookAt) -> list[Done]:
     return client.heard
 
 
-def answered(mine: Deeds, client: Listener, count: int) -> None:
+def answered(mine: Actions, client: Listener, count: int) -> None:
     """Serve as an agent does, until so many answers were heard."""
     end = time.monotonic() + 20
     while len(client.heard) < count and time.monotonic() < end:
@@ -106,7 +106,7 @@ def test_a_process_that_is_killed_is_answered_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_process_that_takes_too_long_is_killed_and_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deeds, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(actions, "DEADLINE_S", 0.2)
     deed(monkeypatch, apart=True, apply=lambda context, said: time.sleep(60))
     assert answers(Do("1", "faults.test", {})) == [Done("1", {}, "it took longer than 0.2 s")]
 
@@ -125,9 +125,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Done]
     module = types.ModuleType(f"lab.features.faults.on_node.{LINKS}")
     module.__dict__.update(TIMES=0, apply_links=counts, undo_links=lambda context, said: os.kill(os.getpid(), 9))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(on_node.DEEDS, "links", LINKS)
+    monkeypatch.setitem(on_node.ACTIONS, "links", LINKS)
     client = Listener()
-    mine = Deeds(Config("node0", "/nowhere", container=False, import_root=""), [client], lambda: None)  # type: ignore[list-item]
+    mine = Actions(Config("node0", "/nowhere", container=False, import_root=""), [client], lambda: None)  # type: ignore[list-item]
 
     def serve(*asked: Do | Undo) -> list[Done]:
         client.heard.clear()
@@ -143,7 +143,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Done]
 
 
 def test_what_makes_links_is_lent_once_and_stays(served: Callable[..., list[Done]]) -> None:
-    assert served(Do("1", "faults.links", {})) == [Done("1", {}, agent_deeds.LIBRARY_LACKING)]
+    assert served(Do("1", "faults.links", {})) == [Done("1", {}, actions.LIBRARY_LACKING)]
     lent = served(Do("2", "faults.library", {"files": {}}), Do("3", "faults.links", {}), Do("4", "faults.links", {}))
     assert [(done.found.get("times"), done.wrong) for done in lent] == [(None, ""), (1, ""), (2, "")]
     assert lent[1].found["here"] == lent[2].found["here"] != os.getpid()
@@ -155,7 +155,7 @@ def test_what_makes_links_may_be_killed_and_is_there_again_as_if_it_were_new(
     served(Do("1", "faults.library", {"files": {}}), Do("2", "faults.links", {}))
     assert served(Undo("3", "faults.links", {}), Do("4", "faults.links", {})) == [
         Done("3", {}, "the process that was to do it was killed"),
-        Done("4", {}, agent_deeds.LIBRARY_LACKING),
+        Done("4", {}, actions.LIBRARY_LACKING),
     ]
     again = served(Do("5", "faults.library", {"files": {}}), Do("6", "faults.links", {}))
     assert again[1].found["times"] == 1

@@ -11,14 +11,14 @@ import pytest
 
 from lab.errors import ClusterError
 from lab.features.faults import target as engine_library
-from lab.features.faults.on_node import agent_deeds as node_library
+from lab.features.faults.on_node import actions as node_library
 from lab.features.faults.target import library
 
 ROOT = Path(__file__).parents[3]
 LENT = """
 import json, sys
 sys.path = [path for path in sys.path if "site-packages" not in path]
-from lab.features.faults.on_node import agent_deeds as library
+from lab.features.faults.on_node import actions as library
 assert not library.lenders
 library.apply_library(None, {"files": json.load(sys.stdin)})
 assert library.lenders

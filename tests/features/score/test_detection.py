@@ -16,7 +16,7 @@ def _found(*facts: Event, at: float = _AT) -> Detection:
 
 def test_a_node_that_goes_away_is_noticed_by_the_engine() -> None:
     found = _found(NodeLost(_AT + 0.25, "node2", "was killed (SIGKILL)"), Exited(0, _AT + 0.3, "node0", code=1))
-    assert found.told() == {"detected_s": 0.25, "by": "the engine"}
+    assert found.to_result() == {"detected_s": 0.25, "by": "the engine"}
     assert found.sentence() == "kill node2: after 250 ms the engine saw that node2 was killed (SIGKILL)"
 
 
@@ -28,8 +28,8 @@ def test_what_a_rank_raises_counts_from_when_it_raised() -> None:
 def test_the_earliest_fact_counts_whoever_told_it_first() -> None:
     stopped = Halted(2, _AT + 0.1, "node2", signal="SIGSTOP")
     silent = Connections(_AT + 0.75, "node0", "r", "node2", 1, silent_s=0.5)
-    assert _found(silent, stopped).told() == {"detected_s": 0.1, "by": "the agent of node2"}
-    assert _found(silent).told() == {"detected_s": 0.75, "by": "the agent of node0"}
+    assert _found(silent, stopped).to_result() == {"detected_s": 0.1, "by": "the agent of node2"}
+    assert _found(silent).to_result() == {"detected_s": 0.75, "by": "the agent of node0"}
 
 
 def test_what_shows_no_failure_is_no_notice() -> None:
@@ -40,23 +40,23 @@ def test_what_shows_no_failure_is_no_notice() -> None:
         Connections(_AT + 0.8, "node0", "r", "node2", 1),
         Halted(2, _AT + 0.9, "node2", signal=""),
     ]
-    assert _found(*well).told() == {"detected_s": None, "by": ""}
+    assert _found(*well).to_result() == {"detected_s": None, "by": ""}
 
 
 def test_what_was_wrong_before_does_not_tell_of_a_fault() -> None:
     before = Exited(1, _AT - 1, "node1", code=3)
-    assert _found(before, TimedOut(_AT + 4)).told() == {"detected_s": 4.0, "by": "the time limit"}
+    assert _found(before, TimedOut(_AT + 4)).to_result() == {"detected_s": 4.0, "by": "the time limit"}
 
 
 def test_what_is_noticed_while_a_fault_is_being_done_is_noticed_at_once() -> None:
     fault = Fault(_AT, "kill node2", begun=_AT - 0.3)
     [found] = find_detections([NodeLost(_AT - 0.1, "node2"), fault, TimedOut(_AT + 9)])
-    assert found.told() == {"detected_s": 0.0, "by": "the engine"}
+    assert found.to_result() == {"detected_s": 0.0, "by": "the engine"}
 
 
 def test_clocks_of_nodes_are_brought_to_that_of_the_lab() -> None:
     ended = Exited(1, _AT + 60.5, "node1", code=1)
-    assert _found(Clock(_AT - 5, "node1", 60.0), ended).told() == {"detected_s": 0.5, "by": "the agent of node1"}
+    assert _found(Clock(_AT - 5, "node1", 60.0), ended).to_result() == {"detected_s": 0.5, "by": "the agent of node1"}
 
 
 def test_everybody_who_notices_is_told_once_and_when_it_was_healed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.features.zygote.on_node.confinement import privileges
+from lab.features.zygote.on_node.entering import privileges
 
 
 def test_what_a_process_may_do_is_what_the_kernel_says_of_it():

@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from lab.features.zygote.on_node.confinement import Unlike
-from lab.features.zygote.on_node.first_process import FirstProcess, groups_to_join
+from lab.features.zygote.on_node.entering import FirstProcess, Unlike, groups_to_join
 
 V1 = """\
 30 23 0:26 / /machine/cgroup rw,relatime - tmpfs tmpfs rw,mode=755

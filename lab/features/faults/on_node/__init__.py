@@ -1,19 +1,19 @@
-"""What nodes run of faults: deeds of agents, what a worker does to itself, and what conditions of links are."""
+"""What nodes run of faults: actions of agents, what a worker does to itself, and what conditions of links are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-DEEDS: dict[str, str] = {
-    **dict.fromkeys(("cable", "hog", "library", "loader", "shutdown", "signal"), "agent_deeds"),
+ACTIONS: dict[str, str] = {
+    **dict.fromkeys(("cable", "hog", "library", "loader", "shutdown", "signal"), "actions"),
     "disk": "write_filter",
     "links": "links",
     "link_probe": "links",
 }
-"""By the name of each deed: the module with its functions."""
+"""By the name of each action: the module with its functions."""
 HOOKS = {
-    "agent": "deeds:extend",
+    "agent": "actions:extend",
     "worker": "holds:arm",
     "noted": "holds:noted",
     "recording": "holds:hold_compiled_calls",
@@ -26,13 +26,6 @@ ALL = "*"
 NO_NETEM = "its kernel has no netem, which is what delays, corrupts and reorders packets"
 LATE = ("delay_s", "jitter_s", "corrupt", "reorder")
 """What netem is needed for."""
-
-
-def lacking(deed: str) -> str:
-    """Why a deed cannot be done yet; empty where it can."""
-    from . import agent_deeds
-
-    return agent_deeds.LIBRARY_LACKING if deed in ("link_probe", "links") and not agent_deeds.lenders else ""
 
 
 def merge_parts(parts: list[Mapping[str, Any]]) -> dict[str, Any]:

@@ -21,9 +21,8 @@ from typing import NoReturn
 from ....node import agent, strays, warm
 from ....node.messages import typed
 from ....node.messages.agent import Config
-from . import confinement
-from .confinement import Unlike
-from .first_process import FirstProcess, enter_namespace
+from . import entering
+from .entering import FirstProcess, Unlike, enter_namespace
 from .messages import Enter, Entered, Lines, encode
 
 _CHUNK_BYTES = 1 << 16
@@ -120,8 +119,8 @@ def _enter(first: FirstProcess, said: int, files: Mapping[str, bytes], open_on_i
     """
     try:
         first.join_groups()
-        wanted = confinement.privileges(first.read("status"))
-        filters = confinement.filters_of(_FIRST_PID) if wanted["Seccomp"] != "0" else []
+        wanted = entering.privileges(first.read("status"))
+        filters = entering.filters_of(_FIRST_PID) if wanted["Seccomp"] != "0" else []
         config = typed.read(Config, json.loads(first.words()[-1]))
         config = config._replace(forked=True, open_on_image=open_on_image)
         environment, streams = first.environment(), first.streams()
@@ -141,7 +140,7 @@ def _enter(first: FirstProcess, said: int, files: Mapping[str, bytes], open_on_i
         os.set_inheritable(3, False)
         os.environ.clear()
         os.environ.update(environment)
-        confinement.take_over(wanted, filters)
+        entering.take_over(wanted, filters)
         _write(files, config.import_root)
         os.kill(_FIRST_PID, _ARRIVED)
     except BaseException as error:

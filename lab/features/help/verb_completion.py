@@ -10,14 +10,10 @@ from lab.cli.call import Parser, load_verb
 from lab.cli.overview import every_verb
 from lab.engine.ownership import default_name
 from lab.errors import UsageError
-from lab.feature import hook, options_of
+from lab.feature import hooks, options_of
 from lab.features.help.verb import topics
 from lab.plan.cluster import ClusterInfo
 from lab.spec.load import SIGN, lessons
-
-
-def _scenarios() -> Iterable[str]:
-    return [f"{SIGN}{name}" for name in lessons()]
 
 
 def _runs() -> Iterable[str]:
@@ -38,19 +34,14 @@ def _nodes() -> Iterable[str]:
     return {node.name for info in own or clusters for node in info.nodes}
 
 
-def _faults() -> Iterable[str]:
-    names = hook("fault_names")
-    return names() if names else ()
-
-
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "lessons": lessons,
-    "scenarios": _scenarios,
+    "scenarios": lambda: [f"{SIGN}{name}" for name in lessons()],
     "runs": _runs,
     "clusters": lambda: [info.name for info in _clusters()],
     "nodes": _nodes,
     "topics": lambda: {*topics(), *every_verb()},
-    "faults": _faults,
+    "faults": lambda: [name for names in hooks("fault_names") for name in names()],
 }
 """Kind of names -> those that there are now."""
 
@@ -93,13 +84,16 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"the package shtab that is installed knows nothing of {arguments.shell}", "install a later one"
         )
-    preamble = {}
-    for shell, function in _FUNCTIONS.items():
-        lines = [_AT_IS_PART_OF_A_WORD] if shell == "bash" else []
-        for kind in NAMES:
-            files = _FILES[shell] if kind == "scenarios" else ""
-            lines.append(function.format(name=_function(kind), files=files, ask=_ASK.format(kind)))
-        preamble[shell] = "\n".join(lines)
+    preamble = {
+        shell: "\n".join(
+            function.format(
+                name=_function(kind), files=_FILES[shell] if kind == "scenarios" else "", ask=_ASK.format(kind)
+            )
+            for kind in NAMES
+        )
+        for shell, function in _FUNCTIONS.items()
+    }
+    preamble["bash"] = f"{_AT_IS_PART_OF_A_WORD}\n{preamble['bash']}"
     print(shtab.complete(whole_parser(), shell=arguments.shell, preamble=preamble))
     return 0
 

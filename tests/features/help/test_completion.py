@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.completion.verb import NAMES
+from lab.features.help.verb_completion import NAMES
 from tests.cli.test_main import ROOT, call
 
 

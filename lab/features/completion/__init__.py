@@ -1,1 +1,0 @@
-"""Completion of words for shells."""

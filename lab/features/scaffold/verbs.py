@@ -1,0 +1,192 @@
+"""`lab init`, `lab new`, `lab schema`: what to begin with: a scenario, a test, a workflow, a schema for editors."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from lab.cli import arguments as shared
+from lab.cli.call import Command
+from lab.errors import UsageError
+from lab.feature import bundled
+from lab.report.style import Style
+from lab.spec.load import OWN_FOLDER, SCHEMA_FILE, find_lesson, open_scenario, schema_file
+from lab.words import listing
+
+_FOR_EDITORS = b"# yaml-language-server: $schema="
+_FIRST = "first"
+"""The folder of the docs with the first scenario, script and test of a repository; and the name of that scenario."""
+
+
+def new_scenario(name: str) -> dict[str, bytes]:
+    """A scenario and its script: names of files -> contents."""
+    file, folder = name.replace("-", "_"), bundled("docs") / _FIRST
+    scenario = (folder / f"{_FIRST}.yaml").read_text().replace(f"name: {_FIRST}", f"name: {name}")
+    scenario = scenario.replace(f"script: {_FIRST}.py", f"script: {file}.py")
+    return {f"{file}.yaml": scenario.encode(), f"{file}.py": (folder / f"{_FIRST}.py").read_bytes()}
+
+
+def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
+    """The files of a scenario, itself first, which tells editors in its first line where its schema lies.
+
+    That is added, unless it is there already, in the folder or in the one above.
+    """
+    found = next((up + SCHEMA_FILE for up in ("", "../") if (folder / up / SCHEMA_FILE).is_file()), None)
+    name, scenario = next(iter(files.items()))
+    lines = [line for line in scenario.splitlines(keepends=True) if not line.startswith(_FOR_EDITORS)]
+    first = _FOR_EDITORS + (found or SCHEMA_FILE).encode() + b"\n"
+    schema = {} if found else {SCHEMA_FILE: schema_file().read_bytes()}
+    return {**files, name: first + b"".join(lines), **schema}
+
+
+def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "lab new NAME [--folder FOLDER] | lab new [NAME] --from LESSON [--folder FOLDER]"
+    parser.add_argument(
+        "name", nargs="?", help="its name: lower-case letters, digits, - and _ (default: that of the lesson)"
+    )
+    lesson = parser.add_argument("--from", dest="lesson", metavar="LESSON", help="copy a lesson, such as scatter")
+    shared.completes(lesson, "lessons")
+    parser.add_argument("--folder", type=Path, help="where to (default: scenarios if there is one, else here)")
+
+
+def _new(arguments: argparse.Namespace) -> int:
+    """Write the files; nothing that is there is overwritten."""
+    name, lesson = arguments.name, arguments.lesson
+    if not (name or lesson):
+        raise UsageError("a new scenario needs a name, or a lesson to begin with", "`lab new NAME`, or `--from LESSON`")
+    if name and not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name):
+        raise UsageError(f"{name!r} cannot name a scenario", "use lower-case letters, digits, - and _")
+    folder = arguments.folder or (OWN_FOLDER if OWN_FOLDER.is_dir() else Path())
+    texts = with_schema(_copied(find_lesson(lesson), name) if lesson else new_scenario(name), folder)
+    own = list(texts)[:2]  # the scenario and its script; what these need may be there, from another lesson
+    for file, text in texts.items():
+        path = folder / file
+        if path.exists() and (file in own or path.read_bytes() != text):
+            raise UsageError(f"{path} is there already", "choose another name or --folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in texts.items():
+        (folder / file).write_bytes(text)
+    scenario = folder / next(iter(texts))
+    print(f"wrote {listing(str(folder / file) for file in texts)}; try `lab run {scenario}`")
+    return 0
+
+
+def _copied(lesson: Path, name: str | None) -> dict[str, bytes]:
+    """The files of a lesson: the scenario, under another name if there is one, its script, and what both need."""
+    scenario = open_scenario(lesson)
+    text = lesson.read_text(encoding="utf-8")
+    if name:
+        text = re.sub(r"(?m)^name:.*$", f"name: {name}", text, count=1)
+    folder, check = scenario.script.parent, scenario.expect.check
+    needed = [scenario.script.name, *([check.partition(":")[0]] if check else [])]
+    for file in needed:  # grows while it is gone through
+        needed += [each for each in _imported_files(folder, file) if each not in needed]
+    file = f"{name.replace('-', '_')}.yaml" if name else lesson.name
+    return {file: text.encode(), **{each: (folder / each).read_bytes() for each in needed}}
+
+
+def _imported_files(folder: Path, file: str) -> list[str]:
+    """Modules beside a script that it imports."""
+    try:
+        parts = [*ast.walk(ast.parse((folder / file).read_bytes()))]
+    except (SyntaxError, ValueError):
+        return []
+    names = {alias.name for part in parts if isinstance(part, ast.Import) for alias in part.names}
+    names |= {part.module for part in parts if isinstance(part, ast.ImportFrom) and part.module}
+    return sorted(f"{name}.py" for name in names if (folder / f"{name}.py").is_file())
+
+
+_GITHUB = Path(".github/workflows/lab.yml")
+_GITLAB = Path(".gitlab-ci.yml")
+_IGNORED = Path(".gitignore")
+_RECORDS = ".lab/"
+"""What git is told to leave alone: the records of runs."""
+
+
+def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "`lab new` adds another scenario, or a copy of a lesson, where there is one already."
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="the repository (default: this folder)")
+    parser.add_argument("--github", action="store_true", help=f"a workflow for GitHub Actions: {_GITHUB} (default)")
+    parser.add_argument("--gitlab", action="store_true", help=f"a pipeline for GitLab: {_GITLAB}")
+    parser.add_argument("--force", action="store_true", help="overwrite what is there")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be written, and write nothing")
+    shared.add_json(parser)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    """Write what is not there yet, and say what was."""
+    folder: Path = arguments.folder
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", "name the folder of a repository")
+    gitlab = arguments.gitlab or (not arguments.github and (folder / _GITLAB).exists())
+    scenario = with_schema(new_scenario(_FIRST), folder / OWN_FOLDER)
+    files = {OWN_FOLDER / name: text for name, text in scenario.items()}
+    bundles = {Path("tests/test_distributed.py"): f"{_FIRST}/test_distributed.py"}
+    if arguments.github or not gitlab:
+        bundles[_GITHUB] = "ci/github.yml"
+    if gitlab:
+        bundles[_GITLAB] = "ci/gitlab.yml"
+    files |= {path: (bundled("docs") / name).read_bytes() for path, name in bundles.items()}
+    files[_IGNORED] = f"{_RECORDS}\n".encode()
+    done = {folder / path: _put(folder / path, text, arguments) for path, text in files.items()}
+    return shared.answer(
+        arguments,
+        lambda: [{"path": str(path), "done": what} for path, what in done.items()],
+        lambda style: _init_text(done, arguments, style),
+    )
+
+
+def _put(path: Path, text: bytes, arguments: argparse.Namespace) -> str:
+    """Write a file; returns what was done: `wrote`, `overwrote` or `kept`."""
+    there = path.exists() or path.is_symlink()
+    if there and (path.name == _IGNORED.name or not arguments.force):
+        return "kept"
+    if not arguments.dry_run:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}", "name a folder of yours") from error
+    return "overwrote" if there else "wrote"
+
+
+def _init_text(done: Mapping[Path, str], arguments: argparse.Namespace, style: Style) -> str:
+    colours = {"kept": "yellow", "wrote": "green", "overwrote": "red"}
+    lines = [f"{style.paint(f'{what:<9}', colours[what])} {path}" for path, what in done.items()]
+    if "kept" in done.values():
+        lines.append(f"what is kept was there already; --force overwrites it, but not {_IGNORED}")
+    ignored = arguments.folder / _IGNORED
+    is_kept = done[ignored] == "kept" and ignored.is_file()
+    if is_kept and _RECORDS not in ignored.read_text(encoding="utf-8", errors="replace"):
+        lines.append(f"add {_RECORDS} to {ignored}: runs leave their records there")
+    where = "" if arguments.folder == Path() else f"cd {arguments.folder}; "
+    following = f"next: {where}lab test {OWN_FOLDER}, then pytest; `lab help ci` says more"
+    return "\n".join([*lines, "nothing was written: this was a dry run" if arguments.dry_run else following])
+
+
+_EDITORS = """examples:
+  lab schema > scenarios/scenario.schema.json     beside your scenarios, each of which begins with the line
+                                                  # yaml-language-server: $schema=scenario.schema.json
+  lab schema --path                               for the settings of an editor
+
+`lab init` and `lab new` write both. `lab help editor` says more."""
+
+
+def _add_schema_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EDITORS
+    parser.add_argument("--path", action="store_true", help="print where the file lies that comes with the lab")
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    """Print it."""
+    file = schema_file()
+    print(file if arguments.path else file.read_text(encoding="utf-8").rstrip("\n"))
+    return 0
+
+
+NEW = Command(_add_new_arguments, _new)
+INIT = Command(_add_init_arguments, _init)
+SCHEMA = Command(_add_schema_arguments, _schema)

@@ -1,1 +1,0 @@
-"""Schema: the JSON Schema of scenarios."""
