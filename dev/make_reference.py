@@ -19,10 +19,11 @@ from lab.features.faults.fault import Fault, When
 from lab.features.faults.kinds import fault_kinds
 from lab.features.faults.verbs import engine_cell
 from lab.features.launchers.torchrun import Torchrun
+from lab.features.mpi.needs import NEEDS
 from lab.record.layout import FILES
 from lab.spec.declare import Key, every_key, keys_of
 from lab.spec.expressions import FUNCTIONS, VARIABLES
-from lab.spec.keys import LAB_PREFIXES, LAB_VARIABLES, NEEDS, SETTABLE
+from lab.spec.keys import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.launching import Lab
 from lab.spec.load import schema_file
 from lab.spec.scenario import Expect, Scenario

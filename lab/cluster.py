@@ -26,7 +26,7 @@ from lab.plan.plan import has_wishes, shape_for_all
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.run.place import Place
+from lab.run.place import ClusterSlot, Place, catch_error, run_apart, run_one
 from lab.spec.keys import checked_folders
 from lab.spec.load import checked_requirements
 from lab.spec.scenario import Scenario
@@ -237,7 +237,6 @@ class Cluster:
             ClusterUnfit: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
-        from lab.run.place import run_one
         from lab.spec.load import open_scenario
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
@@ -273,8 +272,6 @@ class Cluster:
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
-        from lab.run.place import ClusterSlot, catch_error, run_apart
-
         options, watcher, place = options or RunOptions(), observer or Observer(), self.place
         outcomes: list[Result | LabError] = []
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:

@@ -115,7 +115,6 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             Torchrun(min_nodes=2, max_nodes=3, max_restarts=3, monitor_interval_s=0.5, last_call_s=5),
         ),
         backend="gloo",
-        needs=("monitored barrier",),
         args=("--lr", "0.10", "x y"),
         env={"NAME": "text", "COUNT": "010", "RATE": "1e-6"},
         timeout_s=120,
@@ -152,6 +151,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             },
         ),
         extra={
+            "needs": ("monitored barrier",),
             "requirements": ("accelerate>=1", "tqdm"),
             "network": Network(
                 profile="wan-40ms",

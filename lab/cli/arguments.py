@@ -156,11 +156,66 @@ age = _converter(parse_age)
 size = _converter(parse_size)
 
 
+HELP = {
+    "--allocation": "an option of the scheduler by its long name, e.g. partition=gpu, time=30:00, account=me (slurm)",
+    "--allow-volumes": "let scenarios mount folders of this machine that lie outside of their own",
+    "--attempt": "of a run whose launcher began the workers anew: this attempt, the first is 0 (default: the last)",
+    "--backend": "what carries the bytes, whatever the script names: gloo, mpi or nccl",
+    "--cold": "start fresh interpreters, do not fork the warm agents",
+    "--cpus": "CPU cores a node may use",
+    "--data": "a folder of this machine that ranks read as $LAB_DATA/NAME",
+    "--disk": "what a run may write on a node (default on Docker: its part of half of what is free; 256MiB if strict)",
+    "--env": "environment of every worker",
+    "--fresh": "empty the folder that all nodes share before the run",
+    "--gpus": "GPUs of each node",
+    "--hosts": "hosts that nodes are spread over (swarm, slurm; default: all that there are)",
+    "--image": "image of the nodes; anything with Python >= 3.9 and torch",
+    "--interactive": "give this rank the terminal, as for a debugger or a prompt; time-outs stop, Ctrl-] ends the run",
+    "--json": "print JSON",
+    "--keep": "if a cluster is made for the run, keep it",
+    "--launcher": "what starts the workers (default: what the scenario says, else lab)",
+    "--max-output": "keep so much of what a rank prints and drop the rest (default: 256MiB; 16MiB on a strict cluster)",
+    "--max-processes": "processes and threads a node may have (default on Docker: 512, and 256 for each core of the "
+    "machine)",
+    "--memory": "memory a node may use, e.g. 1GiB (default on Docker: its part of 80%% of the machine's)",
+    "--name": "cluster; default: the one of the current folder",
+    "--no-trace": "do not record the collectives",
+    "--nodes": "nodes that take part",
+    "--nproc-per-node": "workers on each node",
+    "--one-user": "let the ranks of a node be one user, as under torchrun: they may open each other's private files",
+    "--outputs": "put the files that the run makes there (default: into its record)",
+    "--pull": "pull images that scenarios name and the engine lacks",
+    "--raw": "print what ranks wrote as it is, with all that acts on a terminal",
+    "--requirements": "packages for the nodes, as in pip's requirements.txt, besides those that they have",
+    "--runs": f"folder of all runs (default: {RUNS})",
+    "--stdin": "let rank 0 read what comes in on standard input",
+    "--strict": "for scripts that nobody trusts: no way out of the cluster, read-only nodes, no volumes, tight limits",
+    "--svg": "with what draws a picture: write it to a file instead",
+    "--timeout": "call the run hung after this long, e.g. 90s; not counted while ranks are held, nor until a launcher "
+    "has started one, a minute at most",
+    "--trace-values": "record up to N elements on each side of a call, of larger ones a summary; 0: neither (default: "
+    "256)",
+    "--volume": "a host folder for every node",
+    "--wait": "wait this long for a cluster that is busy, e.g. 60s",
+}
+"""What `--help` says of the options of runs and clusters, and of others that several verbs have."""
+
+
+def add_option(container: argparse._ActionsContainer, name: str, **how: Any) -> argparse.Action:
+    """Add an option, with what `HELP` says of it."""
+    return container.add_argument(name, help=HELP[name], **how)
+
+
+def add_flags(container: argparse._ActionsContainer, *names: str) -> None:
+    """Add options without a value, with what `HELP` says of them."""
+    for name in names:
+        add_option(container, name, action="store_true")
+
+
 def add_svg(parser: Parser) -> None:
     """`--svg`, once, whoever draws."""
     if not parser.knows("--svg"):
-        text = "with what draws a picture: write it to a file instead"
-        parser.add_argument("--svg", type=Path, metavar="FILE", help=text)
+        add_option(parser, "--svg", type=Path, metavar="FILE")
 
 
 def completes(argument: argparse.Action, names: str) -> None:
@@ -170,8 +225,7 @@ def completes(argument: argparse.Action, names: str) -> None:
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """`--name` and `--engine`."""
-    name = parser.add_argument("--name", metavar="CLUSTER", help="cluster; default: the one of the current folder")
-    completes(name, "clusters")
+    completes(add_option(parser, "--name", metavar="CLUSTER"), "clusters")
     add_engine(parser, "what provides nodes (default: auto)")
 
 
@@ -183,147 +237,66 @@ def add_engine(parser: argparse.ArgumentParser, text: str) -> None:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_flags(parser, "--json")
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
     """`--runs`."""
-    parser.add_argument(
-        "--runs", type=Path, default=RUNS, metavar="FOLDER", help=f"folder of all runs (default: {RUNS})"
-    )
+    add_option(parser, "--runs", type=Path, default=RUNS, metavar="FOLDER")
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
     """`--raw`."""
-    parser.add_argument(
-        "--raw", action="store_true", help="print what ranks wrote as it is, with all that acts on a terminal"
-    )
+    add_flags(parser, "--raw")
 
 
-def add_quiet(parser: argparse.ArgumentParser) -> None:
+def add_quiet(parser: argparse.ArgumentParser, text: str = "print nothing but errors") -> None:
     """`--quiet`."""
-    parser.add_argument("--quiet", "-q", action="store_true", help="print nothing but errors")
+    parser.add_argument("--quiet", "-q", action="store_true", help=text)
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
     """`--wait`."""
-    parser.add_argument(
-        "--wait",
-        dest="wait_s",
-        type=duration,
-        default=0.0,
-        metavar="TIME",
-        help="wait this long for a cluster that is busy, e.g. 60s",
-    )
+    add_option(parser, "--wait", dest="wait_s", type=duration, default=0.0, metavar="TIME")
 
 
 def add_size(parser: argparse.ArgumentParser) -> None:
     """`--nodes` and `--nproc-per-node` of a run."""
-    parser.add_argument("--nodes", type=positive, help="nodes that take part")
-    parser.add_argument("--nproc-per-node", type=positive, help="workers on each node")
+    add_option(parser, "--nodes", type=positive)
+    add_option(parser, "--nproc-per-node", type=positive)
 
 
 def add_conduct(parser: argparse.ArgumentParser) -> None:
     """`--cold` and `--timeout`."""
-    parser.add_argument("--cold", action="store_true", help="start fresh interpreters, do not fork the warm agents")
-    parser.add_argument(
-        "--timeout",
-        dest="timeout_s",
-        type=duration,
-        metavar="TIME",
-        help="call the run hung after this long, e.g. 90s; not counted while ranks are held, nor until a launcher "
-        "has started one, a minute at most",
-    )
+    add_flags(parser, "--cold")
+    add_option(parser, "--timeout", dest="timeout_s", type=duration, metavar="TIME")
 
 
 def add_trace_values(container: argparse._ActionsContainer) -> None:
     """`--trace-values`."""
-    container.add_argument(
-        "--trace-values",
-        type=trace_values,
-        metavar="N",
-        help="record up to N elements on each side of a call, of larger ones a summary; 0: neither (default: 256)",
-    )
+    add_option(container, "--trace-values", type=trace_values, metavar="N")
 
 
 def add_shape(parser: argparse.ArgumentParser) -> None:
     """Everything that makes the shape of a cluster, except its size."""
-    parser.add_argument("--image", help="image of the nodes; anything with Python >= 3.9 and torch")
+    add_option(parser, "--image")
     add_requirements(parser)
-    parser.add_argument(
-        "--data",
-        type=data,
-        action=OncePerName,
-        default={},
-        metavar="NAME=FOLDER",
-        help="a folder of this machine that ranks read as $LAB_DATA/NAME",
-    )
-    parser.add_argument("--cpus", type=positive_float, help="CPU cores a node may use")
-    parser.add_argument(
-        "--memory",
-        dest="memory_bytes",
-        type=size,
-        metavar="SIZE",
-        help="memory a node may use, e.g. 1GiB (default on Docker: its part of 80%% of the machine's)",
-    )
-    parser.add_argument(
-        "--max-processes",
-        dest="processes",
-        type=positive,
-        metavar="N",
-        help="processes and threads a node may have (default on Docker: 512, and 256 for each core of the machine)",
-    )
-    parser.add_argument(
-        "--disk",
-        dest="disk_bytes",
-        type=size,
-        metavar="SIZE",
-        help="what a run may write on a node (default on Docker: its part of half of what is free; 256MiB if strict)",
-    )
-    parser.add_argument("--gpus", type=positive, help="GPUs of each node")
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="for scripts that nobody trusts: no way out of the cluster, read-only nodes, no volumes, tight limits",
-    )
-    parser.add_argument(
-        "--volume",
-        dest="volumes",
-        type=volume,
-        action="append",
-        default=[],
-        metavar="HOST:NODE[:ro]",
-        help="a host folder for every node",
-    )
-    parser.add_argument(
-        "--env", type=variable, action="append", default=[], metavar="NAME=VALUE", help="environment of every worker"
-    )
-    parser.add_argument(
-        "--hosts",
-        type=hosts,
-        default=(),
-        metavar="A,B",
-        help="hosts that nodes are spread over (swarm, slurm; default: all that there are)",
-    )
-    parser.add_argument(
-        "--allocation",
-        type=scheduled,
-        action=OncePerName,
-        default={},
-        metavar="NAME=VALUE",
-        help="an option of the scheduler by its long name, e.g. partition=gpu, time=30:00, account=me (slurm)",
-    )
+    add_option(parser, "--data", type=data, action=OncePerName, default={}, metavar="NAME=FOLDER")
+    add_option(parser, "--cpus", type=positive_float)
+    add_option(parser, "--memory", dest="memory_bytes", type=size, metavar="SIZE")
+    add_option(parser, "--max-processes", dest="processes", type=positive, metavar="N")
+    add_option(parser, "--disk", dest="disk_bytes", type=size, metavar="SIZE")
+    add_option(parser, "--gpus", type=positive)
+    add_flags(parser, "--strict")
+    add_option(parser, "--volume", dest="volumes", type=volume, action="append", default=[], metavar="HOST:NODE[:ro]")
+    add_option(parser, "--env", type=variable, action="append", default=[], metavar="NAME=VALUE")
+    add_option(parser, "--hosts", type=hosts, default=(), metavar="A,B")
+    add_option(parser, "--allocation", type=scheduled, action=OncePerName, default={}, metavar="NAME=VALUE")
 
 
 def add_requirements(parser: argparse.ArgumentParser) -> None:
     """`--requirements`."""
-    parser.add_argument(
-        "--requirements",
-        type=requirements,
-        default=(),
-        metavar="FILE",
-        help="packages for the nodes, as in pip's requirements.txt, besides those that they have",
-    )
+    add_option(parser, "--requirements", type=requirements, default=(), metavar="FILE")
 
 
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -349,12 +322,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
 
 def add_attempt(parser: argparse.ArgumentParser) -> None:
     """`--attempt`."""
-    parser.add_argument(
-        "--attempt",
-        type=whole,
-        metavar="N",
-        help="of a run whose launcher began the workers anew: this attempt, the first is 0 (default: the last)",
-    )
+    add_option(parser, "--attempt", type=whole, metavar="N")
 
 
 def open_record(arguments: argparse.Namespace) -> Record:

@@ -34,52 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenarios(parser, "run")
     shared.add_size(parser)
     shared.add_conduct(parser)
-    parser.add_argument(
-        "--backend", metavar="NAME", help="what carries the bytes, whatever the script names: gloo, mpi or nccl"
-    )
-    parser.add_argument(
-        "--launcher",
-        choices=launcher_names(),
-        help="what starts the workers (default: what the scenario says, else lab)",
-    )
-    parser.add_argument("--fresh", action="store_true", help="empty the folder that all nodes share before the run")
-    parser.add_argument(
-        "--max-output",
-        dest="output_bytes",
-        type=shared.size,
-        metavar="SIZE",
-        help="keep so much of what a rank prints and drop the rest (default: 256MiB; 16MiB on a strict cluster)",
-    )
-    parser.add_argument(
-        "--one-user",
-        action="store_true",
-        help="let the ranks of a node be one user, as under torchrun: they may open each other's private files",
-    )
-    parser.add_argument(
-        "--outputs", type=Path, metavar="DIR", help="put the files that the run makes there (default: into its record)"
-    )
+    shared.add_option(parser, "--backend", metavar="NAME")
+    shared.add_option(parser, "--launcher", choices=launcher_names())
+    shared.add_flags(parser, "--fresh")
+    shared.add_option(parser, "--max-output", dest="output_bytes", type=shared.size, metavar="SIZE")
+    shared.add_flags(parser, "--one-user")
+    shared.add_option(parser, "--outputs", type=Path, metavar="DIR")
     reading = parser.add_mutually_exclusive_group()
-    reading.add_argument(
-        "--interactive",
-        type=shared.whole,
-        metavar="RANK",
-        help="give this rank the terminal, as for a debugger or a prompt; time-outs stop, Ctrl-] ends the run",
-    )
-    reading.add_argument("--stdin", action="store_true", help="let rank 0 read what comes in on standard input")
-    parser.add_argument("--keep", action="store_true", help="if a cluster is made for the run, keep it")
-    parser.add_argument(
-        "--allow-volumes",
-        action="store_true",
-        help="let scenarios mount folders of this machine that lie outside of their own",
-    )
-    parser.add_argument("--pull", action="store_true", help="pull images that scenarios name and the engine lacks")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print what every worker would be given, and what would be made for it, and stop",
-    )
+    shared.add_option(reading, "--interactive", type=shared.whole, metavar="RANK")
+    shared.add_flags(reading, "--stdin")
+    shared.add_flags(parser, "--keep", "--allow-volumes", "--pull")
+    text = "print what every worker would be given, and what would be made for it, and stop"
+    parser.add_argument("--dry-run", action="store_true", help=text)
     tracing = parser.add_mutually_exclusive_group()
-    tracing.add_argument("--no-trace", dest="trace", action="store_false", help="do not record the collectives")
+    shared.add_option(tracing, "--no-trace", dest="trace", action="store_false")
     shared.add_trace_values(tracing)
     shared.add_cluster(parser)
     shared.add_shape(parser)
@@ -87,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_runs(parser)
     shared.add_json(parser)
     shared.add_raw(parser)
-    parser.add_argument("--quiet", "-q", action="store_true", help="print the verdict only")
+    shared.add_quiet(parser, "print the verdict only")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -49,20 +49,41 @@ _CHUNK_BYTES = 1 << 20
 _NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 
-def open_file(folder: Path, name: str, most_bytes: int | None = None) -> BinaryIO:
-    """Open a regular file of a record to read it.
+def open_file(folder: Path, name: str, most_bytes: int | None = None, *, append: bool = False) -> BinaryIO:
+    """Open a regular file of a record, to read it or to append to it; what else stands there is not even opened.
 
     Args:
         folder: the record, or that of an earlier attempt.
         name: the path of the file below it, with `/` between its parts.
         most_bytes: refuse a larger file; None: the caller reads a bounded part of it.
+        append: whether to append to it; where it is not there, it is made, and so is the folder that it is in.
 
     Raises:
         RecordError: it is no regular file, it is too large, or a part of its path is no folder.
         FileNotFoundError: there is no such file.
         OSError: it cannot be read.
     """
-    return _open(folder, name, _READ, "rb", most_bytes)
+    with _opened_parent(folder, name, make_folders=append) as (parent, last):
+
+        def refuse_special() -> None:
+            with suppress(FileNotFoundError):
+                _refuse_special(os.stat(last, dir_fd=parent, follow_symlinks=False), folder, name)
+
+        refuse_special()
+        try:
+            file = os.open(last, _APPEND if append else _READ, 0o666, dir_fd=parent)
+        except OSError as error:  # somebody has put something else there since
+            refuse_special()
+            raise error
+    try:
+        about = os.fstat(file)
+        _refuse_special(about, folder, name)
+        if most_bytes is not None and about.st_size > most_bytes:
+            raise _too_large(folder, name, most_bytes)
+    except BaseException:
+        os.close(file)
+        raise
+    return open(file, "ab", buffering=0) if append else open(file, "rb")
 
 
 def open_log(path: Path, most_bytes: int | None = None) -> BinaryIO:
@@ -167,19 +188,12 @@ def list_names(folder: Path, name: str = "") -> list[str]:
 
 
 def _entries(folder: Path, name: str) -> list[tuple[str, os.stat_result]]:
-    try:
-        opened = _open_folder(folder, name)
-    except FileNotFoundError:
-        return []
-    try:
-        found = []
-        with os.scandir(opened) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    found.append((entry.name, entry.stat(follow_symlinks=False)))
-        return found
-    finally:
-        os.close(opened)
+    found = []
+    with suppress(FileNotFoundError), _opened_folder(folder, name) as opened, os.scandir(opened) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                found.append((entry.name, entry.stat(follow_symlinks=False)))
+    return found
 
 
 def measure_tree(folder: Path) -> int:
@@ -226,20 +240,6 @@ def replace_file(parent: int, name: str, data: bytes) -> None:
         raise
 
 
-def append_to(folder: Path, name: str) -> BinaryIO:
-    """Open a file of a record to append to it; the folder that it is in is made.
-
-    Args:
-        folder: the record, or that of an earlier attempt.
-        name: the path of the file below it.
-
-    Raises:
-        RecordError: it is no regular file, or a part of its path is no folder.
-        OSError: it cannot be written.
-    """
-    return _open(folder, name, _APPEND, "ab")
-
-
 def move_file(folder: Path, name: str, target: Path, new_name: str = "") -> None:
     """Move a file of a record to the folder of an attempt of it, or give it another name in its own folder.
 
@@ -252,31 +252,6 @@ def move_file(folder: Path, name: str, target: Path, new_name: str = "") -> None
         os.rename(last, there[1], src_dir_fd=parent, dst_dir_fd=there[0])
 
 
-def _open(folder: Path, name: str, flags: int, mode: str, most_bytes: int | None = None) -> BinaryIO:
-    """Open a file, if it is regular and small enough; what else stands there is not even opened."""
-    with _opened_parent(folder, name, make_folders=mode == "ab") as (parent, last):
-
-        def refuse_special() -> None:
-            with suppress(FileNotFoundError):
-                _refuse_special(os.stat(last, dir_fd=parent, follow_symlinks=False), folder, name)
-
-        refuse_special()
-        try:
-            file = os.open(last, flags, 0o666, dir_fd=parent)
-        except OSError as error:  # somebody has put something else there since
-            refuse_special()
-            raise error
-    try:
-        about = os.fstat(file)
-        _refuse_special(about, folder, name)
-        if most_bytes is not None and about.st_size > most_bytes:
-            raise _too_large(folder, name, most_bytes)
-    except BaseException:
-        os.close(file)
-        raise
-    return open(file, mode, buffering=0 if mode == "ab" else -1)  # type: ignore[return-value]
-
-
 def _refuse_special(about: os.stat_result, folder: Path, name: str) -> None:
     if stat.S_ISDIR(about.st_mode):  # damage like any other: it holds nothing, and leads nowhere
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
@@ -286,7 +261,7 @@ def _refuse_special(about: os.stat_result, folder: Path, name: str) -> None:
 
 def _refusal(about: os.stat_result, folder: Path, name: str, allowed: str) -> RecordError:
     return RecordError(
-        f"{_shown(folder, name)} is {_kind(about.st_mode)}; allowed: {allowed}",
+        f"{_shown(folder, name)} is {_KINDS[stat.S_IFMT(about.st_mode)]}; allowed: {allowed}",
         "the lab writes only regular files and folders into a record: somebody else changed it",
     )
 
@@ -298,10 +273,6 @@ def _too_large(folder: Path, name: str, most_bytes: int) -> RecordError:
 def _shown(folder: Path, name: str) -> str:
     text = clip_middle(name.replace("\n", "\\n"), _LONGEST_SHOWN)
     return f"{text} in the record {clip_middle(str(folder), _LONGEST_SHOWN)}"
-
-
-def _kind(mode: int) -> str:
-    return _KINDS.get(stat.S_IFMT(mode), "something else")
 
 
 _KINDS = {
@@ -329,7 +300,9 @@ def _split(folder: Path, name: str) -> tuple[Path, list[str]]:
     return folder, parts
 
 
-def _open_folder(folder: Path, name: str, *, make: bool = False) -> int:
+@contextmanager
+def _opened_folder(folder: Path, name: str, *, make: bool = False) -> Iterator[int]:
+    """A folder of a record, open; where it is to be made, with those that it is in."""
     top, parts = _split(folder, name)
     here = os.open(top, _FOLDER)
     try:
@@ -338,16 +311,14 @@ def _open_folder(folder: Path, name: str, *, make: bool = False) -> int:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=here)
             try:
-                inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+                above, here = here, os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
             except NotADirectoryError:
                 about = os.stat(part, dir_fd=here, follow_symlinks=False)
                 raise _refusal(about, top, "/".join(parts[:number]), "a folder") from None
-            os.close(here)
-            here = inner
-    except BaseException:
+            os.close(above)
+        yield here
+    finally:
         os.close(here)
-        raise
-    return here
 
 
 @contextmanager
@@ -355,11 +326,8 @@ def _opened_parent(folder: Path, name: str, *, make_folders: bool = False) -> It
     """The folder of a file, open, and the file's own name."""
     above, _, last = name.rpartition("/")
     _split(folder, name)
-    parent = _open_folder(folder, above, make=make_folders)
-    try:
+    with _opened_folder(folder, above, make=make_folders) as parent:
         yield parent, last
-    finally:
-        os.close(parent)
 
 
 _HOLD_TRIES = 50

@@ -16,7 +16,7 @@ from lab.errors import RecordError
 from lab.record import layout
 from lab.record.events import Event, event_line
 from lab.record.layout import ATTEMPTS, INDEX, LOGS, PLAN, RESULT, RUNS, SCENARIO, TRACE, rank_log, rank_trace
-from lab.record.record_files import append_to, hold, is_file, list_folder, move_file, read_beginning, write_file
+from lab.record.record_files import hold, is_file, list_folder, move_file, open_file, read_beginning, write_file
 from lab.record.rows import Rows
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Appender:
         with _writing(self.path):
             file = self._files.get(name)
             if file is None:
-                file = self._files[name] = append_to(self.path, name)
+                file = self._files[name] = open_file(self.path, name, append=True)
             view = memoryview(data)
             while view:
                 view = view[file.write(view) :]

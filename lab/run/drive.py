@@ -527,10 +527,7 @@ def _users_of(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
 
 def plan_of_attempt(plan: Plan, number: int) -> Plan:
     """The plan of an attempt, from 0; each has a store of its own, at the same port."""
-    counts = {
-        "TORCHELASTIC_RESTART_COUNT": str(number),
-        "TORCHELASTIC_MAX_RESTARTS": str(plan.launcher.max_restarts),
-    }
+    counts = {"TORCHELASTIC_RESTART_COUNT": str(number), "TORCHELASTIC_MAX_RESTARTS": str(plan.launcher.max_restarts)}
     return replace(plan, workers=tuple(worker._replace(env={**worker.env, **counts}) for worker in plan.workers))
 
 

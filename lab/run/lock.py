@@ -88,13 +88,30 @@ class ClusterLock:
             ClusterBusy: somebody else holds it; the message says who and what for.
             ClusterError: the lock cannot be written.
         """
-        fd = self._open()
         try:
-            self._acquire(fd, wait_s)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+        def acquire() -> bool:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        holder = {"pid": os.getpid(), "purpose": purpose, "removes": removes, "exclusive": exclusive}
+        try:
+            if not wait_until(acquire, max(wait_s, 0.1), _POLL_S):  # somebody may just be looking who holds it
+                raise self._busy(wait_s)
             left = os.pread(fd, _MOST_BYTES, 0)
             self.crashed, self.removal_cut = bool(left), _read(left).get("removes") is True
-            told = {"pid": os.getpid(), "purpose": purpose, "since": time.time()}
-            self._write(fd, {**told, "removes": removes, "exclusive": exclusive})
+            try:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, json.dumps({**holder, "since": time.time()}).encode(), 0)
+            except OSError as error:
+                raise self._cannot_write(error) from error
             try:
                 yield self
             finally:
@@ -102,29 +119,11 @@ class ClusterLock:
         finally:
             os.close(fd)
 
-    def _open(self) -> int:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._cannot_write(error) from error
-
     def _cannot_write(self, error: OSError) -> ClusterError:
         return ClusterError(
             f"cannot write the lock of cluster {self.cluster}, {self.path}: {error.strerror}",
             "make room there, or set XDG_STATE_HOME to a folder of your own",
         )
-
-    def _acquire(self, fd: int, wait_s: float) -> None:
-        def is_mine() -> bool:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-        if not wait_until(is_mine, max(wait_s, 0.1), _POLL_S):  # somebody may just be looking who holds it
-            raise self._busy(wait_s)
 
     def _busy(self, wait_s: float) -> ClusterBusy:
         holder = self.holder() or {}
@@ -160,13 +159,6 @@ class ClusterLock:
             return True, os.pread(fd, _MOST_BYTES, 0)
         finally:
             os.close(fd)
-
-    def _write(self, fd: int, data: dict[str, Any]) -> None:
-        try:
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, json.dumps(data).encode(), 0)
-        except OSError as error:
-            raise self._cannot_write(error) from error
 
 
 def _read(data: bytes) -> dict[str, Any]:

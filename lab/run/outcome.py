@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from lab.feature import hook
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
-from lab.record.result import Attempt, Expectation, RankResult, Result
+from lab.record.result import Attempt, RankResult, Result
 from lab.record.write import LATEST, RecordWriter
 from lab.run.ship import Outputs
 from lab.spec.expressions import RankVariables, rank_variables
@@ -42,16 +42,17 @@ def outcome(
     Raises:
         RecordError: it cannot be written.
     """
-    earlier = tuple(_earlier(plan, cluster, facts, writer, number) for number in range(len(facts.earlier)))
+    earlier = [_settle_earlier(plan, cluster, facts, writer, number) for number in range(len(facts.earlier))]
     writer.settle()
-    started = _place_started(facts, writer)
+    find_started = hook("find_started") if facts.joined else None
+    started: Started | None = find_started(facts, Record(path=writer.path)) if find_started else None
+    if started is not None:  # processes that scripts started are the ranks
+        writer.place(started)
+        facts.place_started(started)
     _keep_sources(facts, plan.scenario.script.parent, writer)
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
-    ranks = tuple(_rank_result(rank, writer) for rank in facts.ranks)
-    variables = _variables(plan, facts)
-    parents = tuple(_rank_result(rank, writer) for rank in facts.parents)
-    if started is not None:
-        variables |= {rank.rank: _of_started(rank, started, variables) for rank in ranks if rank.parent is not None}
+    ranks, parents = (tuple(_rank_result(rank, writer) for rank in of) for of in (facts.ranks, facts.parents))
+    variables = _variables(plan, facts, started)
     expect = plan.scenario.expect
     of_features = [
         judge_stated(stated, plan, evidence, variables, update)
@@ -63,20 +64,17 @@ def outcome(
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
         with_attempts = hook("with_attempts")
         bare = with_attempts(bare, attempts, facts, plan.launcher.max_restarts) if with_attempts else bare
-    told, others = list[Mapping[str, Any]](), list[Expectation]()
-    for companion in companions:
-        tells, expects = companion.told(evidence.record, expect)
-        told += tells
-        others += expects
+    reports = [companion.told(evidence.record, expect) for companion in companions]
+    of_companions = [expectation for _, expectations in reports for expectation in expectations]
     everybody = (*parents, *ranks)
-    judgement, expectations = settle(bare, expect, evidence, everybody, variables, of_features, attempts, others)
+    judgement, expectations = settle(bare, expect, evidence, everybody, variables, of_features, attempts, of_companions)
     result = Result(
-        **_place(plan, cluster, writer),
-        **_judged(judgement, facts),
+        **_describe(plan, cluster, writer),
+        **_describe_judgement(judgement, facts),
         ranks=ranks,
         parents=parents,
         expectations=expectations,
-        faults=tuple(told),
+        faults=tuple(fault for faults, _ in reports for fault in faults),
         outputs=tuple(outputs.brought),
         outputs_left_out=tuple(outputs.left_out),
         outputs_folder=outputs.folder if outputs.brought else None,
@@ -87,24 +85,24 @@ def outcome(
     return result
 
 
-def _earlier(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWriter, number: int) -> Attempt:
+def _settle_earlier(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWriter, number: int) -> Attempt:
     """An attempt before the last one, whose result is written into its record."""
     writer.settle(attempt=number)
-    mine = facts.attempt(number)
-    _keep_sources(mine, plan.scenario.script.parent, writer, number)
+    own = facts.attempt(number)
+    _keep_sources(own, plan.scenario.script.parent, writer, number)
     record = Record(path=writer.attempts[number].path)
-    judgement = judge(Evidence(facts=mine, record=record))
+    judgement = judge(Evidence(facts=own, record=record))
     result = Result(
-        **{**_place(plan, cluster, writer), "run": record.run, "path": record.path},
-        **_judged(judgement, mine),
-        ranks=tuple(_rank_result(rank, writer, number) for rank in mine.ranks),
+        **{**_describe(plan, cluster, writer), "run": record.run, "path": record.path},
+        **_describe_judgement(judgement, own),
+        ranks=tuple(_rank_result(rank, writer, number) for rank in own.ranks),
         exit_code=_EXIT_CODES[judgement.verdict],
     )
     writer.write_result(result, number)
-    return _attempt(judgement, mine, number, writer)
+    return _attempt(judgement, own, number, writer)
 
 
-def _judged(judgement: Judgement, facts: RunFacts) -> dict[str, Any]:
+def _describe_judgement(judgement: Judgement, facts: RunFacts) -> dict[str, Any]:
     """What of a result is the judgement of its facts."""
     return {
         **{name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")},
@@ -116,38 +114,29 @@ def _judged(judgement: Judgement, facts: RunFacts) -> dict[str, Any]:
 def _attempt(judgement: Judgement, facts: RunFacts, number: int, writer: RecordWriter) -> Attempt:
     times = [time for rank in facts.ranks for time in (rank.started, rank.ended) if time is not None]
     return Attempt(
+        **{name: getattr(judgement, name) for name in ("verdict", "reason", "culprit", "summary")},
         number=number,
-        verdict=judgement.verdict,
-        reason=judgement.reason,
-        culprit=judgement.culprit,
-        summary=judgement.summary,
         nodes=tuple(rank.node for rank in facts.ranks),
         duration_s=round(max(times) - min(times), 6) if times else None,
         path=writer.attempts[number].path,
     )
 
 
-def _variables(plan: Plan, facts: RunFacts) -> dict[int, RankVariables]:
-    """Those of the ranks that there were: a launcher may have met with fewer or more than were planned."""
-    if not facts.met or len(facts.ranks) == plan.world_size:
-        return rank_variables(plan.nnodes, plan.nproc_per_node)
-    return rank_variables(len(facts.ranks) // plan.nproc_per_node, plan.nproc_per_node)
+def _variables(plan: Plan, facts: RunFacts, started: Started | None) -> dict[int, RankVariables]:
+    """What expressions may use for each rank that there was.
 
-
-def _place_started(facts: RunFacts, writer: RecordWriter) -> Started | None:
-    """Have the processes that scripts started be the ranks, where they are; None where there were none of those."""
-    find_started = hook("find_started") if facts.joined else None
-    started: Started | None = find_started(facts, Record(path=writer.path)) if find_started else None
+    A launcher may have met with fewer ranks or more than were planned; of a rank that a script started, no launcher has
+    said anything.
+    """
+    nnodes = plan.nnodes
+    if facts.met and len(facts.ranks) != plan.world_size:
+        nnodes = len(facts.ranks) // plan.nproc_per_node
+    variables = rank_variables(nnodes, plan.nproc_per_node)
     if started is not None:
-        writer.place(started)
-        facts.place_started(started)
-    return started
-
-
-def _of_started(rank: RankResult, started: Started, variables: Mapping[int, RankVariables]) -> RankVariables:
-    """What expressions may use for a rank that a script started, of which no launcher has said anything else."""
-    known = next(iter(variables.values()))
-    return known._replace(rank=rank.rank, local_rank=rank.rank, world_size=started.world_size)
+        known = variables[0]._replace(world_size=started.world_size)
+        of_scripts = (one.rank for one in facts.ranks if one.parent is not None)
+        variables |= {rank: known._replace(rank=rank, local_rank=rank) for rank in of_scripts}
+    return variables
 
 
 def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, Any]]:
@@ -156,7 +145,7 @@ def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, A
     return [{**asdict(replace(result, log_path=None)), "log": result.log[-65536:]} for result in results]
 
 
-def _place(plan: Plan, cluster: ClusterInfo, writer: RecordWriter) -> dict[str, Any]:
+def _describe(plan: Plan, cluster: ClusterInfo, writer: RecordWriter) -> dict[str, Any]:
     """What of a result is known before the run begins."""
     names = {"scenario": plan.scenario.name, "run": plan.run, "engine": cluster.engine, "cluster": cluster.name}
     return {**names, "path": writer.path}
@@ -172,7 +161,6 @@ def _keep_sources(facts: RunFacts, folder: Path, writer: RecordWriter, attempt: 
 
 
 def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -> RankResult:
-    over = facts.ended is not None and facts.started is not None
     error = facts.error.strip().splitlines()[0] if facts.error.strip() else ""
     if facts.out_of_memory:
         error = "killed for lack of memory"
@@ -194,7 +182,7 @@ def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) 
         traceback=traceback,
         stack=stack,
         notes=dict(facts.notes),
-        duration_s=round(facts.ended - facts.started, 6) if over and facts.ended and facts.started else None,
+        duration_s=round(facts.ended - facts.started, 6) if facts.ended and facts.started else None,
         log_path=writer.log_path(facts.rank if facts.parent is None else facts.parent, attempt),
         parent=facts.parent,
     )
@@ -206,5 +194,5 @@ def crash_result(plan: Plan, cluster: ClusterInfo, writer: RecordWriter, error: 
     Raises:
         RecordError: it cannot be written.
     """
-    known = _place(plan, cluster, writer)
+    known = _describe(plan, cluster, writer)
     writer.finish(Result(**known, verdict="error", reason=error.message, exit_code=error.exit_code))

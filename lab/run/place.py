@@ -221,12 +221,7 @@ class Place:
             )
 
     def _run_on(
-        self,
-        cluster: ClusterInfo,
-        scenario: Scenario,
-        options: RunOptions,
-        observer: Observer,
-        writer: RecordWriter,
+        self, cluster: ClusterInfo, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter
     ) -> Result:
         from lab.run.drive import execute
 

@@ -134,18 +134,32 @@ def text_or_number() -> Kind:
     return Kind(allowed, read, {"type": ["string", "number"]})
 
 
-def name() -> Kind:
-    """What may name a record."""
-    allowed = "lower-case letters, digits, - and _, up to 63, a letter or digit first"
+def matching(allowed: str, pattern: str, tip: Callable[[str], str] = lambda _: "", *, quotable: bool = True) -> Kind:
+    """Text of a certain form.
+
+    Args:
+        allowed: what it may be, in words.
+        pattern: a regular expression that the whole text matches.
+        tip: says what a word of another form may have meant.
+        quotable: whether a number or a boolean in quotes could be meant.
+    """
 
     def read(value: Value) -> str:
-        word = read_text(value, allowed)
-        if not re.fullmatch(_NAME, word):
-            meant = f" (did you mean {slug(word)!r}?)" if re.search("[A-Za-z0-9]", word) else ""
-            raise value.refused(allowed, meant)
+        word = read_text(value, allowed, quotable=quotable)
+        if not re.fullmatch(pattern, word):
+            raise value.refused(allowed, tip(word))
         return word
 
-    return Kind(allowed, read, {"type": "string", "pattern": f"^{_NAME}$"})
+    return Kind(allowed, read, {"type": "string", "pattern": f"^{pattern}$"})
+
+
+def name() -> Kind:
+    """What may name a record."""
+
+    def suggest(word: str) -> str:
+        return f" (did you mean {slug(word)!r}?)" if re.search("[A-Za-z0-9]", word) else ""
+
+    return matching("lower-case letters, digits, - and _, up to 63, a letter or digit first", _NAME, suggest)
 
 
 def slug(word: str) -> str:
@@ -155,15 +169,7 @@ def slug(word: str) -> str:
 
 def image() -> Kind:
     """The name of a container image."""
-    allowed = "the name of an image, such as pytorch/pytorch:latest"
-
-    def read(value: Value) -> str:
-        word = read_text(value, allowed, quotable=False)
-        if not re.fullmatch(_IMAGE, word):
-            raise value.refused(allowed)
-        return word
-
-    return Kind(allowed, read, {"type": "string", "pattern": f"^{_IMAGE}$"})
+    return matching("the name of an image, such as pytorch/pytorch:latest", _IMAGE, quotable=False)
 
 
 def choice(words: Sequence[str], note: str = "") -> Kind:
@@ -236,34 +242,53 @@ def number(allowed: str, *, above: float = -math.inf, low: float = -math.inf, hi
 def duration(longest_s: int) -> Kind:
     """Seconds, more than 0 and at most `longest_s`."""
     bounds = f"more than 0 and at most {longest_s / 3600:g}h"
-    read = _measure(parse_duration, DURATIONS_ALLOWED, lambda seconds: 0 < seconds <= longest_s, bounds)
-    text_or_seconds = {"type": ["string", "number"], "pattern": f"{_QUANTITY}(ms|s|m|h)? *$"}
-    schema = {**text_or_seconds, "exclusiveMinimum": 0, "maximum": longest_s}
-    return Kind(f"{DURATIONS_ALLOWED}; {bounds}", read, schema, lambda seconds: f"{seconds:.12g}s")
+    schema: dict[str, Any] = {"type": ["string", "number"], "pattern": f"{_QUANTITY}(ms|s|m|h)? *$"}
+    schema |= {"exclusiveMinimum": 0, "maximum": longest_s}
+    return _measure(parse_duration, DURATIONS_ALLOWED, bounds, (0, longest_s), schema, "{:.12g}s".format)
 
 
 def size(low: int, high: int) -> Kind:
     """Bytes from `low` to `high`, both included."""
     bounds = f"from {low >> 20}MiB to {high >> 40}TiB"
-    read = _measure(parse_size, SIZES_ALLOWED, lambda found: low <= found <= high, bounds)
-    text_or_bytes = {"type": ["string", "integer"], "pattern": f"{_QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
-    return Kind(f"{SIZES_ALLOWED}; {bounds}", read, {**text_or_bytes, "minimum": low, "maximum": high})
+    schema = {"type": ["string", "integer"], "pattern": f"{_QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
+    return _measure(parse_size, SIZES_ALLOWED, bounds, (low, high), {**schema, "minimum": low, "maximum": high})
 
 
 def rate(lowest: float, highest: float) -> Kind:
     """Bits a second from `lowest` to `highest`, both included."""
     bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
-    read = _measure(parse_rate, RATES_ALLOWED, lambda found: lowest <= found <= highest, bounds)
     schema = {"type": "string", "pattern": f"{_QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
-    return Kind(f"{RATES_ALLOWED}; {bounds}", read, schema, lambda found: f"{found / 1e6:.12g}mbit")
+    limits = (lowest, highest)
+    return _measure(parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda found: f"{found / 1e6:.12g}mbit")
 
 
 def share() -> Kind:
     """A part of a whole, more than none and at most all of it."""
     bounds = "more than 0 and at most 100%"
-    read = _measure(parse_share, SHARES_ALLOWED, lambda found: 0 < found <= 1, bounds)
     schema = {"type": ["string", "number"], "pattern": f"{_QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
-    return Kind(f"{SHARES_ALLOWED}; {bounds}", read, schema, lambda found: f"{found * 100:.12g}%")
+    return _measure(parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda found: f"{found * 100:.12g}%")
+
+
+def _measure(
+    parse: Callable[[str], float],
+    allowed: str,
+    bounds: str,
+    limits: tuple[float, float],
+    schema: Mapping[str, Any],
+    dump: Callable[[Any], Any] = lambda found: found,
+) -> Kind:
+    """A quantity above 0 and within these limits, both included; the bounds say so in words."""
+
+    def read(value: Value) -> float:
+        try:
+            found = parse("" if value.kind in ("list", "mapping", "nothing", "boolean") else value.raw)
+        except UsageError:
+            raise value.refused(allowed) from None
+        if found <= 0 or not limits[0] <= found <= limits[1]:
+            raise value.refused(bounds)
+        return found
+
+    return Kind(f"{allowed}; {bounds}", read, schema, dump)
 
 
 def list_of(item: Kind, allowed: str) -> Kind:
@@ -278,21 +303,6 @@ def list_of(item: Kind, allowed: str) -> Kind:
 
     schema = {"type": "array", "items": item.schema}
     return Kind(allowed, read, schema, lambda data: [item.dump(each) for each in data])
-
-
-def _measure(
-    parse: Callable[[str], float], allowed: str, fits: Callable[[float], bool], bounds: str
-) -> Callable[[Value], float]:
-    def read(value: Value) -> float:
-        try:
-            found = parse("" if value.kind in ("list", "mapping", "nothing", "boolean") else value.raw)
-        except UsageError:
-            raise value.refused(allowed) from None
-        if not fits(found):
-            raise value.refused(bounds)
-        return found
-
-    return read
 
 
 def read_scalar(value: Value) -> Any:

@@ -141,14 +141,9 @@ class Scenario:
     )
     """Workers on each node."""
     backend: str | None = key(
-        None,
-        kinds.choice(keys.BACKENDS),
-        "backend: mpi",
-        "what PyTorch takes: `gloo`, or `nccl` where it sees a GPU",
+        None, kinds.choice(keys.BACKENDS), "backend: mpi", "what PyTorch takes: `gloo`, or `nccl` where it sees a GPU"
     )
     """What carries the bytes of the process groups for which the script names no backend; see backends."""
-    needs: tuple[str, ...] = key((), keys.needs(), "needs: [monitored barrier]", "none")
-    """What the script needs of its backend that not every one has, besides what its text tells; see backends."""
     launcher: Launching = key(
         Launching(), late("lab.spec.launching", "launcher"), "launcher: {torchrun: {max_restarts: 3}}"
     )
@@ -193,8 +188,3 @@ class Scenario:
         """Packages that the script needs besides what its nodes have; see `lab.spec.load`."""
         named: tuple[str, ...] = self.extra.get("requirements", ())
         return named
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """What it needs of its backend, as far as that is said: by its launcher too."""
-        return (*self.needs, self.launcher.name, *(("restarts",) if self.launcher.max_restarts else ()))

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ _SUFFIX = ".jsonl"
 _MOST_BYTES = 16 * 1024**2
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Attempt:
     """A lesson that was taken."""
 
@@ -187,18 +187,19 @@ def kept_of(person: str) -> Kept:
 
 
 def kept_of_all() -> list[Kept]:
-    """What is kept of everybody, in the order of their names."""
-    return [kept_of(person) for person in sorted(_persons(progress_folder()))]
+    """What is kept of everybody, in the order of their names.
 
-
-def _persons(folder: Path) -> Iterable[str]:
+    Raises:
+        LabError: the folder of all progress cannot be read.
+    """
+    folder = progress_folder()
     try:
-        names = [path.name.removesuffix(_SUFFIX) for path in folder.iterdir() if path.name.endswith(_SUFFIX)]
+        names = sorted(name.removesuffix(_SUFFIX) for name in os.listdir(folder) if name.endswith(_SUFFIX))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise LabError(f"{folder} cannot be read: {error.strerror}") from error
-    return [name for name in names if _NAME.fullmatch(name)]
+    return [kept_of(name) for name in names if _NAME.fullmatch(name)]
 
 
 def _text(path: Path) -> str:
@@ -249,10 +250,9 @@ def path_text(path: LearningPath, kept: Kept, following: str, style: Style) -> s
         parts.append("\n".join([head, *_wrapped(items, column, width)]))
     mine = [name for name in path.names if name in standing]
     right, wrong = (sum(standing[name].right is held for name in mine) for held in (True, False))
-    signs = (
-        f"{SIGNS[True][0]} predicted right  {SIGNS[False][0]} predicted wrong  {SIGNS[None][0]} done  {UNDONE} to do"
-    )
-    lines = [style.paint(signs, "dim"), f"{kept.person}: {len(mine)} of {plural(len(path.names), 'lesson')} done"]
+    signs = ((SIGNS[True][0], "predicted right"), (SIGNS[False][0], "predicted wrong"), (SIGNS[None][0], "done"))
+    legend = "  ".join(f"{sign} {text}" for sign, text in (*signs, (UNDONE, "to do")))
+    lines = [style.paint(legend, "dim"), f"{kept.person}: {len(mine)} of {plural(len(path.names), 'lesson')} done"]
     if right + wrong:
         lines[-1] += f", {right} of {plural(right + wrong, 'prediction')} right"
     lines.append(f"next: lab learn {following}" if following else "That was all of them.")

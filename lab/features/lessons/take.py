@@ -8,9 +8,9 @@ import re
 import textwrap
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
-from itertools import dropwhile, groupby
+from itertools import dropwhile
 from pathlib import Path
 from tokenize import COMMENT, TokenError, generate_tokens
 from typing import Any
@@ -55,8 +55,6 @@ class Taken:
         return {**self.result.to_json(), **self.prediction.to_json(), "next": self.next, "problem": self.problem}
 
     def __str__(self) -> str:
-        from lab.report.style import Style
-
         return taken_text(self, Style(colour=False))
 
     def _repr_html_(self) -> str:
@@ -115,18 +113,12 @@ class Lesson:
             if result.path is not None:
                 prediction.write(result.path)
             if result.passed:  # otherwise it did not show what it is about
-                made = Attempt(lesson=self.name, prediction=said, right=prediction.right, run=result.run)
-                keep(self.person, replace(made, time=round(time.time(), 3)))
+                now = round(time.time(), 3)
+                keep(self.person, Attempt(self.name, said, prediction.right, result.run, now))
         except LabError as error:
             problem = str(error)
-        done = {*kept_of(self.person).standing, self.name}
-        return Taken(
-            result=result,
-            prediction=prediction,
-            script=self.scenario.script,
-            next=self.path.next_after(self.name, done),
-            problem=problem,
-        )
+        following = self.path.next_after(self.name, {*kept_of(self.person).standing, self.name})
+        return Taken(result=result, prediction=prediction, script=self.scenario.script, next=following, problem=problem)
 
     def _right_answer(self, result: Result) -> str:
         """What the run showed to be right; empty where it did not come out as it should, or at a size of its own."""
@@ -155,8 +147,6 @@ class Lesson:
         return self.take(said, Cluster(engine=engine), options=RunOptions(**options))
 
     def __str__(self) -> str:
-        from lab.report.style import Style
-
         return question_text(self, Style(colour=False))
 
     __repr__ = __str__
@@ -231,19 +221,13 @@ def code_of(scenario: Scenario) -> list[tuple[int, str]]:
         if not lines[row]:
             del lines[row]
     for part in ast.walk(tree):
-        said = _docstring(part)
-        for row in range(said.lineno, (said.end_lineno or 0) + 1) if said is not None else ():
-            lines.pop(row, None)
+        if not isinstance(part, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        first, is_all = part.body[0], len(part.body) == 1
+        if not is_all and ast.get_docstring(part) is not None and first.lineno > getattr(part, "lineno", 0):
+            for row in range(first.lineno, (first.end_lineno or 0) + 1):
+                lines.pop(row, None)
     return list(dropwhile(lambda line: not line[1].strip(), lines.items()))
-
-
-def _docstring(part: ast.AST) -> ast.Expr | None:
-    """The statement that documents a module, class or function, if it has lines of its own and is not all."""
-    if isinstance(part, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and len(part.body) > 1:
-        first = part.body[0]
-        if ast.get_docstring(part) is not None and first.lineno > getattr(part, "lineno", 0):
-            return first if isinstance(first, ast.Expr) else None
-    return None
 
 
 def taken_text(taken: Taken, style: Style) -> str:
@@ -278,32 +262,33 @@ def judged_text(prediction: Prediction, result: Result, style: Style) -> list[st
 
 def _notes(result: Result, style: Style) -> list[str]:
     """What ranks noted, beside what was expected; ranks that noted the same, in one row."""
-    noted = [one for one in result.expectations if one.what.startswith("note ") and one.rank is not None]
     checked = [
-        (one.rank or 0, [one.what[5:], _value(one.got), _value(one.expected), "✔" if one.met else "✘"]) for one in noted
+        (one.rank, (one.what[5:], _value(one.got), _value(one.expected), "✔" if one.met else "✘"))
+        for one in result.expectations
+        if one.what.startswith("note ") and one.rank is not None
     ]
-    expected = {one.what[5:] for one in noted}
-    others = [(rank.rank, *note) for rank in result.ranks for note in rank.notes.items()]
-    more = [(rank, [name, _value(value)]) for rank, name, value in others if name not in expected]
-    texts = []
-    for head, noted_rows in (("rank", "note", "holds", "expected", ""), checked), (("rank", "note", "holds"), more):
-        rows = _together(noted_rows)
-        left = f"\n… and {len(rows) - _MOST_NOTES} more: lab show" if len(rows) > _MOST_NOTES else ""
-        # what matters stands at the end of a line, so none is cut
-        texts += [table_text(head, rows[:_MOST_NOTES], style._replace(width=None)) + left] if rows else []
-    return texts
+    expected = {cells[0] for _, cells in checked}
+    noted = [(rank.rank, name, value) for rank in result.ranks for name, value in rank.notes.items()]
+    more = [(rank, (name, _value(value))) for rank, name, value in noted if name not in expected]
+    return [
+        *_table_of_notes(("rank", "note", "holds", "expected", ""), checked, style),
+        *_table_of_notes(("rank", "note", "holds"), more, style),
+    ]
 
 
-def _together(rows: Sequence[tuple[int, list[str]]]) -> list[list[str]]:
-    """Rows that say the same of several ranks as one, in the order of their notes."""
-    ordered = sorted(rows, key=lambda row: [one[1][0] for one in rows].index(row[1][0]))
-    found: list[list[str]] = []
-    for _, same_note in groupby(ordered, key=lambda row: row[1][0]):
-        ranks: dict[tuple[str, ...], list[int]] = {}
-        for rank, cells in same_note:
-            ranks.setdefault(tuple(cells), []).append(rank)
-        found += [[", ".join(rank_spans(who)), *cells] for cells, who in ranks.items()]
-    return found
+def _table_of_notes(head: Sequence[str], noted: Sequence[tuple[int, tuple[str, ...]]], style: Style) -> list[str]:
+    """The table, in the order in which notes first occur; none where there is nothing."""
+    by_note: dict[str, dict[tuple[str, ...], list[int]]] = {}
+    for rank, cells in noted:
+        by_note.setdefault(cells[0], {}).setdefault(cells, []).append(rank)
+    rows = [
+        [", ".join(rank_spans(ranks)), *cells] for same_note in by_note.values() for cells, ranks in same_note.items()
+    ]
+    if not rows:
+        return []
+    left = f"\n… and {len(rows) - _MOST_NOTES} more: lab show" if len(rows) > _MOST_NOTES else ""
+    # what matters stands at the end of a line, so none is cut
+    return [table_text(head, rows[:_MOST_NOTES], style._replace(width=None)) + left]
 
 
 def _shown(result: Result, record: Record, style: Style) -> list[str]:

@@ -11,11 +11,12 @@ from urllib.parse import quote
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import ScenarioError, UsageError
+from lab.feature import hook
 from lab.features.lessons.question import question_of
 from lab.report.harmless import in_markdown
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.spec.keys import check_backend, lacking
+from lab.spec.keys import check_backend
 from lab.spec.load import SIGN, find_scenarios, lessons, library_folder, load_scenario
 from lab.spec.scenario import Scenario
 from lab.words import capital, plural
@@ -170,7 +171,8 @@ def _table(found: dict[Path, Scenario], broken: dict[Path, str], backend: str | 
 
 def _lacking(scenario: Scenario, backend: str | None) -> str:
     """Why it cannot run on that backend, if one is asked about."""
-    return lacking(backend, scenario.script, scenario.needed) if backend else ""
+    find_lacking = hook("lacking") if backend else None
+    return find_lacking(scenario, backend) if find_lacking else ""
 
 
 def _json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, object]:

@@ -1,11 +1,15 @@
-"""MPI: recording process groups that are written in Python, as those of torch-mpi; scripts that name other backends."""
+"""MPI: recording process groups written in Python, as those of torch-mpi; backends that a script names or needs."""
 
 from lab.feature import Feature
 
 FEATURE = Feature(
     name="mpi",
     on_node="lab.features.mpi.on_node",
-    hooks={"named_backends": "lab.features.mpi.findings:find_named_backends"},
+    keys={"needs": "lab.features.mpi.needs:NeedsKeys"},
+    hooks={
+        "named_backends": "lab.features.mpi.findings:find_named_backends",
+        "lacking": "lab.features.mpi.needs:find_lacking",
+    },
     findings={
         "kinds": "lab.features.mpi.findings:BackendKind",
         "words": "lab.features.mpi.findings:WORDS",

@@ -17,70 +17,16 @@ from lab.spec.load import OWN_FOLDER, SCHEMA_FILE, find_lesson, open_scenario, s
 from lab.words import listing
 
 _FOR_EDITORS = b"# yaml-language-server: $schema="
-_SCENARIO = """\
-name: {name}
-learn: Every rank adds its number to a sum that all of them then hold.
-predict:
-  ask: What does each rank hold after the call?
-  answer: {{note: total}}
-nodes: 3
-script: {file}.py
-timeout: 60s
-expect:
-  notes:
-    total: sum(range(world_size))
-"""
-_SCRIPT = '''\
-"""Say here, in a sentence or two, what this shows."""
-
-import torch
-import torch.distributed as dist
-
-try:
-    from lab import note  # optional: puts a value into the record of the run
-except ImportError:
-    note = print
-
-
-def main():
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-
-    total = torch.tensor([rank])
-    dist.all_reduce(total)  # SUM is the default
-    print(f"rank {rank} of {dist.get_world_size()}: the sum of all ranks is {total.item()}")
-    note("total", total.item())
-
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
-'''
-
-
-TEST = '''\
-"""Tests that run on every rank of real nodes. `lab help pytest` says more."""
-
-import lab
-
-
-@lab.distributed(nodes=3)
-def test_every_rank_gets_the_sum_of_all(rank, world_size):
-    import torch  # here, so that only the nodes need it
-    import torch.distributed as dist
-
-    total = torch.tensor([rank])
-    dist.all_reduce(total)
-    assert total.item() == sum(range(world_size))
-'''
-"""The first test of somebody's repository."""
+_FIRST = "first"
+"""The folder of the docs with the first scenario, script and test of a repository; and the name of that scenario."""
 
 
 def new_scenario(name: str) -> dict[str, bytes]:
     """A scenario and its script: names of files -> contents."""
-    file = name.replace("-", "_")
-    return {f"{file}.yaml": _SCENARIO.format(name=name, file=file).encode(), f"{file}.py": _SCRIPT.encode()}
+    file, folder = name.replace("-", "_"), bundled("docs") / _FIRST
+    scenario = (folder / f"{_FIRST}.yaml").read_text().replace(f"name: {_FIRST}", f"name: {name}")
+    scenario = scenario.replace(f"script: {_FIRST}.py", f"script: {file}.py")
+    return {f"{file}.yaml": scenario.encode(), f"{file}.py": (folder / f"{_FIRST}.py").read_bytes()}
 
 
 def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
@@ -153,7 +99,6 @@ def _imported_files(folder: Path, file: str) -> list[str]:
     return sorted(f"{name}.py" for name in names if (folder / f"{name}.py").is_file())
 
 
-_FIRST = "first"
 _GITHUB = Path(".github/workflows/lab.yml")
 _GITLAB = Path(".gitlab-ci.yml")
 _IGNORED = Path(".gitignore")
@@ -179,11 +124,12 @@ def _init(arguments: argparse.Namespace) -> int:
     gitlab = arguments.gitlab or (not arguments.github and (folder / _GITLAB).exists())
     scenario = with_schema(new_scenario(_FIRST), folder / OWN_FOLDER)
     files = {OWN_FOLDER / name: text for name, text in scenario.items()}
-    files[Path("tests/test_distributed.py")] = TEST.encode()
+    bundles = {Path("tests/test_distributed.py"): f"{_FIRST}/test_distributed.py"}
     if arguments.github or not gitlab:
-        files[_GITHUB] = (bundled("docs") / "ci" / "github.yml").read_bytes()
+        bundles[_GITHUB] = "ci/github.yml"
     if gitlab:
-        files[_GITLAB] = (bundled("docs") / "ci" / "gitlab.yml").read_bytes()
+        bundles[_GITLAB] = "ci/gitlab.yml"
+    files |= {path: (bundled("docs") / name).read_bytes() for path, name in bundles.items()}
     files[_IGNORED] = f"{_RECORDS}\n".encode()
     done = {folder / path: _put(folder / path, text, arguments) for path, text in files.items()}
     return shared.answer(

@@ -22,7 +22,7 @@ from lab.record.result import Result
 from lab.report.table import alike
 from lab.run.options import RunOptions
 from lab.spec.expressions import is_per_rank
-from lab.spec.keys import check_backend, lacking
+from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
 from lab.words import listing, name_ranks, plural
 
@@ -481,8 +481,9 @@ def _make_case(
 def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], engine: str) -> str:
     """Why a scenario cannot be run like that; empty if it can."""
     backend = cell.get("backend") or scenario.backend
-    if backend and (missing := lacking(backend, scenario.script, scenario.needed)):
-        return missing
+    find_lacking = hook("lacking") if backend else None
+    if find_lacking and (missing := find_lacking(scenario, backend)):
+        return str(missing)
     beyond = hook("beyond") if scenario.extra else None  # few scenarios break anything
     if beyond and (wrong := beyond(scenario, engine)):
         return f"it is to {wrong}"

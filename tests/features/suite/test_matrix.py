@@ -75,7 +75,7 @@ def test_a_backend_that_the_lab_does_not_have_is_refused(backend: str):
 
 def test_a_scenario_is_a_case_on_each_backend_that_is_named_and_skipped_where_that_lacks_what_it_needs():
     matrix = Matrix(backend=("gloo", "mpi"))
-    on_gloo, on_mpi = made([scenario(needs=("monitored barrier",))], matrix)
+    on_gloo, on_mpi = made([scenario(extra={"needs": ("monitored barrier",)})], matrix)
     assert (on_gloo.backend, on_gloo.skipped) == ("gloo", "")
     assert (on_mpi.id, on_mpi.backend) == ("train[backend=mpi]", "mpi")
     assert on_mpi.skipped.startswith("it needs a barrier that names who does not come; mpi: ")

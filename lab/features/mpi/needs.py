@@ -1,0 +1,87 @@
+"""What a script needs of its backend that not every one has: the key `needs` of scenarios, and what texts tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from lab.frozen import dataclass
+from lab.spec.declare import key, said_of
+from lab.spec.keys import BACKENDS
+from lab.spec.kinds import choice, list_of
+from lab.spec.scenario import Scenario
+from lab.words import listing
+
+
+class Need(NamedTuple):
+    """Something that not every backend has."""
+
+    name: str
+    """As the key `needs` of a scenario has it."""
+    what: str
+    """As the end of a sentence: `it needs ...`."""
+    lacking: Mapping[str, str]
+    """Why, by each backend that does not have it; in quotation marks are its own words, or PyTorch's about it."""
+    seen: str = ""
+    """What a script that needs it contains, as a regular expression; empty: its text does not tell."""
+
+
+# fmt: off
+_ROWS = (
+    Need("monitored barrier", "a barrier that names who does not come",
+         dict.fromkeys(("mpi", "nccl"), '"monitored_barrier is only implemented for GLOO backend."'),
+         r"\bmonitored_barrier\b"),
+    Need("compared calls", "PyTorch to compare the calls of all ranks (TORCH_DISTRIBUTED_DEBUG=DETAIL)",
+         {"mpi": "PyTorch does that for groups of gloo, nccl, xccl and ucc only"}),
+    Need("calls apart", "a call to take no messages of another kind of call",
+         {"mpi": "MPI counts the calls of a group, whatever they are: of two different ones each may be done"}),
+    Need("noticed ends", "calls that fail when a peer has ended or is cut off",
+         {"mpi": "a call goes on waiting, and so does MPI_Finalize, which waits for all ranks"}),
+    Need("size by the script", "groups whose rank and size the script says",
+         {"mpi": '"... world_size (2) and rank (0) are ignored since they are assigned by the MPI runtime."'}),
+    Need("place by the script", "a store at the place that the script names",
+         {"mpi": "MPI knows its ranks: it asks no store, and `init_method` is ignored"}),
+    Need("gloo", "gloo itself, and shows what that refuses, or how PyTorch calls it",
+         {"mpi": "torch-mpi carries out what gloo refuses, and PyTorch calls it otherwise",
+          "nccl": "nccl has limits of its own, and PyTorch calls it otherwise"}),
+    Need("limited start", "a limit on how long ranks wait for each other at the start",
+         {"mpi": "MPI_Init waits for all ranks, and takes no limit"}),
+    Need("own ranks", "ranks that it starts itself",
+         {"mpi": '"... a rank started this process, and MPI knows only those that mpiexec starts"'}, r"\bmp\.spawn\("),
+    Need("torchrun", "torchrun to start its ranks, maybe again", {"mpi": "only mpirun can start its ranks"}),
+    Need("restarts", "its ranks to be started again", {"mpi": "mpirun starts them once"}),
+    Need("named backends", "each backend that it names",
+         dict.fromkeys(BACKENDS, "`--backend` puts one in the place of all of them")),
+)
+# fmt: on
+NEEDS = {row.name: row for row in _ROWS}
+"""By name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeedsKeys:
+    """The key that says what the script needs."""
+
+    needs: tuple[str, ...] = key(
+        (), list_of(choice(tuple(NEEDS)), f"a list of any of {listing(NEEDS)}"), "needs: [monitored barrier]", "none"
+    )
+    """What the script needs of its backend that not every one has, besides what its text tells; see backends."""
+
+
+def find_lacking(scenario: Scenario, backend: str) -> str:
+    """Why a scenario cannot show on a backend what it is to show; empty where nothing is known against it.
+
+    What it needs is what it says, what the text of its script tells, and its launcher.
+    """
+    needed = {*said_of(scenario, NeedsKeys).needs, scenario.launcher.name}
+    if scenario.launcher.max_restarts:
+        needed.add("restarts")
+    try:
+        text = scenario.script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    for need in NEEDS.values():
+        if backend in need.lacking and (need.name in needed or (need.seen and re.search(need.seen, text))):
+            return f"it needs {need.what}; {backend}: {need.lacking[backend]}"
+    return ""
