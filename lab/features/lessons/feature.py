@@ -8,7 +8,7 @@ FEATURE = Feature(
         "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, see whether that held; show what is done"),
         "scenarios": ("lab.features.lessons.verb_scenarios", "list scenarios with one line each"),
     },
-    needs=("notebook", "pictures", "calls", "records"),
+    needs=("html", "pictures", "calls", "records"),
     keys={"predict": "lab.features.lessons.question:LessonKeys"},
     hooks={
         "find_lesson": "lab.features.lessons.library:find_lesson",
