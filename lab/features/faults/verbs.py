@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from lab.cli import arguments as shared
 from lab.cli.call import Command
@@ -14,7 +13,7 @@ from lab.cluster import Cluster
 from lab.engine.select import engine_names
 from lab.errors import UsageError
 from lab.features.faults.fault import named_faults
-from lab.features.faults.injection import Standing, fault_of
+from lab.features.faults.injection import fault_of
 from lab.features.faults.kinds import FaultKind, fault_kinds
 from lab.report.cluster_view import cluster_json
 from lab.report.style import Style
@@ -77,19 +76,20 @@ def _break(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    standing = _cluster(arguments).faults()
-    data = [one.to_json() for one in standing]
-    return shared.answer(arguments, lambda: data, lambda style: _standing_text(standing, time.time(), style))
+    standing, now = _cluster(arguments).faults(), time.time()
+
+    def text(style: Style) -> str:
+        rows = [[one.said, one.state, one.by, f"{format_duration(max(0.0, now - one.since))} ago"] for one in standing]
+        return table_text(["fault", "state", "done by", "since"], rows, style) if rows else "nothing is broken"
+
+    return shared.answer(arguments, lambda: [one.to_json() for one in standing], text)
 
 
 def _heal(arguments: argparse.Namespace) -> int:
     cluster = _cluster(arguments, announced=False)
     healed = cluster.heal()
-    left = cluster.faults()
-    if left:
-        raise UsageError(
-            f"{listing(one.said for one in left)} could not be undone", "`lab down` removes the cluster with all of it"
-        )
+    if left := listing(one.said for one in cluster.faults()):
+        raise UsageError(f"{left} could not be undone", "`lab down` removes the cluster with all of it")
     names = listing(one.said for one in reversed(healed))
     sentence = f"healed {plural(len(healed), 'fault')}: {names}" if healed else "nothing is broken"
     data = [one.to_json() for one in healed]
@@ -104,17 +104,10 @@ def _cluster(arguments: argparse.Namespace, *, announced: bool = True) -> Cluste
     return Cluster(name=arguments.name, engine=arguments.engine, announce=announce)
 
 
-def _standing_text(standing: Sequence[Standing], now: float, style: Style) -> str:
-    """What is broken now, with who did it and since when."""
-    if not standing:
-        return "nothing is broken"
-    rows = [[one.said, one.state, one.by, f"{format_duration(max(0.0, now - one.since))} ago"] for one in standing]
-    return table_text(["fault", "state", "done by", "since"], rows, style)
-
-
-def _kinds_json() -> list[dict[str, Any]]:
+def _kinds(arguments: argparse.Namespace) -> int:
     """Every kind, with which engine can do it, or why not."""
-    return [
+    kinds, engines = fault_kinds(), engine_names()
+    data = [
         {
             "kind": name,
             "does": kind.does,
@@ -123,8 +116,19 @@ def _kinds_json() -> list[dict[str, Any]]:
             "by_rank": kind.by_worker,
             "cannot": cannot(kind),
         }
-        for name, kind in fault_kinds().items()
+        for name, kind in kinds.items()
     ]
+
+    def text(style: Style) -> str:
+        rows = [[name, *(engine_cell(kind, engine) for engine in engines), kind.does] for name, kind in kinds.items()]
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for name, kind in kinds.items():
+            for reason in cannot(kind).items():
+                reasons.setdefault(reason, []).append(name)
+        lines = [f"not on {engine}: {listing(names)}, which {why}" for (engine, why), names in reasons.items()]
+        return "\n".join([table_text(["fault", *engines, "what it breaks"], rows, style), *lines])
+
+    return shared.answer(arguments, lambda: data, text)
 
 
 def cannot(kind: type[FaultKind]) -> dict[str, str]:
@@ -132,36 +136,18 @@ def cannot(kind: type[FaultKind]) -> dict[str, str]:
     return {engine: why for engine in engine_names() if (why := kind.why_not(engine))}
 
 
-def _kinds_text(style: Style) -> str:
-    """A table of the kinds, and below it why an engine cannot do some."""
-    kinds, engines = fault_kinds().items(), engine_names()
-    rows = [[name, *(engine_cell(kind, engine) for engine in engines), kind.does] for name, kind in kinds]
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for name, kind in kinds:
-        for engine, why in cannot(kind).items():
-            reasons.setdefault((engine, why), []).append(name)
-    lines = [f"not on {engine}: {listing(names)}, which {why}" for (engine, why), names in reasons.items()]
-    return "\n".join([table_text(["fault", *engines, "what it breaks"], rows, style), *lines])
-
-
 def engine_cell(kind: type[FaultKind], engine: str) -> str:
     """Whether an engine can do it, and whether only in a run."""
-    if kind.why_not(engine):
-        return "no"
-    return "in runs" if kind.by_worker else "yes"
+    return "no" if kind.why_not(engine) else "in runs" if kind.by_worker else "yes"
 
 
-def _kinds(arguments: argparse.Namespace) -> int:
-    return shared.answer(arguments, _kinds_json, _kinds_text)
-
-
+_NODES = "node0, node1, ... or its number"
 _SHOWN = {"list": _list, "heal": _heal, "kinds": _kinds}
 
 
 def _add_stop_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "A run that goes on loses them. They stay stopped until `lab start` or `lab up`."
-    nodes = parser.add_argument("node", nargs="+", help="node0, node1, ... or its number")
-    shared.completes(nodes, "nodes")
+    shared.completes(parser.add_argument("node", nargs="+", help=_NODES), "nodes")
     shared.add_cluster(parser)
     shared.add_json(parser)
 
@@ -169,17 +155,14 @@ def _add_stop_arguments(parser: argparse.ArgumentParser) -> None:
 def _stop(arguments: argparse.Namespace) -> int:
     """Stop them, and say which are."""
     info = Cluster(name=arguments.name, engine=arguments.engine).stop(*arguments.node)
-    named = info.named(*arguments.node)
-    verb = "is" if len(named) == 1 else "are"
-    sentence = f"cluster {info.name}: {listing(node.name for node in named)} {verb} stopped"
+    names = [node.name for node in info.named(*arguments.node)]
+    sentence = f"cluster {info.name}: {listing(names)} {'is' if len(names) == 1 else 'are'} stopped"
     return shared.answer(arguments, lambda: cluster_json(info), lambda _: sentence)
 
 
 def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
-    nodes = parser.add_argument(
-        "node", nargs="*", help="node0, node1, ... or its number (default: all that are stopped)"
-    )
-    shared.completes(nodes, "nodes")
+    node = parser.add_argument("node", nargs="*", help=f"{_NODES} (default: all that are stopped)")
+    shared.completes(node, "nodes")
     shared.add_cluster(parser)
     shared.add_json(parser)
     shared.add_quiet(parser)
@@ -193,9 +176,9 @@ def _start(arguments: argparse.Namespace) -> int:
         info = cluster.start(*arguments.node)
     if arguments.quiet and not arguments.json:
         return 0
-    named = info.named(*arguments.node) if arguments.node else info.nodes
-    run_now = f"{listing(node.name for node in named)} {'runs' if len(named) == 1 else 'run'}"
-    sentence = f"cluster {info.name}: {run_now} ({format_duration(time.monotonic() - began)})"
+    names = [node.name for node in (info.named(*arguments.node) if arguments.node else info.nodes)]
+    took = format_duration(time.monotonic() - began)
+    sentence = f"cluster {info.name}: {listing(names)} {'runs' if len(names) == 1 else 'run'} ({took})"
     return shared.answer(arguments, lambda: cluster_json(info), lambda _: sentence)
 
 

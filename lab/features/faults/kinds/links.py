@@ -120,7 +120,7 @@ def count_met(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for state in states:
         for name, met in state["met"].items():
             if word := _MET.get(name.partition(" ")[0]):
-                packets[f"{word}_packets"] += met["packets"]
+                packets[f"{word}_packets"] += met
     were_reset = sum(state.get("were_reset", 0) for state in states)
     return {**packets, **({"reset_connections": were_reset} if were_reset else {})}
 

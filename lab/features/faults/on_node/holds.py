@@ -43,7 +43,11 @@ def perform(deed: Mapping[str, Any], tensors: Sequence[Any], rank: int) -> None:
         elif name == "pauses":
             begin_pauses(said, rank)
         elif name in ("nan", "flip"):
-            _change(name, said, tensors, rank)
+            try:
+                _change_element(int(said["element"]), said.get("bit"), tensors)
+            except (ValueError, RuntimeError, NotImplementedError) as error:
+                why = str(error).partition("\n")[0]
+                print(f"lab: element {said['element']} of rank {rank} was not changed: {why}", file=sys.stderr)
 
 
 def hang(seconds: float, *, with_lock: bool) -> None:
@@ -71,47 +75,34 @@ def begin_pauses(said: Mapping[str, Any], rank: int) -> threading.Thread:
     return thread
 
 
-def _change(name: str, said: Mapping[str, Any], tensors: Sequence[Any], rank: int) -> None:
+def _change_element(index: int, bit: int | None, tensors: Sequence[Any]) -> None:
+    """Flip a bit of one element, counted over all tensors, wherever in memory it lies; without a bit, make it NaN."""
     import torch
 
-    element = int(said["element"])
-    try:
-        for tensor in tensors:
-            if element < tensor.numel():
-                with torch.no_grad():
-                    one = _element(tensor, element)
-                    _make_nan(one) if name == "nan" else _flip(torch, one, int(said["bit"]))
-                return
-            element -= tensor.numel()
+    for tensor in tensors:
+        if index < tensor.numel():
+            break
+        index -= tensor.numel()
+    else:
         raise ValueError("it brings fewer elements")
-    except (ValueError, RuntimeError, NotImplementedError) as error:
-        why = str(error).partition("\n")[0]
-        print(f"lab: element {said['element']} of rank {rank} was not changed: {why}", file=sys.stderr)
-
-
-def _element(tensor: Any, index: int) -> Any:
-    """One element, as a tensor without dimensions that shares its memory, wherever in memory it lies."""
     one = tensor.data  # whose version nobody watches
     for size in reversed(tensor.shape):
         index, place = divmod(index, size)
         one = one.select(-1, place)
-    return one
-
-
-def _make_nan(one: Any) -> None:
-    if not (one.is_floating_point() or one.is_complex()):
-        raise ValueError(f"no {str(one.dtype).partition('.')[2]} is NaN")
-    one.fill_(float("nan"))
-
-
-def _flip(torch: Any, one: Any, bit: int) -> None:
-    widths = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    whole = torch.view_as_real(one)[0] if one.is_complex() else one
-    if bit >= whole.element_size() * 8:
-        raise ValueError(f"a {str(one.dtype).partition('.')[2]} has no bit {bit}")
-    bits = whole.view(widths[whole.element_size()])
-    mask = 1 << bit
-    bits.bitwise_xor_(mask if mask < 1 << (whole.element_size() * 8 - 1) or bits.dtype == torch.uint8 else -mask)
+    dtype = str(one.dtype).partition(".")[2]
+    with torch.no_grad():
+        if bit is None:
+            if not (one.is_floating_point() or one.is_complex()):
+                raise ValueError(f"no {dtype} is NaN")
+            one.fill_(float("nan"))
+            return
+        real = torch.view_as_real(one)[0] if one.is_complex() else one
+        width = real.element_size() * 8
+        if bit >= width:
+            raise ValueError(f"a {dtype} has no bit {bit}")
+        bits = real.view({8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[width])
+        has_sign = bit == width - 1 and bits.dtype != torch.uint8
+        bits.bitwise_xor_(-(1 << bit) if has_sign else 1 << bit)
 
 
 CALL, PHASE, NOTE = "op", "phase", "note"
@@ -186,11 +177,6 @@ class Holds:
         """All points that are calls, or phases, or notes, by name."""
         return {name: points for (kind, name), points in self._points.items() if kind == what}
 
-    def count_calls_by(self, count: Callable[[str], int]) -> None:
-        """Have calls counted elsewhere."""
-        for name in self.points(CALL):
-            self._counts[CALL, name] = functools.partial(count, name)
-
     def count(self, what: str, name: str) -> int:
         """The how-manieth of this name now begins, from 1; 0 where none of this name is watched."""
         count = self._counts.get((what, name)) if self.armed else None
@@ -216,28 +202,33 @@ class Holds:
         Raises:
             BaseException: the lab has it raise that.
         """
-        for point in self._points.get((what, name), ()):
+        for point in self._points.get((what, name), ()) if nth else ():
             if point.nth in (0, nth) and point.edge == edge:
                 perform(self._hold(point, nth, value, tensors), tensors, self._rank)
 
     def begin_phase(self, name: str) -> None:
         """A phase is about to begin."""
         nth = self.count(PHASE, name)
-        if nth:
-            self.reach(PHASE, name, nth, BEFORE)
+        self.reach(PHASE, name, nth, BEFORE)
         self._phases[name].append(nth)
 
     def end_phase(self, name: str) -> None:
         """The phase of this name that began last has just ended."""
-        nth = self._phases[name].pop() if self._phases[name] else 0
-        if nth:
-            self.reach(PHASE, name, nth, AFTER)
+        if self._phases[name]:
+            self.reach(PHASE, name, self._phases[name].pop(), AFTER)
 
     def noted(self, name: str, value: Any) -> None:
         """Something has been noted."""
-        nth = self.count(NOTE, name)
-        if nth:
-            self.reach(NOTE, name, nth, BEFORE, value=value)
+        self.reach(NOTE, name, self.count(NOTE, name), BEFORE, value=value)
+
+    def hold_compiled_calls(self, compiled: Any) -> None:
+        """Have the compiled recorder, if there is one, count the calls that triggers watch, and hold them."""
+        points = self.points(CALL)
+        if compiled is not None and points:
+            edges = {op: [(point.nth, point.edge == AFTER) for point in points[op]] for op in points}
+            compiled.hold(functools.partial(self.reach, CALL), edges)
+            for op in points:
+                self._counts[CALL, op] = functools.partial(compiled.count, op)
 
     def hold_calls(self, kind: Any) -> None:
         """Have those methods of a class of groups held whose calls are watched; the others stay as they are."""
@@ -253,9 +244,7 @@ class Holds:
         def wrapper(group: Any, *arguments: Any, **named: Any) -> Any:
             nth = self.count(CALL, op)
             edges = self.edges(CALL, op, nth) if nth else ()
-            if not edges:
-                return method(group, *arguments, **named)
-            inputs, results = _tensors(op, (*arguments, *named.values()))
+            inputs, results = _tensors(op, (*arguments, *named.values())) if edges else ((), ())
             self.reach(CALL, op, nth, BEFORE, tensors=inputs)
             if AFTER not in edges:
                 return method(group, *arguments, **named)
@@ -271,11 +260,12 @@ class Holds:
         return wrapper
 
     def _hold(self, point: Point, nth: int, value: Any, tensors: Sequence[Any]) -> Mapping[str, Any]:
+        is_scalar = isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= _LONGEST_VALUE)
         with self._lock:
             hold = next(self._holds)
             if self.armed:
                 try:
-                    self._report(hold, point, nth, _scalar(value), brought(tensors))
+                    self._report(hold, point, nth, value if is_scalar else None, brought(tensors))
                 except OSError:  # the agent has gone
                     self.forget()
             while hold not in self._answers and self.armed:
@@ -283,10 +273,9 @@ class Holds:
             return self._answers.pop(hold, {})
 
     def _receive(self) -> None:
-        try:
+        piece = b""
+        with suppress(OSError):  # the script has closed it
             piece = os.read(self._fd, 4096)
-        except OSError:  # the script has closed it
-            piece = b""
         if not piece:
             self.forget()
         *whole, self._rest = (self._rest + piece).split(b"\n")
@@ -294,12 +283,6 @@ class Holds:
             with suppress(ValueError, TypeError, KeyError):
                 answer = json.loads(line)
                 self._answers[int(answer["hold"])] = dict(answer["deed"])
-
-
-def _scalar(value: Any) -> Any:
-    """What a scenario can compare a note with; None for everything else."""
-    small = isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= _LONGEST_VALUE)
-    return value if small else None
 
 
 def brought(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
@@ -356,22 +339,4 @@ def arm(spec: Mapping[str, Any]) -> None:
     marks.watch_phases(holds.points(PHASE), holds.begin_phase, holds.end_phase)
 
 
-def noted(name: str, value: Any) -> None:
-    """Something has been noted."""
-    holds.noted(name, value)
-
-
-def hold_compiled_calls(compiled: Any) -> None:
-    """Have the compiled recorder, if there is one, count the calls that triggers watch, and hold them."""
-    points = holds.points(CALL)
-    if compiled is not None and points:
-        compiled.hold(
-            functools.partial(holds.reach, CALL),
-            {op: [(point.nth, point.edge == AFTER) for point in points[op]] for op in points},
-        )
-        holds.count_calls_by(compiled.count)
-
-
-def hold_python_calls(kind: Any) -> None:
-    """Have the watched calls of a class of groups held that Python records."""
-    holds.hold_calls(kind)
+noted, hold_compiled_calls, hold_python_calls = holds.noted, holds.hold_compiled_calls, holds.hold_calls

@@ -73,10 +73,9 @@ class Links:
             "filtered": netlink.stands(self._filters),
             "queues": self._queues.netems(),
             "left": {peer: one._asdict() for peer, one in self._queues.counted([*in_force()["to"]]).items()},
-            "met": {name: one._asdict() for name, one in netlink.counted(self._filters).items()},
+            "met": netlink.count_packets(self._filters),
             "were_reset": sum(_were_reset.values()),
             "netem": self._queues.knows("netem"),
-            "htb": self._queues.knows("htb"),
         }
 
 
@@ -164,18 +163,19 @@ def look_link_probe(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: the kernel does not say.
     """
-    address, peer, asked = str(said["address"]), str(said["peer"]), in_force()
-    how, found = asked["to"].get(peer, {}), {}
+    peer, asked, measured = str(said["peer"]), in_force(), dict[str, Any]()
+    how = asked["to"].get(peer, {})
     if asked["from"].get(peer):  # an answer may be lost
         return {}
     rate = min(how.get("rate_bits_per_s", math.inf), asked["rate_bits_per_s"] or math.inf)
-    with netlink.route() as route:
-        queues = netlink.Shaping(device(address), route)
-        if how.get("delay_s"):
-            found["round_trip_s"] = _round_trip_s(peer)
-        if rate <= _FASTEST:
-            found["bits_per_s"] = _rate(peer, rate, how.get("delay_s", 0.0) + how.get("jitter_s", 0.0), queues)
-    return {name: value for name, value in found.items() if value is not None}
+    if how.get("delay_s"):
+        measured["round_trip_s"] = _round_trip_s(peer)
+    if rate <= _FASTEST:
+        with netlink.route() as route:
+            queues = netlink.Shaping(device(str(said["address"])), route)
+            late_s = how.get("delay_s", 0.0) + how.get("jitter_s", 0.0)
+            measured["bits_per_s"] = _rate(peer, rate, late_s, queues)
+    return {name: value for name, value in measured.items() if value is not None}
 
 
 def _round_trip_s(peer: str) -> float | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from pyroute2.netlink.rtnl.tcmsg.common import percent2u32, tick_in_usec
 from . import LATE
 
 _EXISTS, _ABSENT = errno.EEXIST, errno.ENOENT
+_NEW = nl.NLM_F_CREATE | nl.NLM_F_EXCL
 
 
 class Refused(OSError):
@@ -131,15 +133,11 @@ _ALL_OF_THEM = 0xFFFFFFFF
 
 
 class Shaped(NamedTuple):
-    """What left by a class."""
+    """What a class has sent."""
 
     bytes: int
-    packets: int
-    dropped: int
-    held: int
-    """How often something had to wait for its turn."""
     waiting: int
-    """How many packets wait for it now."""
+    """How many packets wait for their turn now."""
 
 
 def route() -> Kernel:
@@ -163,7 +161,7 @@ class Shaping:
             self.remove()
             return
         root = sched_htb.get_parameters({"default": 0})
-        self._make(rtnl.RTM_NEWQDISC, _HTB, rtnl.TC_H_ROOT, "htb", root)
+        self._do(rtnl.RTM_NEWQDISC, _HTB, rtnl.TC_H_ROOT, "htb", root, flags=_NEW, unless=_EXISTS)
         cable = cable_bits_per_s or _NO_LIMIT
         self._class(_CABLE, _HTB, cable, cable)
         queues = {one["handle"] for one in self._dumped(rtnl.RTM_GETQDISC)}
@@ -171,36 +169,40 @@ class Shaping:
             number, most = _number(address), min(asked.get("rate_bits_per_s") or _NO_LIMIT, cable)
             self._class(number, _HTB | _CABLE, min(most, cable / len(peers)), most)
             self._netem(number, asked, there=(_NETEM + number) << 16 in queues)
-            self._filter(number, address)
-        handles = {one["handle"] for one in self._dumped(rtnl.RTM_GETTCLASS) if one["handle"] & 0xFFFF0000 == _HTB}
-        for handle in handles - {_HTB | number for number in (*map(_number, peers), _CABLE)}:  # these go their own way
-            self._do(rtnl.RTM_DELTFILTER, 0, _FILTERS | handle & 0xFFFF, _HTB, info=_INFO, unless=_ABSENT)
-            self._do(rtnl.RTM_DELTCLASS, 0, handle, 0, unless=_ABSENT)
+            key = f"0x{socket.inet_aton(address).hex()}/0x{_ALL_OF_THEM:x}+{_DESTINATION}"
+            options = cls_u32.get_parameters({"target": _HTB | number, "keys": [key]})
+            handle = _FILTERS | number
+            self._do(rtnl.RTM_NEWTFILTER, handle, _HTB, "u32", options, flags=_NEW, info=_INFO, unless=_EXISTS)
+        known = {_HTB | number for number in (*map(_number, peers), _CABLE)}
+        for handle in {one["handle"] for one in self._dumped(rtnl.RTM_GETTCLASS)} - known:
+            if handle & 0xFFFF0000 == _HTB:  # packets to these peers go their own way
+                self._do(rtnl.RTM_DELTFILTER, _FILTERS | handle & 0xFFFF, _HTB, info=_INFO, unless=_ABSENT)
+                self._do(rtnl.RTM_DELTCLASS, handle, 0, unless=_ABSENT)
 
     def remove(self) -> None:
         """Take the root away, if it is there, and all below it."""
         if self.stands():
-            self._do(rtnl.RTM_DELQDISC, 0, _HTB, rtnl.TC_H_ROOT)
+            self._do(rtnl.RTM_DELQDISC, _HTB, rtnl.TC_H_ROOT)
 
     def stands(self) -> bool:
         """Whether the root is there."""
-        return any(
-            one["handle"] == _HTB for one in self._dumped(rtnl.RTM_GETQDISC) if one.get_attr("TCA_KIND") == "htb"
-        )
+        queues = self._dumped(rtnl.RTM_GETQDISC)
+        return any(one["handle"] == _HTB and one.get_attr("TCA_KIND") == "htb" for one in queues)
 
     def counted(self, peers: list[str]) -> dict[str, Shaped]:
         """What has left for each of these peers since its class was made."""
-        numbers = {_HTB | _number(address): address for address in peers}
-        return {
-            numbers[one["handle"]]: _shaped(one.get_attr("TCA_STATS2"))
-            for one in self._dumped(rtnl.RTM_GETTCLASS)
-            if one["handle"] in numbers
-        }
+        numbers, shaped = {_HTB | _number(address): address for address in peers}, {}
+        for one in self._dumped(rtnl.RTM_GETTCLASS):
+            if one["handle"] in numbers:
+                told = one.get_attr("TCA_STATS2")
+                sent, waiting = told.get_attr("TCA_STATS_BASIC")["bytes"], told.get_attr("TCA_STATS_QUEUE")["qlen"]
+                shaped[numbers[one["handle"]]] = Shaped(sent, waiting)
+        return shaped
 
     def netems(self) -> list[dict[str, float]]:
         """What each netem below the root is set to, as it says itself."""
         return [
-            _late(one.get_attr("TCA_OPTIONS"))
+            _netem_conditions(one.get_attr("TCA_OPTIONS"))
             for one in self._dumped(rtnl.RTM_GETQDISC)
             if one.get_attr("TCA_KIND") == "netem" and one["parent"] & 0xFFFF0000 == _HTB and one["handle"]
         ]
@@ -209,24 +211,22 @@ class Shaping:
         """Whether the kernel has queues of this kind; asked so that nothing is changed."""
         message = filled(tcmsg(), [("TCA_KIND", kind)], index=_LOOPBACK, handle=_PROBE, parent=rtnl.TC_H_ROOT)
         try:
-            self._route.do(rtnl.RTM_NEWQDISC, message, nl.NLM_F_CREATE | nl.NLM_F_EXCL)
+            self._route.do(rtnl.RTM_NEWQDISC, message, _NEW)
         except Refused as refused:  # it wants options where it knows the kind
             return refused.errno != _ABSENT
         self._route.do(rtnl.RTM_DELQDISC, filled(tcmsg(), index=_LOOPBACK, handle=_PROBE, parent=rtnl.TC_H_ROOT))
         return True
 
-    # -- one of each
-
     def _class(self, number: int, parent: int, rate: float, most: float) -> None:
         asked = {"rate": int(rate / 8), "burst": _burst(rate), "ceil": int(most / 8), "cburst": _burst(most)}
         options = sched_htb.get_class_parameters({**asked, "quantum": _QUANTUM_BYTES})
-        self._do(rtnl.RTM_NEWTCLASS, nl.NLM_F_CREATE, _HTB | number, parent, "htb", options)
+        self._do(rtnl.RTM_NEWTCLASS, _HTB | number, parent, "htb", options, flags=nl.NLM_F_CREATE)
 
     def _netem(self, number: int, asked: Mapping[str, float], *, there: bool) -> None:
-        handle = (_NETEM + number) << 16
+        handle, parent = (_NETEM + number) << 16, _HTB | number
         if not any(asked.get(name) for name in LATE):
             if there:
-                self._do(rtnl.RTM_DELQDISC, 0, handle, _HTB | number)
+                self._do(rtnl.RTM_DELQDISC, handle, parent)
             return
         reorder, corrupt = asked.get("reorder", 0.0), asked.get("corrupt", 0.0)
         delay_s = max(asked.get("delay_s", 0.0), _LEAST_DELAY_S if reorder else 0.0)
@@ -237,37 +237,21 @@ class Shaping:
             ("TCA_NETEM_REORDER", {"prob_reorder": percent2u32(reorder * 100)}),
             ("TCA_NETEM_CORRUPT", {"prob_corrupt": percent2u32(corrupt * 100)}),
         ]
-        self._do(rtnl.RTM_NEWQDISC, nl.NLM_F_CREATE | nl.NLM_F_REPLACE, handle, _HTB | number, "netem", options)
-
-    def _filter(self, number: int, address: str) -> None:
-        key = f"0x{socket.inet_aton(address).hex()}/0x{_ALL_OF_THEM:x}+{_DESTINATION}"
-        options = cls_u32.get_parameters({"target": _HTB | number, "keys": [key]})
-        self._make(rtnl.RTM_NEWTFILTER, _FILTERS | number, _HTB, "u32", options, info=_INFO)
-
-    def _make(self, kind: int, handle: int, parent: int, what: str, options: Any, info: int = 0) -> None:
-        """Make one, unless it is there."""
-        self._do(kind, nl.NLM_F_CREATE | nl.NLM_F_EXCL, handle, parent, what, options, info=info, unless=_EXISTS)
+        flags = nl.NLM_F_CREATE | nl.NLM_F_REPLACE
+        self._do(rtnl.RTM_NEWQDISC, handle, parent, "netem", options, flags=flags)
 
     def _do(
-        self,
-        kind: int,
-        flags: int,
-        handle: int,
-        parent: int,
-        what: str = "",
-        options: Any = None,
-        *,
-        info: int = 0,
-        unless: int = 0,
+        self, kind: int, handle: int, parent: int, what: str = "", options: Any = None, *, info: int = 0, **how: int
     ) -> None:
+        """Make, change or remove a queue, class or filter; `how`: the flags and the `unless` of `Kernel.do`."""
         attributes = [("TCA_KIND", what), ("TCA_OPTIONS", options)] if what else []
         message = filled(tcmsg(), attributes, index=self._index, handle=handle, parent=parent, info=info)
-        self._route.do(kind, message, flags, unless=unless)
+        self._route.do(kind, message, **how)
 
     def _dumped(self, kind: int) -> list[Any]:
         """The queues or classes of the device."""
-        found = self._route.dump(kind, filled(tcmsg(), index=self._index))
-        return [one for one in found if one["index"] == self._index]
+        answers = self._route.dump(kind, filled(tcmsg(), index=self._index))
+        return [one for one in answers if one["index"] == self._index]
 
 
 def _number(address: str) -> int:
@@ -280,19 +264,12 @@ def _burst(bits: float) -> int:
     return max(_LEAST_BURST_BYTES, int(_BURST_S * bits / 8))
 
 
-def _shaped(told: Any) -> Shaped:
-    basic, queue = told.get_attr("TCA_STATS_BASIC"), told.get_attr("TCA_STATS_QUEUE")
-    return Shaped(basic["bytes"], basic["packets"], queue["drops"], queue["overlimits"], queue["qlen"])
-
-
-def _late(options: Any) -> dict[str, float]:
-    found = {
-        name: options[field] / tick_in_usec / 1e6 for name, field in (("delay_s", "delay"), ("jitter_s", "jitter"))
-    }
-    for name, kind in (("reorder", "TCA_NETEM_REORDER"), ("corrupt", "TCA_NETEM_CORRUPT")):
-        told = options.get_attr(kind)
-        found[name] = told[f"prob_{name}"] / _ALL_OF_THEM if told is not None else 0.0
-    return {name: value for name, value in found.items() if value}
+def _netem_conditions(options: Any) -> dict[str, float]:
+    conditions = {f"{name}_s": options[name] / tick_in_usec / 1e6 for name in ("delay", "jitter")}
+    for name in ("reorder", "corrupt"):
+        told = options.get_attr(f"TCA_NETEM_{name.upper()}")
+        conditions[name] = told[f"prob_{name}"] / _ALL_OF_THEM if told is not None else 0.0
+    return {name: value for name, value in conditions.items() if value}
 
 
 NAME = "lab"
@@ -315,13 +292,6 @@ _VERDICT, _REGISTER = 0, 1
 _DROP = 0
 _UNREACHABLE, _RESET = 0, 1
 _PORT_UNREACHABLE = 3
-
-
-class Counted(NamedTuple):
-    """What a rule has met."""
-
-    packets: int
-    bytes: int
 
 
 def filters() -> Kernel:
@@ -371,28 +341,24 @@ def replace(filters: Kernel, rules: list[Any]) -> None:
     if not stands(filters) and not rules:
         return
 
-    def table(kind: int, flags: int) -> Any:
+    def table(kind: int, flags: int = nl.NLM_F_CREATE) -> Any:
         return _message(kind, nft.nft_table_msg(), [("NFTA_TABLE_NAME", NAME)], flags)
 
-    messages = [table(nft.NFT_MSG_NEWTABLE, nl.NLM_F_CREATE), table(nft.NFT_MSG_DELTABLE, 0)]  # one to delete is there
+    messages = [table(nft.NFT_MSG_NEWTABLE), table(nft.NFT_MSG_DELTABLE, 0)]  # one to delete is there
     if rules:
-        messages += [
-            table(nft.NFT_MSG_NEWTABLE, nl.NLM_F_CREATE),
-            *(_chain(chain, hook) for chain, hook in _HOOKS.items()),
-            *rules,
-        ]
+        messages += [table(nft.NFT_MSG_NEWTABLE), *(_chain(*chain) for chain in _HOOKS.items()), *rules]
     filters.do_all([_edge(_BEGIN), *messages, _edge(_END)])
 
 
-def counted(filters: Kernel) -> dict[str, Counted]:
-    """What each rule of the table has met, by what it is for."""
-    found: dict[str, Counted] = {}
+def count_packets(filters: Kernel) -> dict[str, int]:
+    """How many packets the rules of the table have met, by what they are for."""
+    packets = Counter[str]()
     for rule in _dumped(filters, nft.NFT_MSG_GETRULE, nft.nft_rule_msg(), [("NFTA_RULE_TABLE", NAME)]):
-        if rule.get_attr("NFTA_RULE_TABLE") == NAME:
-            name, more = rule.get_attr("NFTA_RULE_USERDATA"), _counter(rule)
-            met = found.get(name, Counted(0, 0))
-            found[name] = Counted(met.packets + more.packets, met.bytes + more.bytes)
-    return found
+        for part in rule.get_attr("NFTA_RULE_EXPRESSIONS") if rule.get_attr("NFTA_RULE_TABLE") == NAME else ():
+            if part.get_attr("NFTA_EXPR_NAME") == "counter":
+                met = part.get_attr("NFTA_EXPR_DATA").get_attr("NFTA_COUNTER_PACKETS")
+                packets[rule.get_attr("NFTA_RULE_USERDATA")] += met
+    return dict(packets)
 
 
 def stands(filters: Kernel) -> bool:
@@ -484,14 +450,6 @@ def _reject(how: int) -> dict[str, Any]:
 
 _COUNT = _part("counter")
 _VERDICT_DROP = _part("immediate", DREG=_VERDICT, DATA=_nested(NFTA_DATA_VERDICT=_nested(NFTA_VERDICT_CODE=_DROP)))
-
-
-def _counter(rule: Any) -> Counted:
-    for one in rule.get_attr("NFTA_RULE_EXPRESSIONS"):
-        if one.get_attr("NFTA_EXPR_NAME") == "counter":
-            told = one.get_attr("NFTA_EXPR_DATA")
-            return Counted(told.get_attr("NFTA_COUNTER_PACKETS"), told.get_attr("NFTA_COUNTER_BYTES"))
-    return Counted(0, 0)
 
 
 _OPEN = diag.SS_ALL & ~(1 << diag.SS_TIME_WAIT | 1 << diag.SS_CLOSE | 1 << diag.SS_LISTEN)

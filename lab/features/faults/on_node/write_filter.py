@@ -18,23 +18,14 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ....node import processes
-from ....node.system_calls import (
-    ALLOW,
-    EQUAL,
-    LOAD,
-    MACHINE_AT,
-    NEW_LISTENER,
-    NOTIFY,
-    NUMBER_AT,
-    RETURN,
-    set_filter,
-    this_machine,
-)
+from ....node import system_calls as kernel
 
 if TYPE_CHECKING:
+    from ....node.rank_process import Worker
     from .actions import Context
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
@@ -94,16 +85,20 @@ def install(listener: socket.socket) -> None:
 
 def _listen() -> int:
     """A descriptor at which the writes of this process, and of those that it starts, are told; -1: that cannot be."""
-    machine, calls = this_machine(), _CALLS.get(os.uname().machine)
+    machine, calls = kernel.this_machine(), _CALLS.get(os.uname().machine)
     if machine is None or calls is None:
         return -1
     seen = (*calls.writes, *calls.syncs)
-    checks = [(EQUAL, len(seen) - index, 0, number) for index, number in enumerate(seen)]
+    checks = [(kernel.EQUAL, len(seen) - index, 0, number) for index, number in enumerate(seen)]
     program = [
-        *((LOAD, 0, 0, MACHINE_AT), (EQUAL, 0, len(seen) + 1, machine.machine), (LOAD, 0, 0, NUMBER_AT)),
-        *(*checks, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, NOTIFY)),
+        *(
+            (kernel.LOAD, 0, 0, kernel.MACHINE_AT),
+            (kernel.EQUAL, 0, len(seen) + 1, machine.machine),
+            (kernel.LOAD, 0, 0, kernel.NUMBER_AT),
+        ),
+        *(*checks, (kernel.RETURN, 0, 0, kernel.ALLOW), (kernel.RETURN, 0, 0, kernel.NOTIFY)),
     ]
-    return set_filter(machine, program, NEW_LISTENER)
+    return kernel.set_filter(machine, program, kernel.NEW_LISTENER)
 
 
 def _serve(channel: socket.socket, told: int) -> NoReturn:
@@ -112,12 +107,16 @@ def _serve(channel: socket.socket, told: int) -> NoReturn:
     _, fds, _, _ = socket.recv_fds(channel, 1, 1)
     if not fds:
         os._exit(1)
-    server = Server(_CALLS[os.uname().machine], lambda answer: _send(fds[0], answer))
-    rest = b""
+    (listener,), rest = fds, b""
+
+    def send(answer: bytes) -> None:
+        with suppress(OSError):  # whoever wrote has ended, or was interrupted
+            fcntl.ioctl(listener, _SEND, bytearray(answer))
+
+    server, poll = Server(_CALLS[os.uname().machine], send), select.poll()
+    poll.register(listener, select.POLLIN)
+    poll.register(told, select.POLLIN)
     while True:
-        poll = select.poll()
-        poll.register(fds[0], select.POLLIN)
-        poll.register(told, select.POLLIN)
         ready = dict(poll.poll(server.patience_s() * 1000))
         if told in ready:
             said = os.read(told, 4096)
@@ -126,23 +125,14 @@ def _serve(channel: socket.socket, told: int) -> NoReturn:
             *lines, rest = (rest + said).split(b"\n")
             for line in lines:
                 server.obey(json.loads(line))
-        if ready.get(fds[0], 0) & select.POLLIN:
+        if ready.get(listener, 0) & select.POLLIN:
             notice = bytearray(_NOTICE.size)
-            try:
-                fcntl.ioctl(fds[0], _RECEIVE, notice)
-            except OSError:  # whoever wrote has ended
-                continue
-            server.take(bytes(notice))
-        elif fds[0] in ready:
+            with suppress(OSError):  # whoever wrote has ended
+                fcntl.ioctl(listener, _RECEIVE, notice)
+                server.take(bytes(notice))
+        elif listener in ready:
             os._exit(0)
         server.let_go()
-
-
-def _send(listener: int, answer: bytes) -> None:
-    try:
-        fcntl.ioctl(listener, _SEND, bytearray(answer))
-    except OSError:  # whoever wrote has ended, or was interrupted
-        return
 
 
 class Server:
@@ -185,16 +175,17 @@ class Server:
 
     def patience_s(self) -> float:
         """For how long nothing is due."""
-        return max(
-            0.0, min((due for due, _ in self._waiting), default=_LONGEST_S + time.monotonic()) - time.monotonic()
-        )
+        now = time.monotonic()
+        return max(0.0, min((due - now for due, _ in self._waiting), default=_LONGEST_S))
 
     def let_go(self) -> None:
         """Let those go on whose time has come."""
-        now = time.monotonic()
-        for _, identity in [one for one in self._waiting if one[0] <= now]:
-            self._send(_ANSWER.pack(identity, 0, 0, _CONTINUE))
-        self._waiting = [one for one in self._waiting if one[0] > now]
+        now, waiting, self._waiting = time.monotonic(), self._waiting, []
+        for due, identity in waiting:
+            if due <= now:
+                self._send(_ANSWER.pack(identity, 0, 0, _CONTINUE))
+            else:
+                self._waiting.append((due, identity))
 
 
 def is_on_disk(pid: int, fd: int) -> bool:
@@ -208,17 +199,6 @@ def is_on_disk(pid: int, fd: int) -> bool:
         return False
 
 
-def tell(served: Iterable[int], said: dict[str, object]) -> bool:
-    """Tell processes that serve, by where they are told, what to do with writes; whether each of them hears."""
-    line, heard = json.dumps(said).encode() + b"\n", True
-    for fd in served:
-        try:
-            os.write(fd, line)
-        except OSError:
-            heard = False
-    return heard
-
-
 def apply_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """`{"full": true}` or `{"delay_s": 0.1}`, beside what there is already."""
     if context.run is None:
@@ -227,7 +207,7 @@ def apply_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     if not any("sidecar" in worker.ends for worker in running):
         raise ValueError("what ranks write is seen only in a run whose scenario has a fault of a disk")
     context.run.disk.update(said)
-    if not tell([worker.ends.get("sidecar", -1) for worker in running], context.run.disk):
+    if not _tell(running, context.run.disk):
         context.run.disk.clear()
         raise ValueError("the kernel does not let writes of its ranks be seen: it refuses seccomp's user notification")
     return {}
@@ -238,10 +218,21 @@ def undo_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     if context.run is not None:
         for key in said:
             context.run.disk.pop(key, None)
-        tell([worker.ends["sidecar"] for worker in context.run.workers if "sidecar" in worker.ends], context.run.disk)
+        _tell(context.run.workers, context.run.disk)
     return {}
 
 
 def look_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """What writes meet now."""
     return {} if context.run is None else dict(context.run.disk)
+
+
+def _tell(workers: Iterable[Worker], said: Mapping[str, Any]) -> bool:
+    """Tell the processes that serve workers what to do with writes; whether each of them hears."""
+    heard = True
+    for worker in workers:
+        try:
+            os.write(worker.ends.get("sidecar", -1), json.dumps(said).encode() + b"\n")
+        except OSError:
+            heard = False
+    return heard
