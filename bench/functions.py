@@ -52,7 +52,7 @@ def gloo(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         changed = Path(folder) / "test_gloo_class.py"
         changed.write_text(
-            written.read_text().replace("torch.testing._internal.common_distributed", "lab.features.functions.cases")
+            written.read_text().replace("torch.testing._internal.common_distributed", "lab.testing.cases")
         )
         told = {"torch": written, "class": changed, "functions": SUITES / "test_gloo_ported.py"}
         for name, path in told.items():

@@ -47,7 +47,6 @@ IN_TREE = (
     "chaos",
     "functions",
     "network_model",
-    "notebook",
     "pictures",
     "pytest",
     "packages",
@@ -110,7 +109,7 @@ class Feature:
     findings: Mapping[str, str] = {}
     """What it adds to diagnoses: `kinds`, an enumeration (`lab.diagnosis.finding.Kind`) in the module that has the
     facts of these findings too; `words`, what renders them (`lab.diagnosis.wording.WordTable`); and rules, by when they
-    are asked, see `lab.diagnosis.rules`."""
+    are asked, see `lab.diagnosis.evidence`."""
     hooks: Mapping[str, str] = {}
     """Functions that the kernel, or another feature, calls where they are there, by name."""
     parts: tuple[str, ...] = ()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from lab.diagnosis.disagreement import disagreements, that_stop_a_run
-from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.evidence import Evidence, apply_rules
 from lab.diagnosis.failure import explain_failure
 from lab.diagnosis.finding import Finding, FindingKind
 from lab.diagnosis.hang import explain_hang
 from lab.diagnosis.links import find_causes_outside
-from lab.diagnosis.rules import apply_rules
 
 
 def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: bool = False) -> list[Finding]:

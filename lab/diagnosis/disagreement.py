@@ -101,7 +101,7 @@ def _unequal(clash: Clash) -> Finding:
     wrongs = wrong_results(step) if wrong_results else []
     facts = f.Unequal(
         sides=tuple(f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
-        misfits=tuple(f.Misfit(giver=m.giver, taker=m.taker, rows=m.rows, room=m.room) for m in clash.misfits),
+        misfits=clash.misfits,
         at=lines_of(step.calls[rank] for rank in odd or sorted(step.calls)),
         wrong=wrongs[0].facts if wrongs else None,
         wrong_ranks=tuple(wrong.call.rank for wrong in wrongs),

@@ -137,11 +137,8 @@ def failed_in_torch(rank: RankFacts) -> bool:
 
 def find_odd_call(ranks: Iterable[RankFacts]) -> OddCall | None:
     """The rank that differs, by what the ranks raised; None if no error says so, or if no majority agrees."""
-    calls = {
-        int(match["rank"]): _call(match["op"], match["shape"], match["dtype"])
-        for rank in ranks
-        for match in _RUNNING.finditer(rank.error)
-    }
+    found = [match for rank in ranks for match in _RUNNING.finditer(rank.error)]
+    calls = {int(match["rank"]): _call(match["op"], match["shape"], match["dtype"]) for match in found}
     common, odd = majority(calls)
     return OddCall(ranks=odd[:1], call=calls[odd[0]], common=common) if odd and common else None
 

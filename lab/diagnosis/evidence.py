@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
+from lab.feature import feature_findings
 from lab.frozen import Frozen
 from lab.record.layout import TRACE
 from lab.record.record_files import list_folder
@@ -150,3 +152,29 @@ def read_evidence(record: Record) -> Evidence:
     for rank in evidence.trace.ranks:
         evidence.facts.rank(rank)
     return evidence
+
+
+class Explained(NamedTuple):
+    """A run whose causes are known."""
+
+    evidence: Evidence
+    causes: Sequence[Finding]
+    ended_well: bool
+    """Whether it did not hang or fail."""
+
+
+def apply_rules(run: Evidence | Explained, *names: str) -> list[Finding]:
+    """What rules of features find: functions of the evidence of a run that return findings.
+
+    `Feature.findings` names them by when they are asked:
+
+    | name | what they find |
+    |---|---|
+    | `counts` | in a run that broke, what ranks had done more or less often than others |
+    | `state` | what ranks hold that should be the same on all of them |
+    | `results` | what operations gave that no inputs give |
+    | `values` | what ranks brought to operations that spoils what those give |
+    | `hints` | what may be wrong |
+    | `explain` | for `lab explain`, what else is true of a run; they are given an `Explained` |
+    """
+    return [one for name in names for rule in feature_findings(name) for one in rule(run)]

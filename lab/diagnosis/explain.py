@@ -8,10 +8,9 @@ from typing import Any
 
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.errors import lost_a_peer
-from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.diagnosis.evidence import Evidence, Explained, apply_rules, read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge_replaced
-from lab.diagnosis.rules import Explained, apply_rules
 from lab.diagnosis.stacks import shorten_paths, shorten_stack
 from lab.frozen import Frozen
 from lab.record.read import Record
@@ -36,10 +35,8 @@ class Explanation(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain data."""
-        findings, stacks = (
-            [one.to_json() for one in self.findings],
-            {str(rank): one for rank, one in self.stacks.items()},
-        )
+        stacks = {str(rank): stack for rank, stack in self.stacks.items()}
+        findings = [one.to_json() for one in self.findings]
         return {**vars(self), "findings": findings, "stacks": stacks, "problems": [*self.problems]}
 
 

@@ -77,6 +77,8 @@ class Network:
         return sent.stuck and came.segments_in >= sent.segments_out
 
 
+_LISTS = {agent.LeftRunning: "left_running", agent.Named: "named", agent.Limited: "limits"}
+"""By kind of event: the list of facts that it is added to."""
 SEEN_LATER_S = 1.0
 """A rank's peers may feel its end as much earlier than its agent sees it."""
 
@@ -181,12 +183,8 @@ class RunFacts:
             self.joined[event.rank] = event
             rank = self.rank(event.rank)
             rank.node, rank.started = event.node, event.time
-        elif isinstance(event, agent.LeftRunning):
-            self.left_running.append(event)
-        elif isinstance(event, agent.Named):
-            self.named.append(event)
-        elif isinstance(event, agent.Limited):
-            self.limits.append(event)
+        elif type(event) in _LISTS:
+            getattr(self, _LISTS[type(event)]).append(event)
         elif isinstance(event, agent.Halted) and not self.timed_out:
             self.rank(event.rank).halted = event.signal
         elif isinstance(event, events.NodeTroubled) and not self.timed_out:

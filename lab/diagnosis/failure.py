@@ -9,13 +9,12 @@ from typing import Any, Literal
 from lab.diagnosis import errors, wording
 from lab.diagnosis.disagreement import differed_before, that_stop_a_run
 from lab.diagnosis.ends import blame, calls_at, common_progress, culprit_by, end_of, stood_of
-from lab.diagnosis.evidence import Evidence, Judgement
+from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, WentAlone
 from lab.diagnosis.groups import explain_rendezvous
 from lab.diagnosis.hang import explain_stand_off, left_by
 from lab.diagnosis.links import culprit_of, find_broken_link, find_causes_outside
-from lab.diagnosis.rules import apply_rules
 from lab.feature import hook
 from lab.plan.plan import HOST
 from lab.record.events import NodeLost

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from lab.feature import feature_findings
 from lab.frozen import Frozen
+from lab.trace.clashes import Misfit
 from lab.words import capital
 
 T = TypeVar("T")
@@ -553,15 +554,6 @@ class Mismatch(Facts):
     again: int = 0
     """In how many other steps it was so."""
     stuck_s: float | None = None
-
-
-class Misfit(Frozen):
-    """Rows that one rank gives another that has room for another number of them."""
-
-    giver: int
-    taker: int
-    rows: int
-    room: int
 
 
 class Unequal(Facts):

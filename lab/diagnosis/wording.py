@@ -12,6 +12,7 @@ from typing import Any
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Finding, FindingKind, Words, WordTable, group_ranks
+from lab.trace.clashes import Misfit
 from lab.words import (
     capital,
     clip,
@@ -419,19 +420,6 @@ def _odd_call(facts: f.OddCall) -> str:
     return f"called {facts.call}{at(facts.lines)} where most others called {facts.common}"
 
 
-_DID: Mapping[Any, Callable[[Any], str]] = {
-    f.StoodApart: _stood_apart,
-    f.FirstFailure: _failed_by_itself,
-    f.WentAlone: _went_alone,
-    f.OddCall: _odd_call,
-}
-
-
-def render_did(facts: f.Facts) -> str:
-    """What the one rank did that a finding names, in words that follow its name; empty where it has no such words."""
-    return _DID[type(facts)](facts) if type(facts) in _DID else ""
-
-
 # -- ranks that did not do the same
 
 
@@ -467,7 +455,7 @@ def _unequal(facts: f.Unequal, verb: str = "brought") -> Words:
     return f"in {facts.step} {head}{where}", wrong, again(facts.again), _stuck(facts.stuck_s)
 
 
-def _misfits(misfits: Sequence[f.Misfit]) -> str:
+def _misfits(misfits: Sequence[Misfit]) -> str:
     """`rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
     shown = "; ".join(
         f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
@@ -523,6 +511,10 @@ def _as_their_group(facts: f.GroupsDiffer) -> str:
     return f"as {whose} {ordinal(facts.number)} group, where {name_ranks(facts.others)} {made}{slip[facts.slip]}"
 
 
+def _made_as_their_group(facts: f.GroupsDiffer) -> str:
+    return f"made {facts.sides[0].what}{at(facts.sides[0].lines[:1])} {_as_their_group(facts)}"
+
+
 def _group_not_made(facts: f.GroupNotMade) -> Words:
     there = f"{format_duration(facts.seconds)}, at {listing(facts.at)}; {listing(_did(facts.did))}"
     return (
@@ -552,18 +544,6 @@ def _destroyed(facts: f.GroupDestroyed) -> str:
     verb = "failed" if facts.failed else f"waited {format_duration(facts.waited_s)}"
     used = f"{name_ranks(facts.entered)} still used it and {verb} in {facts.step} at {listing(facts.used_at)}"
     return f"{_destroyed_group(facts)}, where {used}; {listing(_did(facts.did))}"
-
-
-def _did_to_groups(facts: f.Facts) -> str:
-    """What one rank did to groups, in words that follow its name; empty where it is about several ranks."""
-    if len(facts.ranks) != 1:
-        return ""
-    if isinstance(facts, f.GroupsDiffer) and facts.common:
-        side = facts.sides[0]
-        return f"made {side.what}{at(side.lines[:1])} {_as_their_group(facts)}"
-    if isinstance(facts, f.GroupNotMade):
-        return _never_called(facts)
-    return _destroyed(facts) if isinstance(facts, f.GroupDestroyed) and not facts.alone else ""
 
 
 def _rendezvous(facts: f.Rendezvous) -> Words:
@@ -632,6 +612,20 @@ WORDS: WordTable = {
     f.Rendezvous: _rendezvous,
 }
 """The words of the kernel's findings."""
+_DID: Mapping[Any, Callable[[Any], str]] = {
+    f.StoodApart: _stood_apart,
+    f.FirstFailure: _failed_by_itself,
+    f.WentAlone: _went_alone,
+    f.OddCall: _odd_call,
+    f.GroupsDiffer: _made_as_their_group,
+    f.GroupNotMade: _never_called,
+    f.GroupDestroyed: _destroyed,
+}
+
+
+def render_did(facts: f.Facts) -> str:
+    """What the one rank did that a finding names, in words that follow its name; empty where there are none."""
+    return _DID[type(facts)](facts) if type(facts) in _DID and len(facts.ranks) == 1 else ""
 
 
 # -- the reason of a verdict
@@ -650,7 +644,7 @@ def node_reason(facts: f.FirstFailure, *, launcher: bool) -> str:
 
 def odd_call_reason(finding: Finding, rank: int, node: str, victim: int, end: f.End | None) -> str:
     """Why a run failed in which a rank called something else than most others; who failed then, if that is another."""
-    did = _did_to_groups(finding.facts) if finding.kind is FindingKind.GROUPS else ""
+    did = render_did(finding.facts) if finding.kind is FindingKind.GROUPS else ""
     did = did or f"did not call what the others called: {finding.headline}"
     then = f"; {then_failed(victim, end)}" if end is not None else ""
     return f"{full_name(rank, node)} {did}{then}"

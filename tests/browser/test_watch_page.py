@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from lab.features.watch.now import Follower
+from lab.features.watch.now import Follower, Stepper, Watched
 from lab.features.watch.server import Server, page_of
-from lab.features.watch.session import Stepper, Watched
 from tests.browser.conftest import PATIENCE_MS
 from tests.features.watch.growing import ORIGIN, Growing
 

@@ -149,7 +149,7 @@ SUITES = Path(__file__).parents[2] / "bench" / "suites"
 FAILS = """
 import torch
 import torch.distributed as dist
-from lab.features.functions.cases import MultiProcessTestCase
+from lab.testing.cases import MultiProcessTestCase
 
 class CaseTest(MultiProcessTestCase):
     world_size = 3
@@ -174,7 +174,7 @@ def test_tests_written_for_torchs_own_base_run_with_one_line_changed_and_one_tha
     engine: str, tmp_path: Path
 ) -> None:
     written = (SUITES / "gloo_torch.py").read_text()
-    changed = written.replace("torch.testing._internal.common_distributed", "lab.features.functions.cases")
+    changed = written.replace("torch.testing._internal.common_distributed", "lab.testing.cases")
     assert sum(one != other for one, other in zip(written.splitlines(), changed.splitlines(), strict=True)) == 1
     (tmp_path / "test_fails.py").write_text(FAILS)
     (tmp_path / "test_gloo.py").write_text(changed)

@@ -18,8 +18,8 @@ import pytest
 
 from lab import Cluster
 from lab.diagnosis.explain import explain
-from lab.features.watch.now import Follower, Now
-from lab.features.watch.session import Session, Stepper, Watched
+from lab.features.watch.now import Follower, Now, Stepper, Watched
+from lab.features.watch.verb import Session
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.trace.read import read_trace

@@ -16,6 +16,7 @@ from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
 from lab.features.values import findings as values
 from lab.features.values.findings import ValueKind
+from lab.trace.clashes import Misfit
 
 _EXAMPLES: list[tuple[Kind, Facts]] = [
     (
@@ -299,7 +300,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
                 f.Side(ranks=(1, 2), what="output [1, 1, 1], input [1, 1, 1]"),
                 f.Side(ranks=(0,), what="output [1, 1, 1], input [1, 2, 1]"),
             ),
-            misfits=(f.Misfit(giver=0, taker=1, rows=2, room=1),),
+            misfits=(Misfit(giver=0, taker=1, rows=2, room=1),),
             at=("train.py:8",),
         ),
     ),

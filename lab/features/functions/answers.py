@@ -10,8 +10,10 @@ import keyword
 import os
 import re
 import sys
+import traceback
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
@@ -24,6 +26,7 @@ from lab.diagnosis.errors import is_loss
 from lab.errors import LabError, RanksFailed
 from lab.features.functions.on_node.messages import HEAD, KIND_OF, MAPPINGS, MOST_PLAIN_BYTES, Failure, Place
 from lab.report.harmless import harmless
+from lab.report.table import alike
 from lab.words import name_ranks
 
 
@@ -81,17 +84,15 @@ def read_value(data: bytes, find_class: Callable[[str, str], type] = known_class
         raise Misread(f"{type(error).__name__}: {error}"[:200]) from None
 
 
-def _torch_size(shape: Any) -> Any:
+def _torch() -> Any:
     import torch
 
-    return torch.Size(shape)
+    return torch
 
 
-def _torch_dtype(name: str) -> Any:
-    import torch
-
-    dtype = getattr(torch, name.rpartition(".")[2], None)
-    if not isinstance(dtype, torch.dtype):
+def _read_dtype(name: str) -> Any:
+    dtype = getattr(_torch(), name.rpartition(".")[2], None)
+    if not isinstance(dtype, _torch().dtype):
         raise Misread(f"{name!r:.60} is no dtype")
     return dtype
 
@@ -103,8 +104,9 @@ _MADE_OF_PLAIN: dict[Any, Callable[..., Any]] = {
     "date": date.fromisoformat,
     "timedelta": timedelta,
     "path": Path,
-    "Size": _torch_size,
-    "dtype": _torch_dtype,
+    "Size": lambda shape: _torch().Size(shape),
+    "device": lambda name: _torch().device(name),
+    "dtype": _read_dtype,
 }
 _MADE_OF_VALUES: dict[Any, Callable[..., Any]] = {"complex": complex, "slice": slice, "range": range}
 
@@ -132,6 +134,9 @@ class _Reader:
                 return KIND_OF[kind](self.value(item) for item in items)
             pairs = [(self.value(key), self.value(item)) for key, item in items]
             return KIND_OF[kind](pairs) if kind != MAPPINGS[Counter] else Counter(dict(pairs))
+        if kind in ("bytes", "bytearray"):
+            data = self._blob(*rest)
+            return bytes(data) if kind == "bytes" else data
         if kind in _MADE_OF_PLAIN:
             return _MADE_OF_PLAIN[kind](*rest)
         if kind in _MADE_OF_VALUES:
@@ -140,12 +145,6 @@ class _Reader:
         if method is None:
             raise Misread(f"{kind!r:.60} is not a kind of value")
         return method(*rest)
-
-    def _read_bytes(self, size: Any) -> bytes:
-        return bytes(self._blob(size))
-
-    def _read_bytearray(self, size: Any) -> bytearray:
-        return self._blob(size)
 
     def _read_enum(self, module: str, name: str, member: str) -> Any:
         kind = self._find_class(module, name)
@@ -179,31 +178,20 @@ class _Reader:
     def _read_scalar(self, dtype: str, shape: Any, size: Any) -> Any:
         return self._read_array(dtype, shape, size)[()]
 
-    def _read_device(self, name: str) -> Any:
-        import torch
-
-        return torch.device(name)
-
     def _read_tensor(self, dtype: str, shape: Any, size: Any, how: Any) -> Any:
-        import torch
-
-        data = self._blob(size)
-        kind = _torch_dtype(dtype)
-        flat = torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
+        data, kind = self._blob(size), _read_dtype(dtype)
+        flat = _torch().frombuffer(data, dtype=kind) if data else _torch().empty(0, dtype=kind)
         return _as_it_was(flat.reshape(shape), how)
 
     def _read_sparse(self, shape: Any, coalesced: Any, indices: Any, values: Any, how: Any) -> Any:
-        import torch
-
-        made = torch.sparse_coo_tensor(self.value(indices), self.value(values), shape, check_invariants=True)
+        parts = self.value(indices), self.value(values)
+        made = _torch().sparse_coo_tensor(*parts, shape, check_invariants=True)
         return _as_it_was(made._coalesced_(coalesced is True), how)
 
 
 def _as_it_was(tensor: Any, how: Any) -> Any:
-    import torch
-
     if how["parameter"]:
-        return torch.nn.Parameter(tensor, requires_grad=how["grad"] is True)
+        return _torch().nn.Parameter(tensor, requires_grad=how["grad"] is True)
     return tensor.requires_grad_() if how["grad"] is True else tensor
 
 
@@ -217,18 +205,11 @@ _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*?)(?:: ('.*'|\".*\"))?", re.DOTALL)
 
 
 def known_exception(module: str, name: str, classes: Classes | None = None) -> type[BaseException] | None:
-    """A class of exceptions that was sent, or is imported here already; None where there is none.
-
-    Args:
-        module: where it is.
-        name: its qualified name.
-        classes: those that were sent.
-    """
-    try:
+    """A class of exceptions that was sent, or is imported here already, see `known_class`; None: there is none."""
+    with suppress(Misread):
         kind = known_class(module, name, classes)
-    except Misread:
-        return None
-    return kind if issubclass(kind, BaseException) else None
+        return kind if issubclass(kind, BaseException) else None
+    return None
 
 
 def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
@@ -239,16 +220,14 @@ def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
     if kind is None or not issubclass(kind, Exception):
         return RanksFailed
     native = _native(kind)
-
-    def new(cls: type[RanksFailed], *_: Any, **__: Any) -> Any:
-        return native.__new__(cls)
-
-    def text(self: RanksFailed) -> str:
-        return self.message
-
-    own: dict[str, Any] = dict.fromkeys(_SHADOWED)
-    own |= {"__new__": new, "__str__": text, "__setattr__": Exception.__setattr__}
-    own |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    own: dict[str, Any] = {
+        **dict.fromkeys(_SHADOWED),
+        "__new__": lambda cls, *_, **__: native.__new__(cls),
+        "__str__": lambda self: self.message,
+        "__setattr__": Exception.__setattr__,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+    }
     try:
         both = type(kind.__name__, (RanksFailed, kind), own)
         both("")
@@ -300,7 +279,8 @@ def raised(
         record: of the run.
         write: writes an exception with its traceback; None: as Python does.
     """
-    told = _alike(failures)
+    own = {rank: failure for rank, failure in failures.items() if not _lost_a_peer(failure)} or failures
+    told = [(ranks, own[ranks[0]]) for ranks, _ in alike((rank, _form_of(own[rank])) for rank in sorted(own))]
     (ranks, failure), *others = told
     if all(other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in told):
         kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a test that is skipped, or expected to fail
@@ -308,36 +288,23 @@ def raised(
         return outcome.with_traceback(traceback_of(failure, shown))
     again = partial(rebuild, shown=shown, classes=classes)
     error = again(failure, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
-    write = write or _written
+    write = write or (lambda error: "".join(traceback.format_exception(error)).rstrip())
     notes = [
         f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}"
         for also, other in others[: _MOST_TOLD - 1]
     ]
-    more = sorted(rank for also, _ in others[_MOST_TOLD - 1 :] for rank in also)
-    if more:
+    if more := sorted(rank for also, _ in others[_MOST_TOLD - 1 :] for rank in also):
         notes.append(f"{name_ranks(more)} failed otherwise too")
-    lost = sorted(set(failures) - {rank for also, _ in told for rank in also})
-    if lost:
+    if lost := sorted(failures.keys() - own.keys()):
         notes.append(f"{name_ranks(lost)} lost {'it' if len(ranks) == 1 and not others else 'them'} because of that")
-    if record is not None:
-        notes.append(f"record: {record}")
-    _add_notes(error, notes)
+    _add_notes(error, [*notes, *([f"record: {record}"] if record is not None else [])])
     return error
 
 
-def _alike(failures: Mapping[int, Failure]) -> list[tuple[list[int], Failure]]:
-    """Failures with the ranks that have them, once each; without those that lost a peer, where there are others."""
-    own = {rank: failure for rank, failure in sorted(failures.items()) if not _lost_a_peer(failure)}
-    found: dict[object, tuple[list[int], Failure]] = {}
-    for rank, failure in (own or dict(sorted(failures.items()))).items():
-        same = (
-            failure.module,
-            failure.kind,
-            _ADDRESS.sub("", failure.text),
-            tuple((one.file, one.line) for one in failure.places),
-        )
-        found.setdefault(same, ([], failure))[0].append(rank)
-    return list(found.values())
+def _form_of(failure: Failure) -> tuple[object, ...]:
+    """What failures of several ranks have in common that are one failure."""
+    places = tuple((one.file, one.line) for one in failure.places)
+    return failure.module, failure.kind, _ADDRESS.sub("", failure.text), places
 
 
 def all_lost_a_peer(failures: Mapping[int, Failure]) -> bool:
@@ -347,12 +314,10 @@ def all_lost_a_peer(failures: Mapping[int, Failure]) -> bool:
 
 def _lost_a_peer(failure: Failure | None) -> bool:
     """Whether a failure says of itself, or of what it came from, that another rank was lost."""
-    while failure is not None:
-        by_torch = failure.kind == "RuntimeError" or failure.module.startswith("torch.distributed")
-        if by_torch and is_loss(failure.text):
-            return True
-        failure = failure.cause or failure.context
-    return False
+    if failure is None:
+        return False
+    by_torch = failure.kind == "RuntimeError" or failure.module.startswith("torch.distributed")
+    return (by_torch and is_loss(failure.text)) or _lost_a_peer(failure.cause or failure.context)
 
 
 def rebuild(
@@ -361,20 +326,19 @@ def rebuild(
     *,
     header: str,
     classes: Classes | None = None,
-    ranks: list[int] | None = None,
+    ranks: Sequence[int] = (),
     record: Path | None = None,
 ) -> RanksFailed:
     """An exception as it was raised on a rank: of its class where that is known here, and of RanksFailed.
 
     Its `__init__` is not called: nobody can say with what.
     """
-    kind = caught_as(known_exception(failure.module, failure.kind, classes))
-    text = failure.text
+    kind, text = caught_as(known_exception(failure.module, failure.kind, classes)), failure.text
     if kind is RanksFailed:
         name = failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
         text = f"{name}: {text}" if text else name
     text = harmless(text)
-    error = kind(f"{header}{text}", ranks=tuple(ranks or ()), record=record)
+    error = kind(f"{header}{text}", ranks=tuple(ranks), record=record)
     fill_in(error, text)
     error.shown_inside = True
     error.__traceback__ = traceback_of(failure, shown)
@@ -386,15 +350,9 @@ def rebuild(
     return error
 
 
-def _add_notes(error: BaseException, notes: list[str] | tuple[str, ...]) -> None:
+def _add_notes(error: BaseException, notes: Sequence[str]) -> None:
     if notes:
         error.__notes__ = [*getattr(error, "__notes__", ()), *notes]  # type: ignore[attr-defined]
-
-
-def _written(error: BaseException) -> str:
-    import traceback
-
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
 
 
 # -- tracebacks
@@ -422,10 +380,10 @@ class _Shown:
 
 def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | None:
     """A traceback that leads through the same lines, with the arguments as they were shown."""
-    traceback: TracebackType | None = None
+    chain: TracebackType | None = None
     for place in reversed(failure.places):
-        traceback = TracebackType(traceback, _frame(place, _path(place.file, shown)), -1, _line(place.line))
-    return traceback
+        chain = TracebackType(chain, _frame(place, _path(place.file, shown)), -1, _line(place.line))
+    return chain
 
 
 def _path(file: str, shown: Mapping[str, str]) -> str:
@@ -452,31 +410,17 @@ def _frame(place: Place, path: str) -> FrameType:
         name: shown
         for name, shown in {**place.arguments, **place.variables}.items()
         if name.isidentifier() and not name.startswith("__") and not keyword.iskeyword(name)
+        if unicodedata.normalize("NFKC", name) == name  # as the parser has it
     }
-    arguments = [name for name in values if name in place.arguments]
     hidden = ["__tracebackhide__"] if place.hidden else []
-    others = [name for name in values if name not in place.arguments] + hidden
-    line = _line(place.first_line)
-    call = ast.Return(ast.Call(ast.Name("__frame__", ast.Load()), [], []))
-    taken = ast.arguments(
-        posonlyargs=[],
-        args=[ast.arg(name) for name in arguments],
-        kwonlyargs=[ast.arg(name) for name in others],
-        kw_defaults=[None] * len(others),
-        defaults=[],
-    )
-    function = ast.FunctionDef("function", taken, [call], [], lineno=line, col_offset=0)
-    if sys.version_info >= (3, 12):
-        function.type_params = []
-    for node in ast.walk(function):
-        if isinstance(node, (ast.stmt, ast.expr, ast.arg)):
-            node.lineno = node.end_lineno = line
-            node.col_offset = node.end_col_offset = 0
-    module = compile(ast.Module([function], []), path, "exec")
+    arguments = [name for name in values if name in place.arguments]
+    others = [name for name in (*values, *hidden) if name not in arguments]
+    parameters = ", ".join([*arguments, *(["*", *others] if others else [])])
     scope: dict[str, Any] = {"__frame__": lambda: sys._getframe(1), "__name__": "rank", "__builtins__": builtins}  # noqa: SLF001
-    exec(module, scope)
+    tree = ast.parse(f"def function({parameters}): return __frame__()")
+    exec(compile(ast.increment_lineno(tree, _line(place.first_line) - 1), path, "exec"), scope)
     made, name = scope["function"], harmless(place.function)
     named = {"co_name": name, **({"co_qualname": name} if sys.version_info >= (3, 11) else {})}
     made.__code__ = made.__code__.replace(**named)
-    held = {name: _Shown(shown) for name, shown in values.items()}
-    return made(**held, **dict.fromkeys(hidden, True))  # type: ignore[no-any-return]
+    frame: FrameType = made(**{name: _Shown(shown) for name, shown in values.items()}, **dict.fromkeys(hidden, True))
+    return frame

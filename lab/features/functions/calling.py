@@ -8,17 +8,17 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
-from lab.features.functions import on_node
 from lab.features.functions.answers import Misread, all_lost_a_peer, known_class, raised, read_value
-from lab.features.functions.on_node import messages
+from lab.features.functions.on_node import called, messages
 from lab.features.functions.on_node.messages import Answered, Failure
 from lab.features.functions.pack import How, Packed, is_own, lend, pack_call
 from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, Output, Taken, WorkerStart
@@ -38,9 +38,23 @@ if TYPE_CHECKING:
     from lab.run.conversation import Conversation
 
 _MOST_UNDERWAY_BYTES = 1 << 18
-_PROGRAM = "labnode/features/functions/on_node/call_program.py"
+_PROGRAM = "labnode/features/functions/on_node/called.py"
 """What such a rank runs in the place of a script, below what its node imports from."""
 _CHUNK_BYTES = 1 << 16
+
+
+@dataclass
+class _Peer:
+    """A rank, and what goes to it."""
+
+    node: str
+    waiting: bytearray
+    underway_bytes: int = 0
+    """What was sent and it has not read yet."""
+    last: bool = False
+    """Whether nothing follows what waits."""
+    hung_up: bool = False
+    """Whether it has been told so, or cannot be told any more."""
 
 
 class CallLine(Stdin):
@@ -52,18 +66,13 @@ class CallLine(Stdin):
     """
 
     def __init__(self, heard: Callable[[int, bytes], None], ended: Callable[[int], None]) -> None:
-        self._heard = heard
-        self._ended = ended
+        self._heard, self._ended = heard, ended
         self.timeout_s = 0.0
         """How long the plan of the run allows it to take; the line says how much more that is."""
         self._lock = threading.Lock()
-        self._nodes: dict[int, str] = {}
-        self._waiting: dict[int, bytearray] = {}
-        self._underway: dict[int, int] = {}
-        self._hung_up: set[int] = set()
-        """Ranks that have been told, or cannot be told any more, that nothing follows."""
-        self._last: set[int] = set()
-        """Ranks for which nothing follows what was sent."""
+        self._peers: dict[int, _Peer] = {}
+        self._to_all = bytearray()
+        """What was sent to all before the run began."""
         self._given_up = False
         self._agents: Conversation | None = None
         self._began: float | None = None
@@ -78,7 +87,7 @@ class CallLine(Stdin):
     @property
     def ranks(self) -> tuple[int, ...]:
         """Those that there are, once the run has begun."""
-        return tuple(self._nodes)
+        return tuple(self._peers)
 
     def call(self, data: bytes, timeout_s: float) -> None:
         """Send bytes to every rank; from now on, or once the ranks are let go, the run has so long."""
@@ -92,13 +101,16 @@ class CallLine(Stdin):
     def send(self, data: bytes, rank: int | None = None) -> None:
         """Send bytes to a rank, or to all of them; before the run has begun, once it does."""
         with self._lock:
-            for one in self._nodes if self._nodes and rank is None else (rank,):
-                self._waiting.setdefault(-1 if one is None else one, bytearray()).extend(data)
+            if self._began is None:
+                self._to_all += data
+            for peer in self._peers.values() if rank is None else [self._peers[rank]]:
+                peer.waiting += data
         self._ring()
 
     def hang_up(self, *ranks: int) -> None:
         """Have these ranks, or all, end as soon as they have answered what was sent."""
-        self._last.update(ranks or self._nodes)
+        for rank in ranks or self._peers:
+            self._peers[rank].last = True
         self._ring()
 
     def give_up(self) -> None:
@@ -142,32 +154,31 @@ class CallLine(Stdin):
 
     def start(self, worker: WorkerPlan) -> WorkerStart:
         """What a worker is started with."""
-        self._nodes[worker.rank] = worker.node
+        with self._lock:
+            self._peers[worker.rank] = _Peer(worker.node, bytearray(self._to_all))
         return super().start(worker)._replace(script=_PROGRAM)
 
     def begin(self, agents: Conversation) -> None:
         """The ranks were let go: send what waits."""
-        with self._lock:
-            to_all = self._waiting.pop(-1, bytearray())
-            self._waiting = {rank: to_all + self._waiting.get(rank, bytearray()) for rank in self._nodes}
-            self._underway = dict.fromkeys(self._nodes, 0)
         self._began, self._agents = time.monotonic(), agents
         agents.hear(self._bell.fileno(), self._attend)
         self._attend()
 
     def hear(self, message: wire.Message) -> None:
         """Take what a rank answered, has read, or that it has ended."""
-        if isinstance(message, Output):
-            if message.stream == ANSWERS and message.rank in self._nodes:
-                self._heard(message.rank, message.data)
+        rank = getattr(message, "rank", -1)
+        peer = self._peers.get(rank)
+        if peer is None:
+            return
+        if isinstance(message, Output) and message.stream == ANSWERS:
+            self._heard(rank, message.data)
         elif isinstance(message, Taken):
-            self._underway[message.rank] = max(0, self._underway.get(message.rank, 0) - message.bytes)
-            if message.closed:
-                self._hung_up.add(message.rank)
+            peer.underway_bytes = max(0, peer.underway_bytes - message.bytes)
+            peer.hung_up |= message.closed
             self._feed()
         elif isinstance(message, Exited):
-            self._hung_up.add(message.rank)
-            self._ended(message.rank)
+            peer.hung_up = True
+            self._ended(rank)
 
     def end(self) -> None:
         """The ranks have ended, or are about to; those that wait for a call are told that none follows."""
@@ -184,23 +195,19 @@ class CallLine(Stdin):
         self._feed()
 
     def _feed(self) -> None:
+        """Send what waits, as far as the agents hold it for ranks that read slowly."""
         agents = self._agents
-        for rank, node in self._nodes.items() if agents is not None else ():
-            while agents is not None and rank not in self._hung_up:
-                room = _MOST_UNDERWAY_BYTES - self._underway[rank]
+        for rank, peer in self._peers.items() if agents is not None else ():
+            while agents is not None and not peer.hung_up:
+                size = min(_MOST_UNDERWAY_BYTES - peer.underway_bytes, _CHUNK_BYTES)
                 with self._lock:
-                    waiting = self._waiting[rank]
-                    chunk = bytes(waiting[: min(room, _CHUNK_BYTES)])
-                    del waiting[: len(chunk)]
-                    last = rank in self._last and not waiting
-                if not chunk and not last:
+                    chunk = bytes(peer.waiting[:size])
+                    del peer.waiting[:size]
+                    peer.hung_up = peer.last and not peer.waiting
+                if not chunk and not peer.hung_up:
                     break
-                self._underway[rank] += len(chunk)
-                if last:
-                    self._hung_up.add(rank)
-                agents.say(node, Input(agents.run, rank, chunk, last=last))
-                if not chunk:
-                    break
+                peer.underway_bytes += len(chunk)
+                agents.say(peer.node, Input(agents.run, rank, chunk, last=peer.hung_up))
 
 
 _MOST_PRINTED_BYTES = 1 << 20
@@ -220,9 +227,9 @@ class Answers:
     """Why a value was not sent."""
     failures: dict[int, Failure] = field(default_factory=dict)
 
-    def complete(self, ranks: tuple[int, ...]) -> bool:
+    def complete(self, ranks: Collection[int]) -> bool:
         """Whether every rank has answered with a value, or kept it."""
-        return bool(ranks) and all(rank in self.values or rank in self.kept for rank in ranks)
+        return bool(ranks) and {*self.values, *self.kept}.issuperset(ranks)
 
 
 class Session(Observer):
@@ -243,9 +250,10 @@ class Session(Observer):
         self.worn = ""
         """Why no other call should be made here; empty where one may."""
         self._run = run
-        self._pieces: dict[int, messages.Pieces] = {}
-        self._wanted: dict[int, int] = {}
-        self._lent: dict[str, bytes] = {}
+        self._pieces: defaultdict[int, messages.Pieces] = defaultdict(messages.Pieces)
+        self._wanted = Counter[int]()
+        """How many modules each rank has asked for."""
+        self._lend = cache(lambda name: messages.pack(messages.MODULE, lend(name, self.packed)))
         self._answers = Answers()
         self._ending = False
         """Whether a rank has failed, or ended."""
@@ -370,7 +378,7 @@ class Session(Observer):
         if self._problem:
             return
         try:
-            for kind, body in self._pieces.setdefault(rank, messages.Pieces()).feed(data):
+            for kind, body in self._pieces[rank].feed(data):
                 self._handle(rank, kind, body)
         except (messages.TooLong, Misfit, Misread, ValueError, RecursionError) as error:
             self._problem = f"rank {rank} answered what cannot be read: {error}"[:300]
@@ -391,7 +399,7 @@ class Session(Observer):
         elif kind == messages.KEPT:
             answers.kept[rank] = body.decode("utf-8", "replace")[:1000]
         elif kind == messages.MODULE:
-            self._wanted[rank] = self._wanted.get(rank, 0) + 1
+            self._wanted[rank] += 1
             if self._wanted[rank] > _MOST_WANTED:
                 raise Misread(f"it wants more than {_MOST_WANTED} modules")
             self.line.send(self._lend(body.decode()), rank)
@@ -407,11 +415,6 @@ class Session(Observer):
         else:
             raise Misread(f"a piece of the kind {kind!r}")
 
-    def _lend(self, name: str) -> bytes:
-        if name not in self._lent:
-            self._lent[name] = messages.pack(messages.MODULE, lend(name, self.packed))
-        return self._lent[name]
-
     def _note_end(self, rank: int) -> None:
         """A rank that has ended will not answer: the others are to end too."""
         self._ending = True
@@ -419,8 +422,7 @@ class Session(Observer):
 
     def _end_idle(self) -> None:
         """Once a rank has failed or ended, those that have answered wait for nothing."""
-        idle = [rank for rank in self.line.ranks if rank in self._answers.values or rank in self._answers.kept]
-        if self._ending and idle:
+        if self._ending and (idle := {*self._answers.values, *self._answers.kept}):
             self.line.hang_up(*idle)
         with self._changed:
             self._changed.notify_all()
@@ -450,8 +452,6 @@ if TYPE_CHECKING:
 else:
     Cluster = object
 MAX_TIMEOUT_S = 720 * 3600
-_CALL_PROGRAM = Path(on_node.__path__[0], "call_program.py")
-"""What stands for the script of a function that has no file of its own."""
 
 
 class Calling:
@@ -460,11 +460,11 @@ class Calling:
     Threads may call at once: one call begins when the one before it is over.
 
     Args:
-        run: runs a scenario on that cluster.
+        cluster: where.
     """
 
-    def __init__(self, run: Callable[[Scenario, RunOptions, Observer], Result]) -> None:
-        self._run = run
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._session: Session | None = None
         self._turn = threading.Lock()
 
@@ -507,7 +507,9 @@ class Calling:
     def _new(self, function: Callable[..., Any], how: How) -> Session:
         path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
         own = path.suffix == ".py" and path.is_file() and is_own(str(path))
-        script, folder = (path.resolve(), path.resolve().parent) if own else (_CALL_PROGRAM, Path.cwd())
+        script, folder = (
+            (path.resolve(), path.resolve().parent) if own else (Path(called.__file__), Path.cwd())
+        )  # where it has no file of its own
         scenario = Scenario(
             name=getattr(function, "__name__", "").strip("<>_") or "function",
             script=script,
@@ -517,7 +519,7 @@ class Calling:
         )
 
         def run(line: CallLine, observer: Observer) -> Result:
-            return self._run(scenario, RunOptions(calls=line), observer)
+            return self._cluster.run_for("calls of functions", scenario, RunOptions(calls=line), observer)
 
         return Session(run, os.fspath(folder), how.backend)
 
@@ -560,33 +562,21 @@ class Calls(Cluster):
     ) -> list[Any]:
         """As `call`, in a way that has more to it."""
         __tracebackhide__ = True
-        return calling_of(self, partial(run_ranks, self)).call(function, arguments, named, how)
+        return calling_of(self).call(function, arguments, named, how)
 
     @property
     def called(self) -> Result | None:
         """What came of the ranks that were called last, once they have ended."""
-        calling: Calling | None = vars(self).get("_calling")
-        return calling.result if calling is not None else None
+        return calling_of(self).result
 
     def end_calls(self) -> Result | None:
         """Have the ranks end that were called; returns the result of their run, if there were any."""
-        calling: Calling | None = vars(self).get("_calling")
-        return calling.end() if calling is not None else None
+        return calling_of(self).end()
 
 
-def calling_of(cluster: Cluster, run: Callable[[Scenario, RunOptions, Observer], Result]) -> Calling:
-    """What calls functions on a cluster; made when it is first asked for.
-
-    Args:
-        cluster: where.
-        run: makes the run that ranks are while they take calls.
-    """
-    found: Calling = vars(cluster).setdefault("_calling", Calling(run))  # threads may do so at once
-    if found.end not in cluster.before_use:
-        cluster.before_use.append(found.end)
-    return found
-
-
-def run_ranks(cluster: Cluster, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-    """Make the run that ranks are while they take calls."""
-    return cluster.run_for("calls of functions", scenario, options, observer)
+def calling_of(cluster: Cluster) -> Calling:
+    """What calls functions on a cluster; made when it is first asked for."""
+    calling: Calling = vars(cluster).setdefault("_calling", Calling(cluster))  # threads may do so at once
+    if calling.end not in cluster.before_use:
+        cluster.before_use.append(calling.end)
+    return calling

@@ -1,19 +1,21 @@
-"""`@lab.distributed`: a function that runs on every rank of a cluster wherever it is called."""
+"""Functions that run on every rank of a cluster wherever they are called, and test cases of torch that do."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
+import unittest
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
 from lab.features.functions.answers import at_function
-from lab.features.functions.pack import ORIGINAL, How
+from lab.features.functions.pack import IN_NODE, ORIGINAL, How
 
 if TYPE_CHECKING:
     from lab.cluster import Cluster
@@ -102,16 +104,7 @@ def provide(provided: Provided) -> Iterator[None]:
 @overload
 def distributed(function: F, /) -> F: ...
 @overload
-def distributed(
-    *,
-    nodes: int | None = None,
-    nproc_per_node: int | None = None,
-    engine: str | None = None,
-    backend: str = "gloo",
-    timeout_s: float = 60.0,
-    fresh: bool = False,
-    **shape: Any,
-) -> Callable[[F], F]: ...
+def distributed(**how: Any) -> Callable[[F], F]: ...
 
 
 def distributed(
@@ -215,3 +208,62 @@ def _is_same(function: object, test: object) -> bool:
     if function is None or test is None:
         return False
     return [getattr(function, name, None) for name in _NAMES] == [getattr(test, name, None) for name in _NAMES]
+
+
+# -- the base of torch's own distributed tests, on ranks of the lab: a class for it runs here with another import
+#
+# from lab.testing.cases import MultiProcessTestCase  # from torch.testing._internal.common_distributed import ...
+
+
+class MultiProcessTestCase(unittest.TestCase):
+    """Runs each `test_*` method on as many ranks as `world_size` says, each on a node of its own.
+
+    There, `setUp`, the method and `tearDown` find `rank`, `world_size`, `file_name` (for a store that all ranks have)
+    and an `assertEqual` for tensors, and no process group yet, as with torch's class.
+    """
+
+    world_size: int = 4
+    engine: ClassVar[Any] = None
+    """`docker` or `local`; None: what is there."""
+    timeout_s: ClassVar[float] = 60.0
+    """How long a test may take before it is hung."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for name, method in list(vars(cls).items()):
+            if name.startswith("test") and callable(method):
+                setattr(cls, name, _on_ranks(method))
+
+    def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
+        """Run the test; what `setUp` and `tearDown` do is for the ranks."""
+        for name in ("setUp", "tearDown"):
+            setattr(self, name, lambda: None)
+        return super().run(result)
+
+    def _spawn_processes(self) -> None:
+        """There are ranks already."""
+
+
+setattr(MultiProcessTestCase, IN_NODE, "labnode.features.functions.on_node.torch_case:RankCase")
+
+
+def _on_ranks(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that has every rank make its own object of the class, and run that method of it."""
+
+    @functools.wraps(method)
+    def on_ranks(self: MultiProcessTestCase) -> None:
+        __tracebackhide__ = True
+        arguments = (type(self), method.__name__, f"store-{os.urandom(8).hex()}")
+        said: dict[str, Any] = {"nodes": self.world_size, **({"engine": self.engine} if self.engine else {})}
+        how = How(timeout_s=self.timeout_s, backend="", wanted=False)
+        call_on_ranks(_run_case, arguments, {}, said, how, test=None, shown=method)
+
+    vars(on_ranks)[ORIGINAL] = method
+    return on_ranks
+
+
+def _run_case(kind: type, name: str, file_name: str) -> None:
+    """On ranks, what stands for it is called."""
+
+
+setattr(_run_case, IN_NODE, "labnode.features.functions.on_node.torch_case:run_case")

@@ -13,6 +13,6 @@ FEATURE = Feature(
     on_node="lab.features.functions.on_node",
     exports={
         "distributed": "lab.features.functions.distributed:distributed",
-        "testing.cases": "lab.features.functions.cases",
+        "testing.cases": "lab.features.functions.distributed",
     },
 )

@@ -17,8 +17,8 @@ from lab.features.html.timelines import microseconds, origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
+from lab.features.stragglers.findings import describe_part
 from lab.features.stragglers.timing import critical_path_of, from_new_group, parts_of
-from lab.features.stragglers.wording import describe_part
 from lab.features.timeline.lanes import lanes_of, neighbours
 from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.traffic.traffic import matrix, operations

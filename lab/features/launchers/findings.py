@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from lab.diagnosis.evidence import Evidence, Judgement, read_evidence
+from lab.diagnosis.evidence import Evidence, Explained, Judgement, read_evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable
 from lab.diagnosis.judge import judge
-from lab.diagnosis.rules import Explained
 from lab.record.layout import LOGS, launcher_log
 from lab.record.read import Record
 from lab.record.record_files import open_file

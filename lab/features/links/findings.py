@@ -10,10 +10,9 @@ from itertools import combinations, pairwise
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind, Words, WordTable
 from lab.diagnosis.links import Pair, outside_of_most
-from lab.diagnosis.rules import Explained
 from lab.diagnosis.wording import MOST_LINKS, describe_pairs, ran_there
 from lab.node.messages.agent import BLINK_S, Connections
 from lab.trace.steps import Step

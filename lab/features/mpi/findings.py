@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from lab.diagnosis.evidence import Explained
 from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable
-from lab.diagnosis.rules import Explained
 from lab.diagnosis.wording import at
 from lab.node.messages.agent import Named
 from lab.words import clip, name_ranks

@@ -19,7 +19,7 @@ from typing import Any
 
 from lab.features.stragglers.timing import blocked_spans, length
 from lab.features.timeline.svg import LogScale, Shapes, element, text, title
-from lab.features.traffic.traffic import duration, size_of
+from lab.features.traffic.traffic import bus_factor, duration, size_of
 from lab.operations import operation
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -168,7 +168,7 @@ def line_through(rounds: Sequence[float], sizes: Sequence[float], seconds: Seque
 
 
 def _bus_bytes(ranks: int, size: float) -> float:
-    return (operation(_OP).bus_factor(ranks) or 0.0) * size
+    return (bus_factor(operation(_OP), ranks) or 0.0) * size
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:

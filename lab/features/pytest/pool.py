@@ -25,7 +25,7 @@ from lab.engine.ownership import default_name, digest
 from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
-from lab.features.functions.calling import calling_of, run_ranks
+from lab.features.functions.calling import calling_of
 from lab.features.pytest.guard import Guard
 from lab.features.pytest.session import DEADLINE, POOL
 from lab.plan.limits import Machine
@@ -200,14 +200,16 @@ class WarmCluster(Cluster):
         __tracebackhide__ = True
         try:
             how = replace(how, timeout_s=self._runs.in_time(how.timeout_s))
-            return calling_of(self, self._run_called).call(function, arguments, named, how)
+            return calling_of(self).call(function, arguments, named, how)
         except RanksFailed:
             if self.called is not None:
                 self._runs.of_test.append(self.called)
             raise
 
-    def _run_called(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        return run_ranks(self, scenario, self._on_its_network(self._runs.options(scenario, options)), observer)
+    def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+        """Make the run that ranks are while they take calls; see `Cluster.run_for`."""
+        options = self._on_its_network(self._runs.options(scenario, options))
+        return super().run_for(purpose, scenario, options, observer)
 
     def _on_its_network(self, options: RunOptions) -> RunOptions:
         return options if self.network is None else replace(options, network=options.network or self.network)

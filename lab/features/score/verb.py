@@ -86,14 +86,11 @@ def mark_run(record: Record) -> list[Mark]:
     if not injected or result.exit_code == 130:
         return []
     named = _named(record, result)
-    ours = [one for one in injected if _right(one, named)]
-    return [_mark(one, named, record, result) for one in ours or injected[:1]]
-
-
-def _right(one: Injected, named: Named) -> bool:
     if named.anybody:
-        return one.names(named.rank, named.node, named.link)
-    return not one.alone and named.cause in one.shown_as
+        right = [one for one in injected if one.names(named.rank, named.node, named.link)]
+    else:
+        right = [one for one in injected if not one.alone and named.cause in one.shown_as]
+    return [_mark(one, named, record, result, right=bool(right)) for one in right or injected[:1]]
 
 
 def _named(record: Record, result: Result) -> Named:
@@ -110,8 +107,7 @@ def _named(record: Record, result: Result) -> Named:
     return Named()
 
 
-def _mark(one: Injected, named: Named, record: Record, result: Result) -> Mark:
-    right = _right(one, named)
+def _mark(one: Injected, named: Named, record: Record, result: Result, *, right: bool) -> Mark:
     innocent = named.anybody and not right
     broke = any(rank.stopped or rank.error or rank.signal for rank in result.ranks)
     well = result.verdict in ("passed", "failed") and result.culprit is None and not (broke or result.unmet_by_script)
@@ -195,10 +191,9 @@ def score_text(found: Score, style: Style) -> str:
 
 def _cells(row: Row) -> list[str]:
     asked = row.faults - row.unharmed
-    noticed = f"{format_duration(row.median_s)}" if row.median_s is not None else "-"
-    if row.detected < asked and row.detected:
+    noticed, worst = ("-" if one is None else format_duration(one) for one in (row.median_s, row.worst_s))
+    if 0 < row.detected < asked:
         noticed += f" ({row.detected} of {asked})"
-    worst = format_duration(row.worst_s) if row.worst_s is not None else "-"
     numbers = (row.nobody, row.wrong, row.unharmed)
     return [row.kind or "all", str(row.faults), f"{row.right} of {asked}", *(str(number or "-") for number in numbers),
             f"{row.right_kind} of {asked}", noticed, worst]  # fmt: skip

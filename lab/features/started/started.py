@@ -12,10 +12,9 @@ from contextlib import suppress
 from dataclasses import field, replace
 
 from lab.diagnosis.ends import blame, end_of, raised_by
-from lab.diagnosis.evidence import Evidence, Judgement
+from lab.diagnosis.evidence import Evidence, Explained, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import End, Facts, Finding, FindingKind, Kind, ThreadError, Words, WordTable, group_ranks
-from lab.diagnosis.rules import Explained
 from lab.diagnosis.wording import full_name, render_end, render_raised
 from lab.node.messages.agent import Joined, ThreadRaised, worker_of
 from lab.record.layout import TRACE, rank_trace

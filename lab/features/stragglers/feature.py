@@ -6,7 +6,7 @@ FEATURE = Feature(
     name="stragglers",
     findings={
         "kinds": "lab.features.stragglers.findings:TimeKind",
-        "words": "lab.features.stragglers.wording:WORDS",
+        "words": "lab.features.stragglers.findings:WORDS",
         "explain": "lab.features.stragglers.findings:explain_time",
     },
 )

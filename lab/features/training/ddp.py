@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.rules import Explained
 from lab.features.stragglers.timing import Span, length
 from lab.features.training.findings import DdpStory, TrainingKind
 from lab.trace.model import Buckets, Call, Mark, RankTrace, calls_within

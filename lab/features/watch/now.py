@@ -1,24 +1,31 @@
-"""A run as it goes on, by its record: what every rank does now, and what has happened since the last look."""
+"""A run as it goes on, by its record: what every rank does now, what has happened, and how held ranks go on."""
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.diagnosis.ends import call_facts
 from lab.diagnosis.wording import describe_call
 from lab.features.html.contents import clean_line
-from lab.features.html.timelines import end_text
+from lab.features.html.timelines import end_text, ended_badly, note_text
 from lab.features.watch.tail import News, TraceTail
-from lab.node.messages.agent import STARTER, Exited, Halted, Note, Stack, Started
+from lab.node.messages import agent as messages
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
 from lab.record.read import IndexReader, Piece, Record, read_output
 from lab.record.result import Result
+from lab.run.companion import Companion
+from lab.run.conversation import Conversation
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
-from lab.words import clip, format_value, name_ranks
+from lab.words import clip, listing, name_ranks
 
 _RECENT = 8
 _LONGEST = 300
@@ -33,7 +40,7 @@ class Life:
     """Unix time."""
     halted: str = ""
     """The signal that stopped it."""
-    ended: Exited | None = None
+    ended: messages.Exited | None = None
     reported_wait: int = 0
     """Index of the latest call of which it was reported that the rank waits in it."""
     beginning: dict[int, bytes] = field(default_factory=dict)
@@ -186,12 +193,9 @@ class Follower:
 
     def go_on(self) -> Follower:
         """The workers were begun anew: take what else was said before, and return who follows the next attempt."""
-        before = self.record.attempt(self.attempt)
         self.happened = []
-        self._read(before)
-        last_words = self.happened
-        self.finish()
-        self.happened = [*last_words, *self.happened]
+        self._read(self.record.attempt(self.attempt))
+        self._end_lines()
         following = Follower(self.record, stepping=self.stepping)
         following.began, following.lines, following._printed = self.began, self.lines, self._printed
         return following
@@ -207,7 +211,7 @@ class Follower:
         self.steps, self.ahead = self.tail.steps(), self.tail.steps_ahead()
         step_of = {id(call): step for step in (*self.ahead, *self.steps) for call in step.calls.values()}
         for news in self.tail.news:
-            self._happen(self._since(news.time + self.tail.trace.origin), *_describe(news, step_of))
+            self._happen(news.time + self.tail.trace.origin, *_describe(news, step_of))
         if over and not more and self._result is None and self.record.complete:
             self._result = self.record.result()
         now = self._now(clock, step_of, over=over and not more)
@@ -220,51 +224,48 @@ class Follower:
         """Take what has come of events and output; returns whether that was anything."""
         events, self._event_position = record.events_from(self._event_position, _LOOK_BYTES)
         for event in events:
-            self._take(event)
+            self._handle(event)
         pieces = [*read_output(record.path, self._index, _LOOK_BYTES)]
         for piece in pieces:
             self._print(piece)
         return bool(events or pieces)
 
-    def _take(self, event: Event) -> None:
-        if getattr(event, "rank", None) == STARTER:
+    def _handle(self, event: Event) -> None:
+        if getattr(event, "rank", None) == messages.STARTER:
             return
-        if isinstance(event, (TimedOut, Cancelled, Stack)):
+        if isinstance(event, (TimedOut, Cancelled, messages.Stack)):
             self.tail.stopped = min(self.tail.stopped, event.time)
-        life = self._life(event.rank) if isinstance(event, (Started, Halted, Exited)) else None
-        at = self._since(event.time)
-        if isinstance(event, Started) and life is not None:
-            life.started = event.time
-            if event.attempt:
-                self._met[event.rank] = event.node
-            self.began = min(event.time, self.began or event.time)
-            self._happen(self._since(event.time), "started", event.rank, f"started on {event.node}")
-        elif isinstance(event, Halted) and life is not None:
-            life.halted = event.signal
-            told = f"was stopped by {event.signal}" if event.signal else "goes on"
-            self._happen(at, "halted", event.rank, told)
-        elif isinstance(event, Exited) and life is not None:
-            life.ended = event
-            facts = {"code": event.code, "signal": event.signal}
-            self._happen(at, "exited", event.rank, end_text(event), facts)
-        elif isinstance(event, Note):
-            text = f"{event.name} = {format_value(event.value, _LONGEST_NOTE)}"
-            facts = {"name": event.name, "value": event.value}
-            self._happen(at, "note", event.rank, text, facts)
-        elif isinstance(event, (NodeLost, NodeTroubled)):
-            self._happen(at, "node", None, f"{event.node} {event.how or 'works again'}")
-        elif isinstance(event, Restarted):
-            self._happen(at, "attempt", None, f"attempt {self.attempt + 1} begins")
-        elif isinstance(event, TimedOut):
-            self._happen(at, "timed out", None, "the time limit passed")
+        match event:
+            case messages.Started():
+                self._life(event.rank).started = event.time
+                if event.attempt:
+                    self._met[event.rank] = event.node
+                self.began = min(event.time, self.began or event.time)
+                self._happen(event.time, "started", event.rank, f"started on {event.node}")
+            case messages.Halted():
+                self._life(event.rank).halted = event.signal
+                text = f"was stopped by {event.signal}" if event.signal else "goes on"
+                self._happen(event.time, "halted", event.rank, text)
+            case messages.Exited():
+                self._life(event.rank).ended = event
+                facts = {"code": event.code, "signal": event.signal}
+                self._happen(event.time, "exited", event.rank, end_text(event), facts)
+            case messages.Note():
+                facts = {"name": event.name, "value": event.value}
+                self._happen(event.time, "note", event.rank, note_text(event), facts)
+            case NodeLost() | NodeTroubled():
+                self._happen(event.time, "node", None, f"{event.node} {event.how or 'works again'}")
+            case Restarted():
+                self._happen(event.time, "attempt", None, f"attempt {self.attempt + 1} begins")
+            case TimedOut():
+                self._happen(event.time, "timed out", None, "the time limit passed")
 
     def _print(self, piece: Piece) -> None:
         held = self._life(piece.rank).beginning
-        text = held.pop(piece.stream, b"") + piece.data
-        *whole, rest = text.split(b"\n")
+        *whole, rest = (held.pop(piece.stream, b"") + piece.data).split(b"\n")
         if len(rest) > _LONGEST_HELD_BYTES:
-            whole, rest = [*whole, rest], b""
-        if rest:
+            whole.append(rest)
+        elif rest:
             held[piece.stream] = rest
         for line in whole:
             self._line(piece.rank, piece.stream, piece.time, line)
@@ -272,6 +273,9 @@ class Follower:
     def finish(self) -> None:
         """Take what was printed without a newline at its end; nothing more comes."""
         self.happened = []
+        self._end_lines()
+
+    def _end_lines(self) -> None:
         for rank, life in self._lives.items():
             for stream, rest in sorted(life.beginning.items()):
                 self._line(rank, stream, life.ended.time if life.ended else self.began or 0.0, rest)
@@ -279,14 +283,14 @@ class Follower:
 
     def _line(self, rank: int, stream: int, time: float, data: bytes) -> None:
         self._printed += 1
-        line = Line(number=self._printed, rank=rank, stream=stream, time_s=self._since(time), text=clean_line(data))
-        self.lines.append(line)
-        self._happen(line.time_s, "output", rank, line.text, {"stream": stream})
+        text = clean_line(data)
+        self.lines.append(Line(number=self._printed, rank=rank, stream=stream, time_s=self._since(time), text=text))
+        self._happen(time, "output", rank, text, {"stream": stream})
 
     def _happen(
-        self, time_s: float, what: str, rank: int | None, text: str, facts: Mapping[str, Any] | None = None
+        self, time: float, what: str, rank: int | None, text: str, facts: Mapping[str, Any] | None = None
     ) -> None:
-        self.happened.append(Happening(time_s, what, rank, text, facts or {}))
+        self.happened.append(Happening(self._since(time), what, rank, text, facts or {}))
 
     # -- what is now
 
@@ -295,10 +299,9 @@ class Follower:
         workers = sorted(self._met.items() or ((worker.rank, worker.node) for worker in self._plan.workers))
         ends = [life.ended.time for life in self._lives.values() if life.ended is not None]
         until = max(ends, default=clock) if over else clock
-        remarks = []
-        if self.tail.passed_over:
-            remarks.append("The ranks call faster than this view can follow: calls were passed over.")
-        cut = [rank for rank in self.tail.trace.ranks.values() if rank.cut]
+        passed_over = "The ranks call faster than this view can follow: calls were passed over."
+        remarks = [passed_over] if self.tail.passed_over else []
+        cut = (rank for rank in self.tail.trace.ranks.values() if rank.cut)
         remarks += [f"Rank {rank.rank}: recording ended early: {rank.cut}" for rank in cut]
         if over and result is None:
             remarks.append(self.record.result().reason)
@@ -319,14 +322,13 @@ class Follower:
         """What a rank does: ended, halted, held at a call, inside one that holds it up, or outside of calls."""
         life, trace, held = self._life(rank), self.tail.trace.ranks.get(rank), self.tail.held.get(rank)
         shown = [*(trace.calls[-_RECENT:] if trace is not None else ()), *([held] if held is not None else ())]
-        state, words, bad = "outside", "running", False
+        state, words = "outside", "running"
         inside: Call | Mark | None = None
         since: float | None = None
         waits_for: tuple[int, ...] = ()
         call = _blocking_call(trace, step_of)
         if life.ended is not None:
             state, words = "ended", end_text(life.ended)
-            bad = bool(life.ended.code or life.ended.signal) and not life.ended.stopped
         elif over or life.started is None:
             state, words = "starting", "its end is not known" if over else "starting"
         elif life.halted:
@@ -335,8 +337,7 @@ class Follower:
             state, words, inside = "held", f"held before {_call_words(held, step_of)}", held
         elif call is not None:
             state, words, inside = "inside", f"in {_call_words(call, step_of)}", call
-            step = step_of.get(id(call))
-            waits_for = step.lacks(call) if step is not None else ()
+            waits_for = step_of[id(call)].lacks(call) if id(call) in step_of else ()
         elif trace is not None and trace.recorder and not trace.cut:  # else nobody knows more than that it runs
             inside = next((mark for mark in reversed(trace.marks) if mark.end is None), None)
             words = "in no call" if inside is None else f"in {inside.name}"
@@ -350,7 +351,7 @@ class Follower:
             place="" if inside is None else clip(inside.source, _LONGEST),
             since_s=None if since is None else max(0.0, clock - origin - since),
             waits_for=waits_for,
-            bad=bad,
+            bad=life.ended is not None and ended_badly(life.ended),
             calls=self.tail.counts.get(rank, 0),
             recent=tuple(
                 CallNow(
@@ -367,7 +368,7 @@ class Follower:
         if call is not None and waits_for and (now.since_s or 0.0) > _WAIT_S and life.reported_wait != call.index:
             life.reported_wait = call.index
             text = f"waits for {name_ranks(waits_for)} {now.told}{f' at {now.place}' if now.place else ''}"
-            self._happen(self._since(clock), "waits", rank, text, {"for": list(waits_for)})
+            self._happen(clock, "waits", rank, text, {"for": list(waits_for)})
         return now
 
     def _life(self, rank: int) -> Life:
@@ -395,19 +396,190 @@ def _describe(news: News, step_of: Mapping[int, Step]) -> tuple[str, int, str, d
 
 def _call_words(call: Call, step_of: Mapping[int, Step]) -> str:
     """A call in words, also where its step is not known."""
-    step = step_of.get(id(call))
-    if step is not None:
+    if step := step_of.get(id(call)):
         return clip(describe_call(call_facts(call, step)), _LONGEST)
     return clip(call.op if call.seq is None else f"{call.op} #{call.seq}", _LONGEST)
 
 
 def _blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) -> Call | None:
     """The call that holds a rank up: one without a handle, or, while the script waits for a handle, one that has it."""
-    unfinished = [call for call in trace.calls if call.state == "unfinished"] if trace is not None else []
-    own = [call for call in unfinished if not call.hands_out]
-    if own or trace is None or not unfinished:
-        return own[-1] if own else None
-    if not any(wait.end is None for wait in trace.waits):
+    if trace is None:
+        return None
+    unfinished = [call for call in trace.calls if call.state == "unfinished"]
+    if own := [call for call in unfinished if not call.hands_out]:
+        return own[-1]
+    if not unfinished or all(wait.end is not None for wait in trace.waits):
         return None
     lacking = (call for call in unfinished if (step := step_of.get(id(call))) and step.missing)
     return next(lacking, unfinished[0])
+
+
+LOOPBACK = "127.0.0.1"
+LONGEST_HOLD_S = 3600.0
+"""Whoever holds ranks for longer without a word is not there any more: the time limit counts again."""
+
+
+class Watched(Companion):
+    """Handed to a run with its options; all of it may be called from any thread.
+
+    Args:
+        step: whether every rank is held before each call that is recorded, until `let_go`.
+    """
+
+    def __init__(self, *, step: bool = False) -> None:
+        self.step = step
+        self.path: Path | None = None
+        """The record; another one where the run was begun again because its cluster was broken."""
+        self._lock = threading.Lock()
+        self._asked: dict[int, int] = {}
+        self._held_since: float | None = None
+        self._held_s = 0.0
+        self._bell, self._button = socket.socketpair()
+        for end in (self._bell, self._button):
+            end.setblocking(False)
+
+    # -- for whoever watches
+
+    def let_go(self, calls: Mapping[int, int]) -> None:
+        """Let ranks go on that are held, each at the call of this index."""
+        with self._lock:
+            self._asked.update(calls)
+            self._count_held(held=self._held_since is not None)
+            with suppress(OSError):  # it rings already, or the run is over
+                self._button.send(b".")
+
+    def run_on(self) -> None:
+        """Hold nobody from now on."""
+        self.let_go({messages.EVERY_RANK: messages.RUN_ON})
+
+    def tell_held(self, *, held: bool) -> None:
+        """Say whether a rank is held now."""
+        with self._lock:
+            if held != (self._held_since is not None):
+                self._count_held(held=held)
+
+    def _count_held(self, *, held: bool) -> None:
+        self._held_s += self._holding_s()
+        self._held_since = time.monotonic() if held else None
+
+    # -- for the run
+
+    @property
+    def held_s(self) -> float:
+        """For how long ranks have been held, all in all: so much longer the run may take."""
+        with self._lock:
+            return self._held_s + self._holding_s()
+
+    def _holding_s(self) -> float:
+        return 0.0 if self._held_since is None else min(LONGEST_HOLD_S, time.monotonic() - self._held_since)
+
+    def fileno(self) -> int:
+        """Becomes readable when there is something to take."""
+        return self._bell.fileno()
+
+    def describe(self, record: Path) -> Mapping[str, Any]:
+        """Note where the record is; the plan says whether the run goes step by step."""
+        self.path = record
+        return {"stepped": True} if self.step else {}
+
+    def claim(self, agents: Conversation, node: str) -> None:
+        """Have the agent of a node send traces soon, and hold ranks where the run goes step by step."""
+        agents.say(node, messages.Follow(agents.run, self.step))
+
+    def attend(self, agents: Conversation, record: Callable[[Event], object], done: Callable[[], object]) -> None:
+        """Have what is let go passed on to the agents of the run, for as long as it listens to them."""
+        agents.hear(self.fileno(), lambda: self._pass_on(agents))
+
+    def _pass_on(self, agents: Conversation) -> None:
+        if calls := self.take():
+            agents.say_all(messages.LetGo(agents.run, tuple(messages.Held(rank, call) for rank, call in calls.items())))
+
+    def take(self) -> dict[int, int]:
+        """What was let go since the last time."""
+        with suppress(BlockingIOError):
+            self._bell.recv(4096)
+        with self._lock:
+            asked, self._asked = self._asked, {}
+        return asked
+
+
+_PATIENCE_S = 3.0
+"""So long a press waits for ranks that are on their way."""
+
+
+def whole_steps(ahead: Sequence[Step], held: Mapping[int, Call]) -> tuple[list[Step], list[Call]]:
+    """The steps to which all their ranks have come, and those of their calls that are held."""
+    whole, calls = [], []
+    for step in ahead:
+        ours = [call for rank, call in step.calls.items() if held.get(rank) is call]
+        if ours and not (step.missing or (step.message and step.source is None)):
+            whole.append(step)
+            calls += ours
+    return whole, calls
+
+
+class Stepper:
+    """Lets ranks of a run go on as keys are pressed, on a terminal or on a page."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._lock = threading.Lock()
+        self._pressed: float | None = None
+        self._running_on = False
+        self._let_go: dict[int, int] = {}
+        """By rank: the last of its calls that was let go."""
+
+    def press(self) -> None:
+        """Let the next step go on, now or as soon as its ranks have come."""
+        with self._lock:
+            self._pressed = time.monotonic()
+
+    def run_on(self) -> None:
+        """Hold nobody any more."""
+        self._running_on = True
+        self._watched.tell_held(held=False)
+        self._watched.run_on()
+
+    def begin_anew(self) -> None:
+        """The workers were begun anew: no call of theirs was let go yet."""
+        self._let_go = {}
+        if self._running_on:
+            self._watched.run_on()
+
+    def look(self, now: Now, follower: Follower) -> Now:
+        """Do what was asked for, as far as it can be done now; what is next is added to the view."""
+        with self._lock:
+            pressed = self._pressed
+        if self._running_on:
+            self._watched.tell_held(held=False)
+            return replace(now, stepping=False)
+        ranks = follower.tail.held
+        self._watched.tell_held(held=bool(ranks) and not now.over)
+        held = {rank: call for rank, call in ranks.items() if call.index > self._let_go.get(rank, 0)}
+        steps, calls = whole_steps(follower.ahead, held)
+        words, is_quiet = listing(step.title for step in steps), _quiet(now, held)
+        if held and not calls:
+            calls = list(held.values())
+            words = (
+                f"{name_ranks(held)}, {'though no step has all its ranks' if is_quiet else 'once the others have come'}"
+            )
+        if pressed is not None:
+            is_late = time.monotonic() - pressed > _PATIENCE_S
+            goes = calls and (steps or is_quiet or is_late)
+            if goes:
+                indices = {call.rank: call.index for call in calls}
+                self._let_go |= indices
+                self._watched.let_go(indices)
+                words = ""
+            if goes or is_late:
+                with self._lock:
+                    self._pressed = None if self._pressed == pressed else self._pressed  # else it was pressed again
+        return replace(now, next=words, next_steps=tuple(step.title for step in steps))
+
+
+def _quiet(now: Now, held: Collection[int]) -> bool:
+    """Whether nobody comes to a call before somebody is let go; who has just been let go is on the way."""
+    return all(
+        rank.rank in held or rank.state in ("ended", "halted") or (rank.state == "inside" and rank.waits_for)
+        for rank in now.ranks
+    )

@@ -22,8 +22,7 @@ from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.svg import operation_tones, rank_colour
-from lab.features.watch.now import Follower, Now, alike_ranks
-from lab.features.watch.session import Stepper
+from lab.features.watch.now import LOOPBACK, Follower, Now, Stepper, alike_ranks
 from lab.operations import operation
 from lab.record.layout import REPORT
 from lab.record.read import Record
@@ -46,9 +45,7 @@ def state_of(now: Now) -> dict[str, Any]:
     """What the page shows of a run, besides lines and pictures; many ranks that do the same are shown as one."""
     size = len(now.ranks)
     groups = [[rank] for rank in now.ranks] if size <= MANY else alike_ranks(now.ranks)
-    shown = [max(ranks, key=lambda rank: rank.since_s or 0.0) for ranks in groups]
-    ops = {call.op for rank in shown for call in rank.recent}
-    data = replace(now, ranks=tuple(shown)).to_json()
+    data = replace(now, ranks=tuple(max(ranks, key=lambda rank: rank.since_s or 0.0) for ranks in groups)).to_json()
     for rank, ranks in zip(data["ranks"], groups, strict=True):
         rank["name"], rank["node"] = name_ranks(one.rank for one in ranks), name_nodes(one.node for one in ranks)
         rank["colour"] = rank_colour(rank["rank"], size)
@@ -56,7 +53,8 @@ def state_of(now: Now) -> dict[str, Any]:
             call["took"] = "" if call["took_s"] is None else format_duration(call["took_s"])
     tone = VERDICTS.get(now.verdict)
     data["sign"], data["tone"] = (tone.sign, tone.variable) if tone else ("", "")
-    data["colours"] = {op: operation_tones(operation(op)) for op in sorted(ops)}
+    ops = sorted({call["op"] for rank in data["ranks"] for call in rank["recent"]})
+    data["colours"] = {op: operation_tones(operation(op)) for op in ops}
     return data
 
 
@@ -94,15 +92,11 @@ def _current(follower: Follower, now: Now) -> Step | None:
     if now.over and open_steps:
         return open_steps[0]
     waiting = {rank.rank for rank in now.ranks if rank.waits_for and (rank.since_s or 0.0) >= _WAITED_S}
-    stuck = [
-        step
-        for step in open_steps
-        if any(step.calls[rank].state == "unfinished" for rank in waiting & step.calls.keys())
-    ]
-    if stuck:
-        return stuck[-1]
+    for step in reversed(open_steps):
+        if any(rank in waiting and call.state == "unfinished" for rank, call in step.calls.items()):
+            return step
     over = [step for step in follower.steps if step.end is not None]
-    return max(over, key=lambda step: step.end or 0.0, default=None) or (open_steps[-1] if open_steps else None)
+    return max(over, key=lambda step: step.end or 0.0, default=open_steps[-1] if open_steps else None)
 
 
 def _key(step: Step | None) -> object:
@@ -113,13 +107,9 @@ def _key(step: Step | None) -> object:
 
 
 def _drawn(step: Step, world_size: int, now: Now) -> dict[str, Any]:
-    call = next(iter(step.calls.values()))
     picture = picture_of(step, world_size=world_size, live=not now.over)
-    return {
-        "title": clip(step.title, _LONGEST),
-        "place": clip(call.source, _LONGEST),
-        "svg": svg_of(picture, heading=False),
-    }
+    place = clip(picture.first.source, _LONGEST)
+    return {"title": clip(step.title, _LONGEST), "place": place, "svg": svg_of(picture, heading=False)}
 
 
 def lines_of(follower: Follower) -> Sequence[dict[str, Any]]:
@@ -144,22 +134,21 @@ def report_of(path: Callable[[], Path | None]) -> Callable[[], bytes | None]:
 
     def report() -> bytes | None:
         folder = path()
-        if folder is None or not Record(path=folder).complete:
+        if folder is None or not (record := Record(path=folder)).complete:
             return None
         with lock:
             if folder not in written:
-                write_report(Record(path=folder))
+                write_report(record)
                 written.add(folder)
             return read_file(folder, REPORT, _MOST_REPORT_BYTES)
 
     return report
 
 
-LOOPBACK = "127.0.0.1"
 _MOST_BROWSERS = 64
 _PATIENCE_S = 20.0
 """A browser that takes nothing for so long is left to itself; it comes back when it can."""
-_OWN_POLICY = "frame-ancestors 'none'"
+_NOTHING, _OWN_POLICY = "default-src 'none'", "frame-ancestors 'none'"
 """Pages say the rest themselves."""
 _GUARDS = {
     "X-Content-Type-Options": "nosniff",
@@ -195,9 +184,7 @@ class Server:
         stepper: Stepper | None = None,
         report: Callable[[], bytes | None] = lambda: None,
     ) -> None:
-        self.page = page
-        self.stepper = stepper
-        self.report = report
+        self.page, self.stepper, self.report, self.asked = page, stepper, report, host
         self.token = secrets.token_urlsafe(16)
         """Part of every address: who does not know it sees nothing."""
         self.browsers = 0
@@ -208,11 +195,9 @@ class Server:
         self._lines: Sequence[dict[str, Any]] = ()
         self._version = 0
         self._done = self._closed = False
-        self.asked = host
         self._http = _Http(self, port)
         self.host, self.port = str(self._http.server_address[0]), int(self._http.server_address[1])
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.1,), name="web", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._http.serve_forever, args=(0.1,), name="web", daemon=True).start()
 
     @property
     def url(self) -> str:
@@ -287,8 +272,8 @@ class Server:
                 continue
             data: dict[str, Any] = {"state": state, "done": done, "lines": [one for one in lines if one["n"] > line]}
             if lines:
-                data["left_out"] = max(0, int(lines[0]["n"]) - 1 - line)
-                line = int(lines[-1]["n"])
+                data["left_out"] = max(0, lines[0]["n"] - 1 - line)
+                line = lines[-1]["n"]
             if pictures is not None:
                 data["pictures"] = pictures
             send(f"id: {line}\ndata: {harmless_json(data)}\n\n".encode())
@@ -321,17 +306,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """A page, or what is pushed to it."""
         place = self._place()
-        if place == "":
-            self._answer(200, self.shown.page, _OWN_POLICY)
-        elif place == "events":
-            self._events()
-        elif place == "report":
-            if (report := self.shown.report()) is None:
-                self._answer(404, b"The run is not over yet.")
-            else:
-                self._answer(200, report, _OWN_POLICY)
+        if place == "events":
+            self._push_events()
         elif place is not None:
-            self._answer(404, b"")
+            pages = {"": lambda: self.shown.page, "report": self.shown.report}
+            page = pages[place]() if place in pages else b""
+            if page:
+                self._answer(200, page, _OWN_POLICY)
+            else:
+                self._answer(404, b"The run is not over yet." if page is None else b"")
 
     def do_POST(self) -> None:
         """A button was pressed."""
@@ -356,19 +339,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_own_name(self, host: str) -> bool:
         """Whether a browser asked for this machine by a name that no other page can have made for it."""
-        try:
+        name, port = "", None
+        with suppress(ValueError):
             parts = urlsplit(f"//{host}")
             name, port = parts.hostname or "", parts.port
-        except ValueError:
-            return False
         if port != self.shown.port:
             return False
         with suppress(ValueError):
-            address = ipaddress.ip_address(name)
-            return address.is_loopback or self.shown.host != LOOPBACK
+            return ipaddress.ip_address(name).is_loopback or self.shown.host != LOOPBACK
         return name in ("localhost", self.shown.asked)
 
-    def _events(self) -> None:
+    def _push_events(self) -> None:
         last = self.headers.get("Last-Event-ID", "")
         with self.shown.place() as is_free:
             if not is_free:
@@ -376,23 +357,22 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self.close_connection = True
             with suppress(OSError):  # the browser has gone, or takes nothing
-                self.send_response(200)
-                self.send_header("Content-Type", "text/event-stream; charset=utf-8")
-                self._guard("default-src 'none'")
+                self._begin_answer(200, "text/event-stream", _NOTHING)
                 self.shown.push_to(self.wfile.write, int(last) if last.isdecimal() and len(last) < 16 else 0)
 
-    def _answer(self, code: int, body: bytes, policy: str = "default-src 'none'") -> None:
+    def _answer(self, code: int, body: bytes, policy: str = _NOTHING) -> None:
         try:
-            self.send_response(code)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self._guard(policy)
+            self._begin_answer(code, "text/html", policy, len(body))
             self.wfile.write(body)
         except OSError:
             self.close_connection = True
 
-    def _guard(self, policy: str) -> None:
-        """Headers that keep other pages out, and the token in."""
+    def _begin_answer(self, code: int, kind: str, policy: str, size: int | None = None) -> None:
+        """Its status and headers, among them those that keep other pages out, and the token in."""
+        self.send_response(code)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        if size is not None:
+            self.send_header("Content-Length", str(size))
         for name, value in {"Content-Security-Policy": policy, **_GUARDS}.items():
             self.send_header(name, value)
         self.end_headers()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from operator import attrgetter
+from dataclasses import replace
+from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple
 
 from lab.record.layout import TRACE, rank_trace
@@ -213,15 +214,12 @@ class _RankTail(RankReader):
 
 def _certain(steps: Sequence[Step]) -> list[Step]:
     """Those of which nobody's call can have been passed over: whoever is at a later collective was at this one."""
-    reached: dict[tuple[str, int], int] = {}
-    for step in steps:
-        for rank in step.calls if step.seq is not None else ():
-            reached[step.group.name, rank] = max(reached.get((step.group.name, rank), 0), step.seq or 0)
-    return [
-        step
-        for step in steps
-        if step.seq is not None and not any(reached.get((step.group.name, rank), 0) > step.seq for rank in step.missing)
-    ]
+    reached: dict[tuple[str, int], int] = defaultdict(int)
+    counted = [(step, step.seq) for step in steps if step.seq is not None]
+    for step, seq in counted:
+        for rank in step.calls:
+            reached[step.group.name, rank] = max(reached[step.group.name, rank], seq)
+    return [step for step, seq in counted if all(reached[step.group.name, rank] <= seq for rank in step.missing)]
 
 
 _LONGEST = 200
@@ -233,8 +231,7 @@ _WHEREABOUTS_KEPT_CALLS = 50
 """Of those of a rank that hold it up no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a rank is."""
 
     rank: int
@@ -269,10 +266,8 @@ class Whereabouts:
         for _ in range(_MOST_LOOKS):
             more = self._tail.look()
             for rank in self._tail.trace.ranks.values():
-                open_ones = [
-                    call for call in rank.calls[:-_WHEREABOUTS_KEPT_CALLS] if call.end is None and not call.hands_out
-                ]
-                rank.calls[:-_WHEREABOUTS_KEPT_CALLS] = open_ones
+                old = rank.calls[:-_WHEREABOUTS_KEPT_CALLS]
+                rank.calls[: len(old)] = [call for call in old if call.end is None and not call.hands_out]
             if not more:
                 break
         trace = self._tail.trace
@@ -283,36 +278,27 @@ class Whereabouts:
         }
 
 
-class _Stay(NamedTuple):
-    """A time that a rank spent, or spends, in something; seconds of the trace."""
-
-    begin: float
-    end: float | None
-    what: str
-    source: str
-
-
 def _place(trace: RankTrace, origin: float) -> Place:
     if trace.stopped:
         return Place(trace.rank, "ended", "", trace.last + origin)
-    stays = sorted(_stays(trace), key=attrgetter("begin"))
-    inside = next((stay for stay in reversed(stays) if stay.end is None), None)
-    if inside is not None:
-        return Place(trace.rank, clip(inside.what, _LONGEST), clip(inside.source, _LONGEST), inside.begin + origin)
-    source = next((stay.source for stay in reversed(stays) if stay.source), "")
-    left = max((stay.end for stay in stays if stay.end is not None), default=trace.first)
+    stays = sorted(_stays(trace), key=itemgetter(0))
+    for begin, end, what, source in reversed(stays):
+        if end is None:
+            return Place(trace.rank, clip(what, _LONGEST), clip(source, _LONGEST), begin + origin)
+    source = next((source for *_, source in reversed(stays) if source), "")
+    left = max((end for _, end, *_ in stays if end is not None), default=trace.first)
     return Place(trace.rank, "", clip(source, _LONGEST), left + origin)
 
 
-def _stays(trace: RankTrace) -> Iterator[_Stay]:
-    """What held a rank up, or still does; a call that handed out a handle held it up for no time."""
+def _stays(trace: RankTrace) -> Iterator[tuple[float, float | None, str, str]]:
+    """From when until when what held a rank up, or still does, and where; a call with a handle did for no time."""
     for call in trace.calls:
-        yield _Stay(call.begin, call.begin if call.hands_out else call.end, call.op, call.source)
+        yield call.begin, call.begin if call.hands_out else call.end, call.op, call.source
     for mark in (*trace.marks, *trace.waits):
-        yield _Stay(mark.begin, mark.end, mark.name, mark.source)
-    starting = any(mark.name == "init_process_group" and mark.end is None for mark in trace.marks)
-    for lookup in trace.stores if not starting else ():
-        yield _Stay(lookup.begin, lookup.end, "TCPStore", lookup.source)
+        yield mark.begin, mark.end, mark.name, mark.source
+    if not any(mark.name == "init_process_group" and mark.end is None for mark in trace.marks):
+        for lookup in trace.stores:
+            yield lookup.begin, lookup.end, "TCPStore", lookup.source
 
 
 _WORTH_TELLING_S = 1.0

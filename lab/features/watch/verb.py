@@ -1,41 +1,348 @@
-"""`lab watch`: a run as it happens: what every rank does now, and who waits for whom."""
+"""`lab watch`: a run as it happens, in a terminal, in a pipe or on a page, step by step as keys are pressed."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import select
+import shutil
 import sys
+import termios
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+import tty
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import say
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
-from lab.features.watch.session import Keys, Lines, Screen, Session, Show, Stepper, Watched
+from lab.features.watch.now import LOOPBACK, Follower, Happening, Now, RankNow, Stepper, Watched, alike_ranks
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
+from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
-from lab.report.style import style_for
+from lab.report.style import Style, style_for
+from lab.report.table import MANY, alike
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
 from lab.spec.load import SIGN, open_scenario
+from lab.words import clip, format_duration, name_nodes, name_ranks
 
 if TYPE_CHECKING:
     from lab.features.watch.server import Server
+
+
+class Keys:
+    """Gives each key as it is pressed, without Enter, while it is entered; Ctrl-C stays what it is.
+
+    Args:
+        stream: of a terminal, or a pipe.
+        wanted: whether there is a use for keys; else the terminal is left alone.
+    """
+
+    def __init__(self, stream: IO[str], wanted: object = True) -> None:
+        self._fd: int | None = None
+        self._before: list[Any] | None = None
+        with suppress(OSError, ValueError, AttributeError):  # closed, or no file
+            self._fd = stream.fileno() if wanted else None
+        if self._fd is not None and os.isatty(self._fd) and os.tcgetpgrp(self._fd) != os.getpgrp():
+            self._fd = None  # in the background, reading would stop this process
+
+    def __enter__(self) -> Keys:
+        if self._fd is not None and os.isatty(self._fd):
+            self._before = termios.tcgetattr(self._fd)
+            tty.setcbreak(self._fd, termios.TCSADRAIN)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None and self._before is not None:
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What becomes readable when a key is pressed."""
+        return [] if self._fd is None else [self._fd]
+
+    def read(self) -> str:
+        """The keys that were pressed; only where there is something to read."""
+        data = b""
+        with suppress(OSError):
+            data = os.read(self._fd, 64) if self._fd is not None else b""
+        if not data:
+            self._fd = None
+        return data.decode("utf-8", "replace")
+
+
+_LOOK_S = 0.1
+RUN_ON_KEY = "c"
+
+
+class Show(Protocol):
+    """Something that shows a run."""
+
+    presses: bool
+    """Whether whoever sees it can let ranks go on there."""
+
+    def show(self, now: Now, follower: Follower) -> None:
+        """Show it as it is now; returns quickly."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+class Session:
+    """Watches one run.
+
+    Args:
+        path: the record of the run; None while it has none. It may become another one.
+        shows: what shows it.
+        stepper: lets its ranks go on, where they are held.
+        keys: of whoever sits before it; where they end, nobody is held any more, if there is no page to press on.
+    """
+
+    def __init__(
+        self,
+        path: Callable[[], Path | None],
+        shows: Sequence[Show],
+        stepper: Stepper | None = None,
+        keys: Keys | None = None,
+    ) -> None:
+        self._path = path
+        self._shows = shows
+        self._stepper = stepper
+        self._keys = keys
+        self._keys_alone = keys is not None and not any(show.presses for show in shows)
+
+    def follow(self, ended: threading.Event | None = None) -> None:
+        """Watch until the run is over; where `ended` is given, until that is set and all of it was shown."""
+        follower: Follower | None = None
+        now: Now | None = None
+        with ExitStack() as stack:
+            if self._stepper is not None:  # nobody else would release its ranks
+                stack.callback(self._stepper.run_on)
+            for show in self._shows:
+                stack.callback(show.close)
+            while True:
+                last, more = ended is not None and ended.is_set(), False
+                path = self._path()
+                if path is not None and (follower is None or follower.record.path != path):
+                    follower = Follower(Record(path=path), stepping=self._stepper is not None)
+                while follower is not None and follower.attempt < follower.record.number:  # workers were begun anew
+                    following = follower.go_on()
+                    self._show(now, follower)  # what was left of the attempt before
+                    if self._stepper is not None:
+                        self._stepper.begin_anew()
+                    follower = following
+                if follower is not None:
+                    now, more = follower.look(time.time())
+                    if self._stepper is not None:
+                        now = self._stepper.look(now, follower)
+                    self._show(now, follower)
+                    last = last if ended is not None else now.over
+                if last and not more:
+                    break
+                if not more:
+                    self._pause()
+            if follower is not None:
+                follower.finish()
+                self._show(now if follower.happened else None, follower)
+
+    def _show(self, now: Now | None, follower: Follower) -> None:
+        if now is not None:
+            for show in self._shows:
+                show.show(now, follower)
+
+    def _pause(self) -> None:
+        """Wait a moment, or until a key is pressed."""
+        ready, _, _ = select.select(self._keys.descriptors if self._keys else [], [], [], _LOOK_S)
+        if self._keys is None or self._stepper is None:
+            return
+        if self._keys_alone and not self._keys.descriptors:
+            self._stepper.run_on()
+        for key in self._keys.read() if ready else "":
+            if key == RUN_ON_KEY:
+                self._stepper.run_on()
+            else:
+                self._stepper.press()
+
+
+class Lines:
+    """Writes what happens in a run, a line each.
+
+    Args:
+        stream: where they go.
+        as_json: whether each is a JSON object.
+        late_s: what happened comes so much later from one rank than from another; until then lines are held back, so
+            that they stand in the order of time.
+    """
+
+    presses = False
+
+    def __init__(self, stream: IO[str], *, as_json: bool, late_s: float) -> None:
+        self._stream = stream
+        self._as_json = as_json
+        self._late_s = late_s
+        self._held: list[Happening] = []
+
+    def show(self, now: Now, follower: Follower) -> None:
+        """Write what has happened."""
+        self._held = sorted([*self._held, *follower.happened], key=attrgetter("time_s"))
+        if now.elapsed_s is not None:
+            settled = now.elapsed_s - self._late_s
+            self._write(bisect_right(self._held, settled, key=attrgetter("time_s")))
+
+    def close(self) -> None:
+        """Write the rest."""
+        self._write(len(self._held))
+
+    def _write(self, count: int) -> None:
+        settled = self._held[:count]
+        for same in [[one] for one in settled] if self._as_json else _together(settled):
+            one = same[0]
+            if self._as_json:
+                facts = {"time_s": round(one.time_s, 6), "event": one.what, "rank": one.rank, "text": one.text}
+                self._stream.write(f"{json.dumps({**facts, **one.facts})}\n")
+                continue
+            ranks = {each.rank for each in same if each.rank is not None}
+            who = "" if not ranks else "check" if min(ranks) < 0 else name_ranks(ranks)
+            text = f"| {one.text}" if one.what == "output" else one.text
+            self._stream.write(harmless(f"{one.time_s:10.3f}  {who:<8} {text}\n"))
+        self._stream.flush()
+        del self._held[:count]
+
+
+def _together(happened: Sequence[Happening]) -> list[list[Happening]]:
+    """What happened, each by itself; where it happened to many ranks, the same of all of them together."""
+    if len({one.rank for one in happened}) <= MANY:
+        return [[one] for one in happened]
+    kinds = alike((at, (one.rank is None, one.what, one.text)) for at, one in enumerate(happened))
+    return [[happened[at] for at in places] for places, _ in kinds]
+
+
+_ERASE_BELOW = "\x1b[J"
+_HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_ROOMY = 72
+"""Columns from which on there is room for the names of nodes."""
+_STAYS = ("output", "note", "node", "attempt", "timed out")
+Part = tuple[str, tuple[str, ...]]
+
+
+def now_lines(now: Now, style: Style, height: int) -> list[str]:
+    """A run at one moment in at most so many lines, none wider than the terminal."""
+    width = style.width or 1_000
+    elapsed = "" if now.elapsed_s is None else f"  {format_duration(round(now.elapsed_s, 1))}"
+    head: list[Part] = [(now.scenario, ("bold",)), (elapsed, ()), (f"  {now.engine}", ("dim",))]
+    lines = [_fitted(head, width, style)]
+    room = max(1, height - 1 - len(now.remarks) - now.stepping)
+    groups = [[rank] for rank in now.ranks] if len(now.ranks) <= min(room, MANY) else alike_ranks(now.ranks)
+    shown = groups if len(groups) <= room else groups[: room - 1]
+    named = [(f"{name_ranks(r.rank for r in ours):<8}", name_nodes(r.node for r in ours)) for ours in shown]
+    names = max((len(nodes) for _, nodes in named), default=0) if width >= _ROOMY else 0
+    for ours, (who, nodes) in zip(shown, named, strict=True):
+        parts = _rank_parts(ours, who, f" {nodes:<{names}} " if names else "")
+        lines.append(_fitted(parts, width, style, ours[0].rank))
+    if len(shown) < len(groups):
+        left = [rank for ours in groups[len(shown) :] for rank in ours]
+        states = ", ".join(f"{count} {state}" for state, count in Counter(rank.told for rank in left).items())
+        lines.append(_fitted([(f"… and {len(left)} more: {states}", ("dim",))], width, style))
+    lines += [_fitted([(remark, ("yellow",))], width, style) for remark in now.remarks]
+    if now.stepping and not now.over:
+        keys = f"space: {now.next}   c: run on" if now.next else "nobody is held   c: run on"
+        lines.append(_fitted([(keys, ("cyan", "bold") if now.next else ("dim",))], width, style))
+    return lines[:height]
+
+
+def _rank_parts(ranks: Sequence[RankNow], who: str, nodes: str) -> list[Part]:
+    rank = ranks[0]
+    told = ("red",) if rank.bad else ("dim",) if rank.state in ("ended", "starting", "outside") else ()
+    parts: list[Part] = [(who, ("rank",)), (nodes, ("dim",)), (rank.told, told)]
+    longest_s = max((one.since_s for one in ranks if one.since_s is not None), default=0.0)
+    if longest_s >= 0.1:
+        parts.append((f"  {format_duration(round(longest_s, 1))}", ()))
+    if rank.waits_for:
+        parts.append((f"  waits for {name_ranks(rank.waits_for)}", ("yellow",)))
+    if rank.place:
+        parts.append((f"  {rank.place}", ("dim",)))
+    return parts
+
+
+def _fitted(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -> str:
+    """Parts one after the other, cut off where the line ends."""
+    found = []
+    left = width - 1
+    for text, styles in parts:
+        cut = clip(harmless(text).replace("\n", " ").replace("\t", " "), left) if left > 0 else ""
+        left -= len(cut)
+        if cut:
+            found.append(style.rank(rank, cut) if styles == ("rank",) else style.paint(cut, *styles))
+    return "".join(found)
+
+
+class Screen:
+    """Shows a run on a terminal."""
+
+    presses = False
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._drawn = 0
+        """Lines that are below what has scrolled by."""
+
+    def show(self, now: Now, follower: Follower) -> None:
+        """Draw it anew."""
+        style = style_for(self._stream)
+        stays = [  # in the terminal: what ranks print and note, and how they end
+            one
+            for one in follower.happened
+            if one.what in _STAYS or (one.what == "exited" and one.facts.get("code") != 0)
+        ]
+        block = [] if now.over else now_lines(now, style, shutil.get_terminal_size().lines - 1)
+        printed, text = ("".join(f"{line}\n" for line in lines) for lines in (_printed(stays, now, style), block))
+        shown = _SHOW if now.over else ""
+        self._stream.write(f"{_HIDE}{self._up()}{printed}{_NO_WRAP}{text}{_WRAP}{shown}")
+        self._stream.flush()
+        self._drawn = len(block)
+
+    def close(self) -> None:
+        """Leave the terminal as it was, without the lines of the ranks."""
+        self._stream.write(f"{self._up()}{_WRAP}{_SHOW}")
+        self._stream.flush()
+        self._drawn = 0
+
+    def _up(self) -> str:
+        return f"\r\x1b[{self._drawn}A{_ERASE_BELOW}" if self._drawn else ""
+
+
+def _printed(happened: Sequence[Happening], now: Now, style: Style) -> list[str]:
+    """A line for each of what happened; where it happened to many ranks, one for all to whom the same did."""
+    nodes, lines = {one.rank: one.node for one in now.ranks}, []
+    for same in _together(happened):
+        one, ranks = same[0], {each.rank for each in same if each.rank is not None}
+        rank = -1 if one.rank is None else one.rank
+        own = "lab" if one.rank is None else "check" if rank < 0 else f"{nodes.get(rank, '')}/rank{rank}"
+        name = f"{name_ranks(ranks) if len(ranks) > 1 else own} |"
+        text = harmless(one.text, output=True)
+        lines.append(f"{style.rank(max(rank, 0), name)} {text if one.what == 'output' else style.paint(text, 'dim')}")
+    return lines
+
 
 _SOON_S, _LATE_S = 0.4, 1.5
 """So late traces may come of a run that is watched from its start, and of one that somebody else has started."""
 _SEEN_S = 5.0
 """So long browsers have to take the end of a run that nobody sits before."""
-LOOPBACK = "127.0.0.1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -85,7 +85,7 @@ def test_an_exception_of_any_class_can_be_raised(module: str, kind: str, told: s
             -5,
             "f\0\x1b[2J",
             1 << 62,
-            {"not a name": "1", "class": "2", "__debug__": "3", "x": "\x1b]0;"},
+            {"not a name": "1", "class": "2", "__debug__": "3", "x": "\x1b]0;", "\uff58": "4"},
             {},
         ),
         Place("", 1 << 70, "", 0, {"__frame__": "x", "__tracebackhide__": "y"}, {"x": "1"}, hidden=True),

@@ -11,7 +11,7 @@ import pytest
 from lab.diagnosis.explain import explain
 from lab.features.html.page import with_pages, write_report
 from lab.features.watch.now import Follower, Now
-from lab.features.watch.session import Session
+from lab.features.watch.verb import Session
 from lab.node.messages.agent import STARTER, Exited, Note, Output, Started, Trace
 from lab.record.events import NodeCame, NodeLost, TimedOut
 from lab.record.layout import EVENTS, LOGS, PLAN, RESULT

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.features.watch.now import Follower, Happening, Now, RankNow
-from lab.features.watch.session import Lines, Screen, now_lines
+from lab.features.watch.verb import Lines, Screen, now_lines
 from lab.report.style import Style
 from tests.features.watch.growing import ORIGIN, Growing
 

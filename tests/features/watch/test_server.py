@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from lab.features.watch import server as subject
-from lab.features.watch.now import Follower
+from lab.features.watch.now import Follower, Stepper, Watched
 from lab.features.watch.server import Server, page_of
-from lab.features.watch.session import Stepper, Watched
 from tests.features.watch.growing import ORIGIN, Growing
 
 DEADLINE_S = 20.0

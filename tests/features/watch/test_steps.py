@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from lab.features.watch import session as clock
-from lab.features.watch import session as steps
-from lab.features.watch.now import Follower, Now
-from lab.features.watch.session import Stepper, Watched
+from lab.features.watch import now as clock
+from lab.features.watch import now as steps
+from lab.features.watch.now import Follower, Now, Stepper, Watched
 from lab.node.messages.agent import EVERY_RANK, RUN_ON
 from tests.features.watch.growing import ORIGIN, Growing
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lab.diagnosis.evidence import Explained
 from lab.diagnosis.finding import Facts, Finding, Kind, WordTable
-from lab.diagnosis.rules import Explained
 from lab_idle.keys import LEAST
 
 
