@@ -5,14 +5,33 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from lab.trace.model import Buckets, Buffer, Module, Parameter, RankTrace, Turn
+from lab.trace.model import Buckets, Buffer, Module, Parameter, RankTrace
 from lab.trace.read import RankReader, sizes, whole
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 _DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
 """What divides gradients before it adds them up: DDP itself, and these hooks of PyTorch; of others nobody knows."""
+
+
+class Turn(NamedTuple):
+    """What an optimizer had and did at one of its steps."""
+
+    time: float
+    source: str
+    sizes: tuple[int, ...]
+    """Elements of each of its parameters."""
+    gradients: tuple[float | None, ...]
+    """The norm of the gradient of each, None where it had none or it is not known; of a sample where that is large."""
+    norms: tuple[float | None, ...]
+    """The norm of each parameter after the step."""
+
+
+def turns_of(rank: RankTrace) -> dict[tuple[int, int], Turn]:
+    """By number of an optimizer that has no parameter of a DDP module, and of a step of it."""
+    turns: dict[tuple[int, int], Turn] = rank.extra.setdefault("optimizer_turns", {})
+    return turns
 
 
 class ModuleReader:
@@ -60,7 +79,7 @@ class ModuleReader:
         if not len(elements) == len(gradients) == len(norms):
             raise ValueError(line)
         turn = Turn(self.reader.seconds(line), str(line.get("at", "")), elements, gradients, norms)
-        self.result.turns[whole(line["o"]), whole(line["steps"])] = turn
+        turns_of(self.result)[whole(line["o"]), whole(line["steps"])] = turn
 
     def _read_call(self, line: Mapping[str, Any]) -> None:
         """Which module's forward begins next, where there are several or its gradients will not be exchanged."""
