@@ -49,7 +49,7 @@ class ModuleReader:
     def _read_layout(self, line: Mapping[str, Any]) -> None:
         """A module was constructed, or has rebuilt its buckets."""
         number, module = whole(line["d"]), self._module(line)
-        group = self.reader.groups.name(str(line.get("g", "")))
+        group = self.reader.group_name(line)
         if "params" in line:
             parameters = [Parameter(str(name), str(dtype), sizes(shape)) for name, dtype, shape in line["params"]]
             module = Module(number, group, str(line.get("at", "")), tuple(parameters))
