@@ -47,7 +47,6 @@ IN_TREE = (
     "chaos",
     "functions",
     "network_model",
-    "notebook",
     "pictures",
     "pytest",
     "packages",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from lab.engine.ready import Stream
 from lab.errors import ClusterError, EngineAbsent, EngineUnavailable
@@ -157,54 +157,37 @@ def open_client(host: str | None = None) -> docker.DockerClient:
     import docker
     import docker.errors
 
+    class Api(docker.APIClient):
+        """Calls an engine with its certificates, whatever the environment says of those of the web."""
+
+        def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+            return super().merge_environment_settings(url, proxies, stream, self.verify, cert)
+
     try:
-        chosen = _address(host) if host else _usual_address()
         client = docker.DockerClient.__new__(docker.DockerClient)
-        client.api = _api(chosen)
+        client.api = Api(**_address(host or os.environ.get("DOCKER_HOST")), timeout=_FIRST_ANSWER_S)
     except (docker.errors.DockerException, OSError, ValueError) as error:
         raise EngineUnavailable(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
     client.api.timeout = int(_TIMEOUT_S)
     return client
 
 
-def _api(address: dict[str, Any]) -> docker.APIClient:
-    """What calls the engine there; with its certificates, whatever the environment says of those of the web."""
-    import docker
-
-    class Api(docker.APIClient):
-        def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
-            return super().merge_environment_settings(url, proxies, stream, self.verify, cert)
-
-    return Api(**address, timeout=_FIRST_ANSWER_S)
-
-
-def _usual_address() -> dict[str, Any]:
-    """Where the engine is that the docker command line would use."""
+def _address(host: str | None) -> dict[str, Any]:
+    """Where an engine is, and how it and this machine prove who they are; None: that of the current context."""
     import docker
     from docker.utils import kwargs_from_env
 
-    context = None if "DOCKER_HOST" in os.environ else docker.ContextAPI.get_current_context()
-    return _of_context(context) if context is not None and context.Host else dict(kwargs_from_env())
-
-
-def _address(host: str) -> dict[str, Any]:
-    """Where an engine is, and how it and this machine prove who they are, as docker-py takes it."""
-    import docker
-    from docker.utils import kwargs_from_env
-
-    if not host.startswith(CONTEXT):
-        return dict(kwargs_from_env(environment={**os.environ, "DOCKER_HOST": host}))
-    name = host.removeprefix(CONTEXT)
-    context = docker.ContextAPI.get_context(name)
-    if context is None:
-        raise ValueError(f"there is no context {name}")
-    return _of_context(context)
-
-
-def _of_context(context: Any) -> dict[str, Any]:
-    """Where the engine of a context of the docker command line is."""
-    tls = context.TLSConfig if context.Host.startswith("tcp:") else None
-    return {"base_url": context.Host, "tls": tls or False}
+    context: Any = None
+    if host is None:
+        context = docker.ContextAPI.get_current_context()
+    elif host.startswith(CONTEXT):
+        name = host.removeprefix(CONTEXT)
+        context = docker.ContextAPI.get_context(name)
+        if context is None:
+            raise ValueError(f"there is no context {name}")
+    if context is None or not context.Host:
+        return dict(kwargs_from_env(environment={**os.environ, **({"DOCKER_HOST": host} if host else {})}))
+    return {"base_url": context.Host, "tls": (context.Host.startswith("tcp:") and context.TLSConfig) or False}
 
 
 def _root_cause(error: BaseException) -> str:
@@ -280,13 +263,17 @@ class Connection:
             EngineUnavailable: the engine does not answer.
             Refused: it answers with an error.
         """
+        if self._direct is not None:
+            with _answering():
+                return self._direct.request(method, path, body, timeout_s)
 
-        def by_client(api: Any) -> bytes:
+        def by_client() -> bytes:
+            api: Any = self.api
             answer = api.request(method, api._url(path), json=body and dict(body), timeout=timeout_s)  # noqa: SLF001
             api._raise_for_status(answer)  # noqa: SLF001
             return bytes(answer.content)
 
-        return self._ask(lambda direct: direct.request(method, path, body, timeout_s), by_client)
+        return self.call(by_client)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
         """Return what the engine answers, read as JSON; None where it answers nothing. See `request`."""
@@ -345,28 +332,19 @@ class Connection:
 
     def attach(self, container: str) -> Any:
         """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
-        path, options = f"/containers/{container}/attach?{_ATTACHED}", dict.fromkeys(("stdin", "stdout", "stderr"), 1)
-        return self._ask(
-            lambda direct: direct.stream(path),
-            lambda api: open_stream(
-                api, path, None, lambda: api.attach_socket(container, params={**options, "stream": 1})
-            ),
-        )
+        path = f"/containers/{container}/attach?{_ATTACHED}"
+        if self._direct is not None:
+            with _answering():
+                return self._direct.stream(path)
+        params = dict(parse_qsl(_ATTACHED))
+        by_client = partial(self.api.attach_socket, container, params=params)
+        return self.call(lambda: open_stream(self.api, path, None, by_client))
 
     def attach_all(self, containers: Sequence[str]) -> list[Any]:
         """A stream to each; an engine that may be far away is asked for several at once."""
         if self._direct is not None:
             return [self.attach(container) for container in containers]
         return self.together(self.attach, containers)
-
-    def _ask(self, directly: Callable[[DirectApi], T], otherwise: Callable[[Any], T]) -> T:
-        """One of the two, with the errors of `call`."""
-        if self._direct is not None:
-            try:
-                return directly(self._direct)
-            except OSError as error:
-                raise _stopped_answering(error) from error
-        return self.call(lambda: otherwise(self.api))
 
     def call(self, call: Callable[[], T]) -> T:
         """One call of docker-py.
@@ -398,6 +376,15 @@ class Connection:
 
 def _stopped_answering(error: Exception) -> EngineUnavailable:
     return EngineUnavailable(f"the Docker engine stopped answering: {_root_cause(error)}", _fix_for(error))
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Turn what goes wrong with the socket of an engine into `EngineUnavailable`."""
+    try:
+        yield
+    except OSError as error:
+        raise _stopped_answering(error) from error
 
 
 _HEADER_BYTES = 8

@@ -46,9 +46,8 @@ def examine(connection: Connection, wanted: Wanted, nodeless: Iterable[str]) -> 
 def _version(connection: Connection) -> Check:
     version = connection.ask("GET", "/version")
     found = f"docker {version['Version']}, API {version['ApiVersion']}, {connection.api.base_url}"
-    if tuple(int(part) for part in version["ApiVersion"].split(".")) < _MIN_API:
-        return Check("failed", "engine", found, "install Docker Engine 19.03 or newer")
-    return Check("ok", "engine", found)
+    is_old = tuple(int(part) for part in version["ApiVersion"].split(".")) < _MIN_API
+    return Check.judge("engine", found, is_old, "install Docker Engine 19.03 or newer", "failed")
 
 
 def _image(connection: Connection, image: str) -> Check:

@@ -85,7 +85,7 @@ class ChakraTraces:
     left_out: int = 0
     """Steps that did not end well on all of their ranks."""
 
-    def named(self) -> Iterator[tuple[str, bytes]]:
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
         """Every file with its name."""
         for rank, data in self.files.items():
             yield f"{PREFIX}.{rank}.et", data

@@ -188,7 +188,7 @@ def run_data(
     origin: float,
     path: Sequence[Piece] = (),
     wrong: Collection[int] = (),
-    logs: Iterable[Line] = (),
+    logs: Iterable[tuple[int, float, int]] = (),
 ) -> dict[str, Any]:
     """Everything that a timeline shows, times in microseconds; `model.js` reads it.
 
@@ -200,7 +200,7 @@ def run_data(
         origin: Unix time of the page's time 0.
         path: the critical path, if it is known.
         wrong: numbers of steps whose result is not what it should be.
-        logs: lines of the log, with rank, stream and time.
+        logs: rank, Unix time and stream of each line of the log.
     """
     names = Names()
     lives, notes, faults = moments(record, origin)
@@ -213,6 +213,7 @@ def run_data(
         for mark in own.marks
         for end in (own.last if mark.end is None else mark.end,)
     )
+    printed = ({"rank": rank, "begin": microseconds(time - origin), "stream": stream} for rank, time, stream in logs)
     ranks: list[Line] = []
     for rank in sorted(rank for lane in lanes for rank in lane):
         own, line = trace.ranks.get(rank), {"rank": rank, "life": lives.get(rank, {}), "from": 0, "to": 0}
@@ -231,7 +232,7 @@ def run_data(
         "calls": columns(call_lines(trace, steps, on_path), names),
         "steps": columns(step_lines(steps, wrong), names),
         "marks": columns(marks, names),
-        "logs": columns(logs, names),
+        "logs": columns(printed, names),
         "notes": notes,
         "faults": faults,
         "path": [path[0].rank, *map(microseconds, (path[0].begin, path[-1].end))] if path else None,

@@ -8,6 +8,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,11 @@ if TYPE_CHECKING:
 BASE_VARIABLE = "LAB_IMAGE_BASE"
 BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
 WHEELS_VARIABLE = "LAB_IMAGE_WHEELS"
-PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
-"""Environment variables of pip that are passed to the build."""
 
 _RECORDER = "lab/node/recorder"
 """Folder of the recorder in the build context, as in a checkout: the Dockerfile is built by hand there too."""
 _MPI_FILES = ("pyproject.toml", "README.md", "torch_mpi/*.py", "torch_mpi/py.typed")
 """What makes the wheel of the package in mpi/."""
-_CHUNK_BYTES = 1 << 20
 _REPORT_BYTES = 16 << 20
 _TORCH_WHEEL = re.compile(r"^torch-(\d[^-+]*)(?:\+[^-]*)?-")
 
@@ -71,29 +69,17 @@ class BuildContext:
 
     def tar(self, on_sent: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
         """Yields the context as a tar archive, by the megabyte; `on_sent` is told the bytes so far, now and then."""
-        import tarfile
+        from lab.engine.archive import Source, pack_pieces
 
-        folder = tarfile.TarInfo("wheels")
-        folder.type, folder.mode = tarfile.DIRTYPE, 0o755
-        yield folder.tobuf(tarfile.GNU_FORMAT)
+        members = {"wheels": self.dockerfile.parent, "Dockerfile": self.dockerfile, **self.sources}
+        members |= {f"wheels/{path.name}": path for path in self.wheels}
         sent = reported = 0
-        members = [("Dockerfile", self.dockerfile)]
-        members += self.sources.items()
-        members += [(f"wheels/{path.name}", path) for path in self.wheels]
-        for name, path in members:
-            member = tarfile.TarInfo(name)
-            member.mode = 0o644  # and mtime 0: the engine's cache must not depend on when a wheel was downloaded
-            with path.open("rb") as file:
-                member.size = os.fstat(file.fileno()).st_size
-                yield member.tobuf(tarfile.GNU_FORMAT)
-                while chunk := file.read(_CHUNK_BYTES):
-                    yield chunk
-                    sent += len(chunk)
-                    if sent - reported >= _REPORT_BYTES:
-                        on_sent(sent)
-                        reported = sent
-            yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
-        yield b"\0" * (2 * tarfile.BLOCKSIZE)
+        for piece in pack_pieces(Source(path.resolve(), name, path.stat()) for name, path in members.items()):
+            yield piece
+            sent += len(piece)
+            if sent - reported >= _REPORT_BYTES:
+                on_sent(sent)
+                reported = sent
 
 
 def plan_build(
@@ -121,15 +107,14 @@ def plan_build(
     if wheels is None and (folder := environ.get(WHEELS_VARIABLE)):
         wheels = Path(folder)
     found = _find_wheels(wheels) if wheels is not None else ()
-    if found and torch is None:
-        torch = _torch_version(found)
     args = {
         "BASE": base or environ.get(BASE_VARIABLE),
         "BUILD_BASE": build_base or environ.get(BUILD_BASE_VARIABLE),
-        "TORCH": torch,
+        "TORCH": torch or (_torch_version(found) if found else None),
+        "PIP_INDEX_URL": index_url or environ.get("PIP_INDEX_URL"),
+        "PIP_EXTRA_INDEX_URL": extra_index_url or environ.get("PIP_EXTRA_INDEX_URL"),
+        "PIP_TRUSTED_HOST": environ.get("PIP_TRUSTED_HOST"),
     }
-    args |= {name: environ.get(name) for name in PIP_VARIABLES}
-    args |= {name: url for name, url in zip(PIP_VARIABLES, (index_url, extra_index_url), strict=False) if url}
     given = {name: value for name, value in args.items() if value}
     return BuildContext(dockerfile=find_dockerfile(), sources=_find_sources(), wheels=found, build_args=given)
 
@@ -441,17 +426,9 @@ def build_from(
     """
     before = inspect_image(client, tag)
 
-    def start(put: Callable[[Event], None]) -> Iterable[Event]:
-        events: Iterable[Event] = client.api.build(
-            fileobj=files(put),  # type: ignore[arg-type]  # any iterable
-            custom_context=True,
-            decode=True,
-            rm=True,
-            forcerm=True,
-            tag=tag,
-            **request,
-        )
-        return events
+    def start(put: Callable[[Event], None]) -> Any:
+        asked: dict[str, Any] = {"custom_context": True, "decode": True, "rm": True, "forcerm": True, **request}
+        return client.api.build(fileobj=files(put), tag=tag, **asked)  # type: ignore[arg-type]  # any iterable
 
     for event in _events(start, f"building the image {tag}"):
         for progress in log.read(event):
@@ -471,31 +448,25 @@ def pull_image(client: docker.DockerClient, image: str, on_progress: OnProgress 
     """Pulls an image; tries again where the connection to the registry failed."""
     import tenacity
 
-    def tell(state: tenacity.RetryCallState) -> None:
+    def announce_try(state: tenacity.RetryCallState) -> None:
         on_progress(ImageProgress(0, 0, f"pulling {image}: connection failed, try {state.attempt_number + 1}"))
 
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(PULL_ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=1, max=8),
-        retry=tenacity.retry_if_exception_type(_ConnectionFailed),
-        before_sleep=tell,
-        reraise=True,
+        retry=tenacity.retry_if_result(is_transient),
+        before_sleep=announce_try,
+        retry_error_callback=lambda state: state.outcome.result(),  # type: ignore[union-attr]
     )
-    try:
-        attempts(_pull_once, client, image, on_progress)
-    except _ConnectionFailed as error:
-        raise pull_failed(image, str(error)) from error
-    pulled = inspect_image(client, image)
+    reason = attempts(_pull_once, client, image, on_progress)
+    pulled = None if reason else inspect_image(client, image)
     if pulled is None:
-        raise pull_failed(image, "the engine reported no error, but has no such image")
+        raise pull_failed(image, reason or "the engine reported no error, but has no such image")
     return pulled
 
 
-class _ConnectionFailed(Exception):
-    """A pull failed in a way that may pass."""
-
-
-def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress) -> None:
+def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress) -> str:
+    """Pulls an image; returns why that failed, empty where it did not."""
     from docker.errors import APIError
 
     log = PullLog()
@@ -503,13 +474,9 @@ def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress)
         for event in _events(lambda _: client.api.pull(image, stream=True, decode=True), f"pulling the image {image}"):
             if progress := log.read(event):
                 on_progress(ImageProgress(progress.step, progress.total, f"pulling {image}: {progress.text}"))
-        reason = log.error
     except APIError as error:
-        reason = str(error.explanation or error)
-    if is_transient(reason):
-        raise _ConnectionFailed(reason)
-    if reason:
-        raise pull_failed(image, reason)
+        return str(error.explanation or error)
+    return log.error
 
 
 def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: str) -> Iterator[Event]:
@@ -534,8 +501,6 @@ def _drop_nameless(client: docker.DockerClient, images: Iterable[str]) -> None:
     from docker.errors import APIError
 
     for image in images:
-        try:
+        with suppress(APIError):  # a container or another build uses it, or it is already gone
             if not client.api.inspect_image(image)["RepoTags"]:  # type: ignore[no-untyped-call]
                 client.api.remove_image(image)
-        except APIError:
-            continue  # a container or another build uses it, or it is already gone: neither is our concern

@@ -113,7 +113,11 @@ def allocate(argv: Sequence[str], deadline_s: float, announce: Announce) -> str:
         asking.terminate()  # it takes its job out of the queue
         raise
     finally:
-        _await_end(asking)
+        try:
+            asking.wait(timeout=_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            asking.kill()
+            asking.wait(timeout=_LEAVE_S)
     granted = _GRANTED.search(said)
     if granted is None or asking.returncode:
         raise ClusterError(
@@ -153,14 +157,6 @@ def _why(said: bytes) -> str:
     except EngineUnavailable:
         return ""
     return f" (job {number[1]}, {state}: {reason})" if state else ""
-
-
-def _await_end(asking: subprocess.Popen[bytes]) -> None:
-    try:
-        asking.wait(timeout=_LEAVE_S)
-    except subprocess.TimeoutExpired:
-        asking.kill()
-        asking.wait(timeout=_LEAVE_S)
 
 
 HOME = f"{label.NAMESPACE}.home"
@@ -225,19 +221,16 @@ def pairs(line: str) -> dict[str, str]:
 
 def read_hosts(text: str) -> list[Host]:
     """The machines in the answer of `scontrol --oneliner show node`."""
-    found = []
-    for line in text.splitlines():
-        said = pairs(line)
-        if "NodeName" in said:
-            found.append(
-                Host(
-                    name=said["NodeName"],
-                    address=said.get("NodeAddr") or said["NodeName"],
-                    state=said.get("State", ""),
-                    reason=_meant(said.get("Reason", "")),
-                )
-            )
-    return found
+    machines = [said for said in map(pairs, text.splitlines()) if "NodeName" in said]
+    return [
+        Host(
+            name=said["NodeName"],
+            address=said.get("NodeAddr") or said["NodeName"],
+            state=said.get("State", ""),
+            reason=_meant(said.get("Reason", "")),
+        )
+        for said in machines
+    ]
 
 
 class Fate(NamedTuple):
