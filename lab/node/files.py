@@ -124,38 +124,19 @@ def remove_tree(path: str | os.PathLike[str], tell: Callable[[], object] = lambd
 
 
 def _empty(top: int, tell: Callable[[], object]) -> None:
-    """Walk down and up again with one folder open, as deep as it goes."""
-    # from the top folder down to the open one, each with the names of those in it that are left
-    here, path = os.dup(top), [(_identity(top), _remove_inside(top, tell))]
-    try:
-        while True:
-            if path[-1][1]:
-                try:
-                    inner = _open(path[-1][1][-1], here)
-                except OSError:  # what cannot be opened stays, and so does everything around it
-                    path[-1][1].pop()
-                    continue
-                os.close(here)
-                here = inner
-                path.append((_identity(here), _remove_inside(here, tell)))
-                continue
-            path.pop()
-            if not path:
-                return
-            outer = os.open("..", _FOLDER, dir_fd=here)
-            os.close(here)
-            here = outer
-            if _identity(here) != path[-1][0]:
-                return  # somebody moves things around
-            with suppress(OSError):
-                os.rmdir(path[-1][1].pop(), dir_fd=here)
-    finally:
-        os.close(here)
-
-
-def _identity(folder: int) -> tuple[int, int]:
-    facts = os.fstat(folder)
-    return facts.st_dev, facts.st_ino
+    """Empty a folder. What lies in its folders is moved up into it, so that nothing is ever opened deep down."""
+    waiting = _remove_inside(top, tell)
+    for name in waiting:
+        with suppress(OSError):  # what cannot be opened or moved stays, and so does everything around it
+            inner = _open(name, top)
+            try:
+                for deeper in _remove_inside(inner, tell):
+                    moved = f".{os.urandom(8).hex()}"
+                    os.rename(deeper, moved, src_dir_fd=inner, dst_dir_fd=top)
+                    waiting.append(moved)
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=top)
 
 
 def _remove_inside(folder: int, tell: Callable[[], object]) -> list[str]:
