@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Explained, Judgement, read_evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
@@ -150,15 +151,14 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
         return None
     first = failed[0] if failed else facts.starters[0]
     nodes = (first.node,) if failed else tuple(starter.node for starter in facts.starters)
-    ended = LauncherEnded(nodes=nodes, begun=begun, said=_last_words(evidence, first))
-    if not failed:
-        finding = ended.as_finding(LauncherKind.LAUNCHER)
-        reason = f"no end after {facts.time_given}: {finding.headline}"
-        return Judgement(verdict="hung", reason=reason, findings=(finding,))
-    ended = replace(ended, failed=True, signal=first.signal or "", code=first.code)
+    how: dict[str, Any] = {"failed": True, "signal": first.signal or "", "code": first.code} if failed else {}
+    ended = LauncherEnded(nodes=nodes, begun=begun, said=_last_words(evidence, first), **how)
     finding = ended.as_finding(LauncherKind.LAUNCHER)
-    culprit, headline = Culprit(node=first.node, error=finding.headline), finding.headline
-    return Judgement(verdict="failed", reason=headline, culprit=culprit, findings=(finding,), summary=headline)
+    reason = finding.headline
+    if not failed:
+        return Judgement(verdict="hung", reason=f"no end after {facts.time_given}: {reason}", findings=(finding,))
+    culprit = Culprit(node=first.node, error=reason)
+    return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=reason)
 
 
 def _last_words(evidence: Evidence, starter: RankFacts) -> str:

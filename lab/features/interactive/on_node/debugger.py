@@ -45,7 +45,10 @@ class _Debugging:
     def stop(self, frame: FrameType, what: str, header: str | None, commands: Any) -> None:
         """Start the debugger at a frame, if there is a terminal for it."""
         if self.kind == ANOTHERS:
-            self._pass_over(frame, what)
+            at = self.at(frame)
+            if at not in self._passed:
+                self._passed.add(at)
+                print(f"rank {self.rank} passes over {what} at {at}: another rank has the terminal", file=sys.stderr)
             return
         self.refuse(frame, what)
         import pdb  # noqa: T100 - somebody asks for it
@@ -67,12 +70,6 @@ class _Debugging:
             f"`lab run` in a terminal, or pass over breakpoint() with --env {_CHOICE}=0"
         )
 
-    def _pass_over(self, frame: FrameType, what: str) -> None:
-        at = self.at(frame)
-        if at not in self._passed:
-            self._passed.add(at)
-            print(f"rank {self.rank} passes over {what} at {at}: another rank has the terminal", file=sys.stderr)
-
     @contextmanager
     def terminal(self, frame: FrameType | None) -> Iterator[None]:
         """Have the terminal in the place of the standard streams, as soon as it is given to this rank."""
@@ -82,18 +79,15 @@ class _Debugging:
                 if self._deep > 1:
                     yield
                     return
-                self._ask(frame)
+                note.send(self._socket, Breakpoint(self.rank, time.time(), self.at(frame)[-300:]))
+                if not os.read(self._granted, 1):
+                    raise RuntimeError(f"rank {self.rank} waited at {self.at(frame)} for a terminal that is gone")
                 with self._in_place_of_streams():
                     yield
             finally:
                 self._deep -= 1
                 if not self._deep:
                     note.send(self._socket, Continued(self.rank, time.time()))
-
-    def _ask(self, frame: FrameType | None) -> None:
-        note.send(self._socket, Breakpoint(self.rank, time.time(), self.at(frame)[-300:]))
-        if not os.read(self._granted, 1):
-            raise RuntimeError(f"rank {self.rank} waited at {self.at(frame)} for a terminal that is gone")
 
     @contextmanager
     def _in_place_of_streams(self) -> Iterator[None]:
@@ -112,16 +106,16 @@ class _Debugging:
             for fd, old in enumerate(saved):
                 os.dup2(old, fd)
                 os.close(old)
-            if kind is None:
-                os.environ.pop("TERM", None)
-            else:
+            os.environ.pop("TERM", None)
+            if kind is not None:
                 os.environ["TERM"] = kind
 
 
 def prepare(spec: dict[str, Any]) -> None:
     """Have breakpoints do in this process what there is a terminal for; with one of its own, they work as ever."""
     if spec["stdin"] in (OWN, ANOTHERS):
-        when_imported("torch.distributed.distributed_c10d", _be_patient)
+        # Ranks wait for one that a person talks with, unless the script says how long they do.
+        when_imported("torch.distributed.distributed_c10d", lambda one: setattr(one, "default_pg_timeout", _PATIENCE))
     if spec["stdin"] == OWN:
         return
     debugging = _Debugging(spec)
@@ -129,16 +123,10 @@ def prepare(spec: dict[str, Any]) -> None:
     def breakpoint_hook(*arguments: Any, **named: Any) -> Any:
         if os.environ.get(_CHOICE) not in (None, "", "pdb.set_trace"):
             return sys.__breakpointhook__(*arguments, **named)  # noqa: T100
-        named = {"header": None, "commands": None, **named}
-        return debugging.stop(sys._getframe(1), "breakpoint()", named["header"], named["commands"])
+        return debugging.stop(sys._getframe(1), "breakpoint()", named.get("header"), named.get("commands"))
 
     sys.breakpointhook = breakpoint_hook
     when_imported("pdb", lambda module: _patch(module, debugging))
-
-
-def _be_patient(module: Any) -> None:
-    """Let ranks wait for one that a person talks with, unless the script says how long they do."""
-    module.default_pg_timeout = _PATIENCE
 
 
 def _patch(pdb: Any, debugging: _Debugging) -> None:
