@@ -40,7 +40,9 @@ def result_html(result: Result) -> str:
     return fill(
         "notebook",
         {"plain": plain, "clip": clip, "colour": rank_colour},
-        most_lines=_MOST_LINES, most_open=_MOST_OPEN, most_sentences=_MOST_SENTENCES,
+        most_lines=_MOST_LINES,
+        most_open=_MOST_OPEN,
+        most_sentences=_MOST_SENTENCES,
         result=result,
         tone=VERDICTS[result.verdict],
         unmet=[sentence for sentence in unmet_sentences(result) if sentence not in result.reason],
