@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
@@ -48,9 +47,9 @@ class LinkFault(FaultKind):
     harm: ClassVar[Harm] = "slows"
     needs = "links"
 
-    @abstractmethod
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told, of nodes with these addresses."""
+        raise NotImplementedError
 
     def _told(self, target: ClusterTarget) -> list[tuple[str, dict[str, Any]]]:
         parts = self.tables(target.addresses)
@@ -137,8 +136,7 @@ class OnLink(LinkFault):
 
     def condition(self) -> Mapping[str, float]:
         """The condition that the link is in."""
-        attributes = [one.attribute for one in keys_of(type(self)).values() if one.attribute != "link"]
-        return {name: value for name in attributes if (value := getattr(self, name)) is not None}
+        return {name: value for name, value in self.amounts.items() if value is not None}
 
     @classmethod
     def value(cls) -> Kind:
@@ -285,6 +283,17 @@ class Reset(OnLink):
         return {"reset": 1.0}
 
 
+def _node_or_all() -> Kind:
+    """The name of a node, or `all`."""
+    name, allowed = kinds.node(), f"the name of a node, such as node2, or {ALL}"
+
+    def read(value: Value) -> str:
+        is_all = value.kind == "text" and read_text(value, allowed) == ALL
+        return ALL if is_all else str(name.read(value))
+
+    return Kind(allowed, read, {"type": "string", "pattern": f"^({ALL}|{NODE})$"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dns(LinkFault):
     """Questions for names are refused; what a process knows already it goes on to know."""
@@ -294,19 +303,8 @@ class Dns(LinkFault):
     shown_as = ("name_resolution", "rendezvous")
     strict_cannot = "a strict cluster cannot have: its nodes know one another's names and ask nobody"
 
-    node: str
+    node: str = key(MISSING, _node_or_all(), "dns: node2")
     """A node, or `all`."""
-
-    @classmethod
-    def value(cls) -> Kind:
-        """The name of a node, or `all`."""
-        name, allowed = kinds.node(), f"the name of a node, such as node2, or {ALL}"
-
-        def read(value: Value) -> Dns:
-            is_all = value.kind == "text" and read_text(value, allowed) == ALL
-            return cls(node=ALL if is_all else name.read(value))
-
-        return Kind(allowed, read, {"type": "string", "pattern": f"^({ALL}|{NODE})$"}, lambda data: data.node)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -325,13 +323,7 @@ class WholeNetwork(LinkFault):
     does = "all links at once are as the key `network:` has them, by a profile's name or in full"
     example = "network: wan-40ms"
 
-    like: Network
-
-    @classmethod
-    def value(cls) -> Kind:
-        """A network."""
-        kind = network()
-        return kind._replace(read=lambda value: cls(like=kind.read(value)), dump=lambda data: dump_network(data.like))
+    like: Network = key(MISSING, network(), "network: wan-40ms")
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -354,6 +346,27 @@ def _network_words(data: Mapping[str, Any]) -> str:
     return ", ".join([*words, *(f"{where} {_network_words(how)}" for where, how in data.get("links", {}).items())])
 
 
+def _partition() -> Kind:
+    """The shape of a partition in words, or a map."""
+    name = kinds.node()
+    names = list_of(name, "a list of nodes")
+
+    def read(value: Value) -> str | dict[str, tuple[str, ...]]:
+        if value.kind == "mapping":
+            return {name.read(one): names.read(others) for one, others in value.pairs(PARTITION_ALLOWED)}
+        try:
+            return checked_partition(read_text(value, PARTITION_ALLOWED))
+        except UsageError:
+            raise value.refused(PARTITION_ALLOWED) from None
+
+    def dump(data: str | Mapping[str, tuple[str, ...]]) -> Any:
+        return data if isinstance(data, str) else {node: list(others) for node, others in data.items()}
+
+    mapping = {"type": "object", "propertyNames": {"pattern": f"^{NODE}$"}, "additionalProperties": names.schema}
+    text = {"type": "string", "pattern": f"^{PARTITION}$"}
+    return Kind(PARTITION_ALLOWED, read, {"anyOf": [text, mapping]}, dump)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Partition(LinkFault):
     """Nodes drop packets of others, without a word: whoever waits for them waits."""
@@ -362,31 +375,8 @@ class Partition(LinkFault):
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
 
-    said: str | Mapping[str, tuple[str, ...]]
+    said: str | Mapping[str, tuple[str, ...]] = key(MISSING, _partition(), "partition: isolate node2")
     """Its shape, or each node with those whose packets it drops."""
-
-    @classmethod
-    def value(cls) -> Kind:
-        """Its shape in words, or a map."""
-        name = kinds.node()
-        names = list_of(name, "a list of nodes")
-
-        def read(value: Value) -> Partition:
-            if value.kind == "mapping":
-                return cls(said={name.read(one): names.read(others) for one, others in value.pairs(PARTITION_ALLOWED)})
-            try:
-                return cls(said=checked_partition(read_text(value, PARTITION_ALLOWED)))
-            except UsageError:
-                raise value.refused(PARTITION_ALLOWED) from None
-
-        def dump(data: Partition) -> Any:
-            if isinstance(data.said, str):
-                return data.said
-            return {node: list(names) for node, names in data.said.items()}
-
-        mapping = {"type": "object", "propertyNames": {"pattern": f"^{NODE}$"}, "additionalProperties": names.schema}
-        text = {"type": "string", "pattern": f"^{PARTITION}$"}
-        return Kind(PARTITION_ALLOWED, read, {"anyOf": [text, mapping]}, dump)
 
     @classmethod
     def drawn(cls, chance: Chance) -> FaultKind | None:
