@@ -147,10 +147,7 @@ class ClusterTarget:
     def _send(self, node: str, request: Asked) -> Done:
         """Send a request to an agent over a channel of its own, and wait for the answer."""
         reader, poll, until = wire.LineReader(), select.poll(), time.monotonic() + ANSWER_S
-        with (
-            closing_channels(self._engine.connect(self._info, [self._node(node)])) as (channel,),
-            suppress(OSError),
-        ):
+        with closing_channels(self._engine.connect(self._info, [self._node(node)])) as (channel,), suppress(OSError):
             channel.send(wire.encode(request))
             poll.register(channel.fileno(), select.POLLIN)
             while (left_s := until - time.monotonic()) > 0:
