@@ -114,21 +114,21 @@ class ClusterTarget:
         """What a node may use now: `cpus` and `memory_bytes`."""
         return capable(self._engine, LimitControl).throttle(self._node(node))._asdict()
 
-    def ask(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the agent of a node do a deed (see `lab.node.deeds`) and wait until it is done; what it found.
+    def ask(self, node: str, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have the agent of a node do a fault action (see `on_node.actions`) and wait until it is done; what it found.
 
         Raises:
             LabError: it cannot be done, or the agent does not answer in time.
         """
-        return self._request(Do, node, deed, arguments)
+        return self._request(Do, node, action, arguments)
 
-    def take_back(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def take_back(self, node: str, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """As `ask`, for having it undone, whether it was done or not."""
-        return self._request(Undo, node, deed, arguments)
+        return self._request(Undo, node, action, arguments)
 
-    def look_at(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def look_at(self, node: str, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """As `ask`, for its state; nothing is changed."""
-        return self._request(LookAt, node, deed, arguments)
+        return self._request(LookAt, node, action, arguments)
 
     def _request(
         self, kind: type[Do | Undo | LookAt], node: str, action: str, arguments: Mapping[str, Any]
