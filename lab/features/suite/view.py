@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -175,13 +176,13 @@ class SuiteDisplay(Watcher):
         out: where cases that have ended are told.
         status: where the rest goes.
         quiet: tell nothing but what did not pass.
-        machine: `out` is for data, and nothing is told there.
+        machine: `out` is for data: a line of JSON for each case that has ended.
     """
 
     def __init__(self, out: IO[str], status: IO[str], *, quiet: bool = False, machine: bool = False) -> None:
         self._out = status if machine else out
-        self._status = status
-        self._quiet = quiet
+        self._data = out if machine else None
+        self._status, self._quiet = status, quiet
         self._style: Style = style_for(self._out)
         self._live: Live | None = None
         self._workers: dict[int, tuple[str, float]] = {}
@@ -231,6 +232,8 @@ class SuiteDisplay(Watcher):
         self._bad += not outcome.good
         if not (self._quiet and outcome.good):
             self._print(outcome_line(outcome, done, self._planned, self._style))
+        if self._data is not None:
+            print(json.dumps(outcome.to_json()), file=self._data, flush=True)
 
     def tick(self) -> None:
         """Draw what every worker does, and the bar."""
