@@ -256,7 +256,7 @@ class Session(Observer):
             outputs=None,
         )
         self.packed = Packed(os.fspath(path.resolve().parent if is_file else Path.cwd()))
-        self.line = CallLine(self._receive, self._note_end)
+        self.line = CallLine(self._receive, self._end_idle)
         self.result: Result | None = None
         """Of the run, once it is over."""
         self.worn = ""
@@ -427,13 +427,9 @@ class Session(Observer):
         else:
             raise Misread(f"a piece of the kind {kind!r}")
 
-    def _note_end(self, rank: int) -> None:
-        """A rank that has ended will not answer: the others are to end too."""
-        self._ending = True
-        self._end_idle()
-
-    def _end_idle(self) -> None:
-        """Once a rank has failed or ended, those that have answered wait for nothing."""
+    def _end_idle(self, ended: int | None = None) -> None:
+        """Once a rank has failed or ended, and will not answer, those that have answered wait for nothing."""
+        self._ending |= ended is not None
         if self._ending and (idle := {*self._answers.values, *self._answers.kept}):
             self.line.hang_up(*idle)
         with self._changed:
