@@ -175,11 +175,6 @@ def keeper_lock(engine: str, cluster: str) -> ClusterLock:
     return ClusterLock(engine, f"{cluster}.keeper")
 
 
-def keeper_died(engine: str, cluster: str) -> bool:
-    """Whether a cluster had a keeper that died before it removed it."""
-    return keeper_lock(engine, cluster).abandoned()
-
-
 def remove_orphan(engine: Engine, cluster: str, keeper: int | None = None) -> bool:
     """Remove a cluster whose keeper is dead, and what tells of it; says whether it was, for somebody may keep it now.
 

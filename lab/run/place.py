@@ -19,7 +19,7 @@ from lab.plan.plan import Plan, asked_for_own, make_plan, not_made, own_name, pr
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.companion import Companion
-from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults, keeper_died, remove_orphan
+from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults, keeper_lock, remove_orphan
 from lab.run.options import RunOptions
 from lab.spec.reading import did_you_mean, shown
 from lab.spec.scenario import Scenario
@@ -129,11 +129,6 @@ class Place:
                 f"cluster {self.name} is up in another shape ({'; '.join(differences)})",
                 "remove it with `lab down`, or make another one with --name",
             )
-
-    def tell_that_one_is_made(self) -> None:
-        """Say that there is no cluster of this name yet, and which one may have been meant."""
-        meant = did_you_mean(self.name, [info.name for info in self.engine.find()])
-        self.announce(f"{'warning: ' if meant else ''}there is no cluster {self.name}{meant}: making one for the run")
 
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
         """Make the cluster; `run` is the run that will remove it."""
@@ -336,7 +331,7 @@ def reap(engine: Engine, announce: Announce) -> None:
 
     clusters = {info.name: info for info in engine.find()}
     temporary = [*(name for name, info in clusters.items() if info.run is not None), *engine.nodeless()]
-    orphans = [name for name in (*temporary, *clusters) if keeper_died(engine.name, name)]
+    orphans = [name for name in (*temporary, *clusters) if keeper_lock(engine.name, name).abandoned()]
     for name in dict.fromkeys((*temporary, *orphans)):
         cluster, lock = clusters.get(name), ClusterLock(engine.name, name)
         if lock.holder() is not None:
