@@ -230,7 +230,7 @@ class Cluster:
         Args:
             scenario: a YAML file, a script, a lesson as `@scatter`, or a `Scenario`.
             args: arguments for the script, after those of the scenario.
-            observer: watches; see `lab.run.companion`.
+            observer: watches; see `lab.run.options`.
             options: how to run it; or its fields as keyword arguments, such as `cold=True`.
 
         Raises:

@@ -18,9 +18,8 @@ from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
 from lab.plan.plan import Plan, asked_for_own, make_plan, not_made, own_name, present, shape_for, with_asked
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
-from lab.run.companion import Companion
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults, keeper_lock, remove_orphan
-from lab.run.options import RunOptions
+from lab.run.options import Companion, RunOptions
 from lab.spec.reading import did_you_mean, shown
 from lab.spec.scenario import Scenario
 from lab.words import listing, name_nodes

@@ -21,8 +21,8 @@ from lab.node.messages import agent as messages
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
 from lab.record.read import IndexReader, Piece, Record, read_output
 from lab.record.result import Result
-from lab.run.companion import Companion
 from lab.run.conversation import Conversation
+from lab.run.options import Companion
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
 from lab.words import clip, listing, name_ranks
