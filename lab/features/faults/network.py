@@ -8,18 +8,17 @@ way each add what is theirs.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain, combinations, permutations
+from itertools import chain, permutations
 from typing import Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.features.faults.on_node import combine_conditions
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_keys
-from lab.spec.kinds import NODE, Kind, World, choice, list_of, read_text
+from lab.spec.declare import key
+from lab.spec.kinds import NODE, World
 from lab.spec.reading import Value
 
 SLOWEST, FASTEST = 10e3, 100e9
@@ -286,103 +285,3 @@ PROFILES: Mapping[str, Profile] = {
     ),
 }
 """By name; where the figures come from is in docs/network.md."""
-
-
-def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
-    """A mapping from names of one kind to values of another, as pairs."""
-
-    def read(value: Value) -> tuple[tuple[Any, Any], ...]:
-        return tuple(value.mapping(allowed, lambda key, item: (name.read(key), one.read(item))).items())
-
-    schema = {"type": "object", "additionalProperties": one.schema}
-    return Kind(allowed, read, schema, lambda data: {str(left): one.dump(right) for left, right in data})
-
-
-_LINKS = _mapping(
-    f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss",
-    link(),
-    Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
-)
-_RACKS = _mapping(
-    "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
-    kinds.text("the name of a rack"),
-    list_of(kinds.node(), "a list of nodes"),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Network(Condition):
-    """What the links of a run are like, from before its workers start to its end."""
-
-    profile: str | None = key(None, choice(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
-    """A network that many have, by its name; what else is said comes on top of it."""
-    racks: tuple[tuple[str, tuple[str, ...]], ...] = key(
-        (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
-    )
-    """Which nodes are in a rack together, for the profile `datacenter`."""
-    links: tuple[tuple[Link, Condition], ...] = key((), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none")
-    """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Those that it names."""
-        named = [name for where, _ in self.links for name in where.nodes]
-        return tuple(dict.fromkeys([*named, *(name for _, names in self.racks for name in names)]))
-
-    def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """What each node is told."""
-        return tables_of(self._layers(list(addresses)), addresses)
-
-    def _layers(self, names: Sequence[str]) -> list[Layer]:
-        """All conditions, the least exact first."""
-        layers = [(Link(ALL), asked(self))]
-        if self.profile is not None:
-            profile, middle = PROFILES[self.profile], (len(names) + 1) // 2
-            layers.insert(0, (Link(ALL), asked(profile.every)))
-            racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
-            home = {name: place for place, members in enumerate(racks) for name in members}
-            apart = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
-            layers += [(Link(one, "-", other), asked(profile.between)) for one, other in apart if profile.between]
-        own = [(where, asked(condition)) for where, condition in self.links]
-        return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
-
-
-def network() -> Kind:
-    """A network, or the name of a profile."""
-    allowed = f"a profile ({', '.join(PROFILES)}), or a mapping with the keys {', '.join(keys_of(Network))}"
-
-    def read(value: Value) -> Network:
-        if value.kind != "mapping":
-            word = read_text(value, allowed, quotable=False)
-            if word not in PROFILES:
-                raise value.refused(allowed)
-            return Network(profile=word)
-        if not value.pairs(allowed):
-            raise value.refused(allowed, " that says nothing")
-        found = Network(**read_keys(value, Network))
-        if found.racks and found.profile != "datacenter":
-            raise value.problem("racks belong to the profile datacenter; write `profile: datacenter`")
-        if found.jitter_s and not found.delay_s and not found.profile:
-            raise value.problem("a jitter is a jitter of a delay; say `delay` too")
-        return found
-
-    schema = {"anyOf": [{"enum": [*PROFILES]}, mapping_schema(Network, minProperties=1)]}
-    return Kind(allowed, read, schema, dump_network)
-
-
-def network_of(data: str | Mapping[str, Any]) -> Network:
-    """A network that somebody says elsewhere than in a file, as a file would say it.
-
-    Raises:
-        ScenarioError: it is none; a line a problem.
-    """
-    from lab.spec.document import read_value  # imports yaml
-
-    found: Network = read_value(network(), json.dumps(data), "network", "network")
-    return found
-
-
-def dump_network(data: Network) -> Any:
-    """As a file would say it."""
-    keys = dump_keys(data)
-    return keys["profile"] if list(keys) == ["profile"] else keys

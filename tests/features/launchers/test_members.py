@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.launchers.torchrun import Torchrun
+from lab.features.launchers.launchers import Torchrun
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, make_plan
 from lab.record.write import RecordWriter
