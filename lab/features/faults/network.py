@@ -48,7 +48,7 @@ def parse_share(value: str | float) -> float:
     return float(kinds.parse_quantity(text.removesuffix("%"), str, {"": 0.01 if percent else 1}, SHARES_ALLOWED))
 
 
-def rate_kind(lowest: float, highest: float) -> Kind:
+def rate_kind(lowest: float, highest: float) -> kinds.Kind:
     """Bits a second from `lowest` to `highest`, both included."""
     bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
     schema = {"type": "string", "pattern": f"{kinds.QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
@@ -56,7 +56,7 @@ def rate_kind(lowest: float, highest: float) -> Kind:
     return kinds.quantity(parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda found: f"{found / 1e6:.12g}mbit")
 
 
-def share_kind() -> Kind:
+def share_kind() -> kinds.Kind:
     """A part of a whole, more than none and at most all of it."""
     bounds = "more than 0 and at most 100%"
     schema = {"type": ["string", "number"], "pattern": f"{kinds.QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
