@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
@@ -451,16 +452,18 @@ def _cannot_read(path: Path, error: OSError) -> UsageError:
 
 
 _BLOCK = tarfile.BLOCKSIZE
-_LONGEST_NAME = 1 << 16
-"""Bytes of a GNU long name; the longest path of Linux has 4,096."""
-_LARGEST_EXTENSION = 1 << 20
-"""Bytes of the PAX records before one entry."""
+_PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EXTENSIONS = {
+    **dict.fromkeys((tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK), 1 << 16),
+    **dict.fromkeys(_PAX, 1 << 20),
+}
+"""What extends the next entry, and how many bytes that may have; the longest path of Linux has 4,096."""
 _MOST_EXTENSIONS = 8
 """Before one entry."""
-_LARGEST_SIZE = 1 << 62
+_SIZE = re.compile("[0-9]{1,19}")
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
-_NAMED = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
-_PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EMPTY = (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
+"""No content follows these, whatever size they state."""
 
 
 class Readable(Protocol):
@@ -521,33 +524,28 @@ def read_entries(stream: Readable, most_bytes: int, most_entries: int) -> Iterat
         UsageError: there is more, or the tar is damaged.
     """
     total = count = extensions = 0
-    changed: dict[str, str] = {}
-    while (block := _next_block(stream)) is not None:
-        try:
-            header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise UsageError("the archive is damaged: it holds something that is no header") from error
-        size = header.size if not _holds_nothing(header) else 0
-        if header.type in _NAMED or header.type in _PAX:
+    said: dict[str, str] = {}
+    while (header := _next_header(stream)) is not None:
+        if header.type in _EXTENSIONS:
             extensions += 1
-            limit = _LONGEST_NAME if header.type in _NAMED else _LARGEST_EXTENSION
-            if not 0 <= size <= limit or extensions > _MOST_EXTENSIONS:
+            if not 0 <= header.size <= _EXTENSIONS[header.type] or extensions > _MOST_EXTENSIONS:
                 raise UsageError(f"the archive is damaged: it extends an entry by {header.size:,} bytes")
-            total += size + _BLOCK
-            data = _exactly(stream, size + -size % _BLOCK)[:size]
-            if header.type != tarfile.XGLTYPE:  # what is meant for all entries says nothing that is used here
-                changed |= _long_name(header, data) if header.type in _NAMED else _pax_records(data)
+            total += header.size + _BLOCK
+            data = _exactly(stream, header.size + -header.size % _BLOCK)[: header.size]
+            said |= _read_extension(header.type, data)
             continue
-        size = _stated(changed["size"]) if "size" in changed and not _holds_nothing(header) else size
-        if header.type == tarfile.GNUTYPE_SPARSE or not 0 <= size < _LARGEST_SIZE:
+        stated = said.get("size", str(header.size))
+        if header.type in _EMPTY:
+            stated = "0"
+        if header.type == tarfile.GNUTYPE_SPARSE or not _SIZE.fullmatch(stated):
             raise UsageError(f"the archive is damaged: {header.name[:200]} has an impossible size")
-        total, count, extensions = total + size, count + 1, 0
+        total, count, extensions = total + int(stated), count + 1, 0
         if count > most_entries:
             raise UsageError(f"it holds more than {most_entries:,} files and folders")
-        entry = Entry(header, changed.get("path", header.name), changed.get("linkpath", header.linkname), size, stream)
-        changed = {}
+        name, link = said.get("path", header.name), said.get("linkpath", header.linkname)
         if total > most_bytes:
-            raise TooMuch(entry.name, total)
+            raise TooMuch(name, total)
+        said, entry = {}, Entry(header, name, link, int(stated), stream)
         yield entry
         for _ in entry.content():  # whatever nobody has read
             pass
@@ -566,17 +564,14 @@ class TooMuch(UsageError):
         self.total_bytes = total_bytes
 
 
-def _holds_nothing(header: tarfile.TarInfo) -> bool:
-    """Whether no content follows a header, whatever size it states."""
-    return header.type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE,
-                           tarfile.FIFOTYPE)  # fmt: skip
-
-
-def _next_block(stream: Readable) -> bytes | None:
+def _next_header(stream: Readable) -> tarfile.TarInfo | None:
     """The next header; None at the end, which a block of zeros marks."""
     first = stream.read(_BLOCK)
     block = first + _exactly(stream, _BLOCK - len(first)) if first else b""
-    return block if block.strip(b"\0") else None
+    try:
+        return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape") if block.strip(b"\0") else None
+    except (tarfile.TarError, ValueError, OverflowError) as error:
+        raise UsageError("the archive is damaged: it holds something that is no header") from error
 
 
 def _exactly(stream: Readable, size: int) -> bytes:
@@ -590,14 +585,12 @@ def _exactly(stream: Readable, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _long_name(header: tarfile.TarInfo, data: bytes) -> dict[str, str]:
-    key = "path" if header.type == tarfile.GNUTYPE_LONGNAME else "linkpath"
-    return {key: data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
-
-
-def _pax_records(data: bytes) -> dict[str, str]:
-    """The path and the size that PAX records state; of others, nothing: neither owners nor attributes are wanted."""
-    found: dict[str, str] = {}
+def _read_extension(kind: bytes, data: bytes) -> dict[str, str]:
+    """The path, the target and the size that an extension states; neither owners nor attributes are wanted."""
+    if kind not in _PAX:
+        key = "path" if kind == tarfile.GNUTYPE_LONGNAME else "linkpath"
+        return {key: data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
+    records: dict[str, str] = {}
     while data.strip(b"\0"):
         length, blank, _ = data.partition(b" ")
         end = int(length) if blank and length.isdigit() and len(length) < 8 else 0
@@ -605,10 +598,6 @@ def _pax_records(data: bytes) -> dict[str, str]:
         if not (len(length) < end <= len(data) and equals and value.endswith(b"\n")):
             raise UsageError("the archive is damaged: it holds an extension that cannot be read")
         if name in (b"path", b"linkpath", b"size"):
-            found[name.decode()] = value[:-1].decode("utf-8", "surrogateescape")
+            records[name.decode()] = value[:-1].decode("utf-8", "surrogateescape")
         data = data[end:]
-    return found
-
-
-def _stated(size: str) -> int:
-    return int(size) if size.isascii() and size.isdecimal() and len(size) < 20 else -1
+    return records if kind != tarfile.XGLTYPE else {}  # what is meant for all entries says nothing that is used here

@@ -167,7 +167,7 @@ def open_client(host: str | None = None) -> docker.DockerClient:
         client = docker.DockerClient.__new__(docker.DockerClient)
         client.api = Api(**_address(host or os.environ.get("DOCKER_HOST")), timeout=_FIRST_ANSWER_S)
     except (docker.errors.DockerException, OSError, ValueError) as error:
-        raise EngineUnavailable(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
+        raise _unavailable("no Docker engine answers", error) from error
     client.api.timeout = int(_TIMEOUT_S)
     return client
 
@@ -190,21 +190,28 @@ def _address(host: str | None) -> dict[str, Any]:
     return {"base_url": context.Host, "tls": (context.Host.startswith("tcp:") and context.TLSConfig) or False}
 
 
-def _root_cause(error: BaseException) -> str:
+_CAUSES = {
+    "Permission denied": "permission denied on its socket",
+    "No such file": "its socket does not exist",
+    "FileNotFoundError": "its socket does not exist",
+    "Connection refused": "connection refused",
+}
+
+
+def _unavailable(
+    problem: str, error: BaseException, kind: type[EngineUnavailable] = EngineUnavailable
+) -> EngineUnavailable:
+    """The error for an engine that cannot be asked, with the cause and what to do."""
     text = str(error)
+    first = clip(text.splitlines()[0], 200) if text else type(error).__name__
+    cause = next((cause for sign, cause in _CAUSES.items() if sign in text), first)
     if "Permission denied" in text:
-        return "permission denied on its socket"
-    if "No such file" in text or "FileNotFoundError" in text:
-        return "its socket does not exist"
-    if "Connection refused" in text:
-        return "connection refused"
-    return clip(text.splitlines()[0], 200) if text else type(error).__name__
+        return kind(f"{problem}: {cause}", "add yourself to the group `docker`, or use `--engine local`")
+    return kind(f"{problem}: {cause}", "start Docker, set DOCKER_HOST, or use `--engine local`, which needs no Docker")
 
 
-def _fix_for(error: BaseException) -> str:
-    if "Permission denied" in str(error):
-        return "add yourself to the group `docker`, or use `--engine local`"
-    return "start Docker, set DOCKER_HOST, or use `--engine local`, which needs no Docker"
+def _stopped(error: BaseException) -> EngineUnavailable:
+    return _unavailable("the Docker engine stopped answering", error)
 
 
 def open_stream(api: docker.APIClient, path: str, body: Mapping[str, Any] | None, by_client: Callable[[], Any]) -> Any:
@@ -240,7 +247,7 @@ class Connection:
         except OSError as error:
             absent = isinstance(error, FileNotFoundError) and host is None and "DOCKER_HOST" not in os.environ
             kind = EngineAbsent if absent else EngineUnavailable
-            raise kind(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
+            raise _unavailable("no Docker engine answers", error, kind) from error
 
     @property
     def client(self) -> docker.DockerClient:
@@ -361,7 +368,7 @@ class Connection:
         except docker.errors.APIError as error:
             raise Refused(error.status_code or 0, str(error.explanation)) from error
         except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
-            raise _stopped_answering(error) from error
+            raise _stopped(error) from error
 
     def together(self, action: Callable[[U], T], items: Iterable[U]) -> list[T]:
         """Do the same for each item at once; the first error is raised after all have ended."""
@@ -374,17 +381,13 @@ class Connection:
             return list(pool.map(action, items))
 
 
-def _stopped_answering(error: Exception) -> EngineUnavailable:
-    return EngineUnavailable(f"the Docker engine stopped answering: {_root_cause(error)}", _fix_for(error))
-
-
 @contextmanager
 def _answering() -> Iterator[None]:
     """Turn what goes wrong with the socket of an engine into `EngineUnavailable`."""
     try:
         yield
     except OSError as error:
-        raise _stopped_answering(error) from error
+        raise _stopped(error) from error
 
 
 _HEADER_BYTES = 8
@@ -420,18 +423,18 @@ class DockerChannel(Stream):
     """
 
     def __init__(self, node: Node, attached: Any) -> None:
-        super().__init__(node, getattr(attached, "_sock", attached))
-        self._attached = attached
-        self._buffer = bytearray()
+        self._begin(node, attached)
         self.complaints = b""
         """The last of what the agent wrote to standard error."""
 
     def attach(self, attached: Any) -> None:
         """Go on with another stream to the node, which was started anew."""
         self.close()
-        super().__init__(self.node, getattr(attached, "_sock", attached))
-        self._attached = attached
-        self._buffer.clear()
+        self._begin(self.node, attached)
+
+    def _begin(self, node: Node, attached: Any) -> None:
+        super().__init__(node, getattr(attached, "_sock", attached))
+        self._attached, self._buffer = attached, bytearray()
 
     def receive(self) -> bytes | None:
         """What has arrived; None where nothing has yet; empty when the other end is gone."""

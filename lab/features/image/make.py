@@ -143,7 +143,7 @@ def _find_wheels(folder: Path) -> tuple[Path, ...]:
     hint = "fill it with `pip download -d DIR torch==VERSION numpy` on a machine with an index (docs/air-gapped.md)"
     if not folder.is_dir():
         raise ImageError(f"the folder of wheels {folder} does not exist", hint)
-    found = tuple(sorted(path for path in folder.iterdir() if path.suffix == ".whl" and path.is_file()))
+    found = tuple(sorted(path for path in folder.glob("*.whl") if path.is_file()))
     for package in ("torch", "numpy"):
         if not any(path.name.startswith(f"{package}-") for path in found):
             raise ImageError(f"the folder of wheels {folder} holds no wheel of {package}", hint)
@@ -151,11 +151,11 @@ def _find_wheels(folder: Path) -> tuple[Path, ...]:
 
 
 def _torch_version(wheels: tuple[Path, ...]) -> str:
-    versions = {match[1] for path in wheels if (match := _TORCH_WHEEL.match(path.name))}
-    if len(versions) != 1:
-        listed = ", ".join(sorted(versions)) or "none"
-        raise ImageError(f"cannot choose among several versions of torch in {wheels[0].parent}: {listed}", "name one")
-    return versions.pop()
+    versions = sorted({match[1] for path in wheels if (match := _TORCH_WHEEL.match(path.name))})
+    if len(versions) == 1:
+        return versions[0]
+    listed = ", ".join(versions) or "none"
+    raise ImageError(f"cannot choose among several versions of torch in {wheels[0].parent}: {listed}", "name one")
 
 
 Event = Mapping[str, Any]
@@ -167,6 +167,12 @@ TAIL_LINES = 20
 _STEP = re.compile(r"^(?:\[\d+/\d+\] )?step (\d+)/(\d+) ?: *(.*)", re.IGNORECASE)
 _LAYER = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
 _BOOKKEEPING = re.compile(r"^ ---> |^Removing intermediate container ")
+_DONE = ("Pull complete", "Already exists")
+_OF_A_LAYER = (
+    *_DONE,
+    *("Pulling fs layer", "Waiting", "Downloading", "Verifying Checksum", "Download complete", "Extracting"),
+)
+"""What is said of a layer that is pulled."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -189,8 +195,6 @@ class BuildLog:
         self.upload_bytes = upload_bytes
         self.step = 0
         self.total = 0
-        self.instruction = ""
-        """The Dockerfile's line of the current step."""
         self.error = ""
         """The engine's own word on why the build failed; empty while it has not."""
         self.stages: list[str] = []
@@ -201,33 +205,33 @@ class BuildLog:
 
     def read(self, event: Event) -> list[ImageProgress]:
         """Takes one event and returns what is worth showing of it, mostly one line or nothing."""
+        texts: list[str] = []
         if "upload" in event:
             sent, whole = format_bytes(event["upload"]), format_bytes(self.upload_bytes)
-            return [self._progress(f"sending wheels to the engine: {sent} of {whole}")]
-        if "error" in event:
+            texts = [f"sending wheels to the engine: {sent} of {whole}"]
+        elif "error" in event:
             self.error = str(event["error"]).strip()
-            return []
-        if "stream" in event:
+        elif "stream" in event:
             lines = _ESCAPES.sub("", str(event["stream"])).replace("\r", "\n").splitlines()
-            return [progress for line in lines if (progress := self._read_line(line)) is not None]
-        pulled = self._pull.read(event)
-        return [self._progress(f"base image, {pulled.text}")] if pulled else []
+            return [self._progress(text) for line in lines if (text := self._read_line(line.rstrip()))]
+        elif pulled := self._pull.read(event):
+            texts = [f"base image, {pulled.text}"]
+        return list(map(self._progress, texts))
 
-    def _read_line(self, line: str) -> ImageProgress | None:
-        line = line.rstrip()
-        if not line:
-            return None
+    def _read_line(self, line: str) -> str:
+        """What is worth showing of a line; it may begin a step."""
         if layer := _LAYER.match(line):
             self._layer = layer[1]
-        if _BOOKKEEPING.match(line):
-            return None
+        if not line or _BOOKKEEPING.match(line):
+            return ""
         self.tail.append(line)
-        if step := _STEP.match(line):
-            self.step, self.total, self.instruction = int(step[1]), int(step[2]), step[3]
-            if self.instruction.upper().startswith("FROM") and self._layer:
-                self.stages.append(self._layer)
-            return self._progress(clip(" ".join(self.instruction.split()), 100))
-        return self._progress(line.strip())
+        step = _STEP.match(line)
+        if step is None:
+            return line.strip()
+        self.step, self.total = int(step[1]), int(step[2])
+        if step[3].upper().startswith("FROM") and self._layer:
+            self.stages.append(self._layer)
+        return clip(" ".join(step[3].split()), 100)
 
     def _progress(self, text: str) -> ImageProgress:
         return ImageProgress(self.step, self.total, text)
@@ -248,15 +252,13 @@ class PullLog:
             self.error = str(event["error"]).strip()
             return None
         layer, status = str(event.get("id", "")), str(event.get("status", ""))
-        if status in {"Pull complete", "Already exists"}:
-            self._done.add(layer)
-            self._bytes.setdefault(layer, (0, 0))
-        elif status in {"Pulling fs layer", "Waiting", "Downloading", "Verifying Checksum", "Download complete"}:
-            detail = event.get("progressDetail") or {}
-            known = self._bytes.get(layer, (0, 0))
-            self._bytes[layer] = (detail.get("current") or known[0], detail.get("total") or known[1])
-        elif status != "Extracting":
+        if status not in _OF_A_LAYER:
             return None
+        known, detail = self._bytes.setdefault(layer, (0, 0)), event.get("progressDetail") or {}
+        if status in _DONE:
+            self._done.add(layer)
+        elif status != "Extracting":  # whose progress is in bytes of its own
+            self._bytes[layer] = (detail.get("current") or known[0], detail.get("total") or known[1])
         done, total = len(self._done), len(self._bytes)
         text = f"{done} of {total} layers"
         if whole := sum(size for _, size in self._bytes.values()):
