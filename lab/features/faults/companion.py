@@ -16,12 +16,12 @@ from lab.diagnosis.expectations import Searches, TooLong, equal
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
-from lab.features.faults.injection import Breaker
+from lab.features.faults.injection import Breaker, InForce
 from lab.features.faults.target import ClusterTarget
 from lab.node.messages.agent import Output, Reached, Release, Started
 from lab.record import events
 from lab.record.result import Expectation
-from lab.run.companion import Companion
+from lab.run.options import Companion
 from lab.words import format_duration, format_value
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Armed:
     """Its place in the plan."""
     fault: Fault
     state: str = WAITING
-    journal: str = ""
-    """What the journal calls it."""
+    in_force: InForce | None = None
+    """What heals it, once it was in force."""
     begun: float | None = None
     """Unix time at which its event came; None: it has not."""
     at: float | None = None
@@ -307,14 +307,14 @@ class Faults(Companion):
 
     def _apply(self, one: Armed) -> None:
         until = time.time() + one.fault.for_s if one.fault.for_s is not None else None
-        one.journal, read_back = self._breaker.apply(one.fault.what, until)
-        one.at, one.measured = time.time(), read_back.found
+        one.in_force = self._breaker.apply(one.fault.what, until)
+        one.at, one.measured = time.time(), one.in_force.found
 
     def _undo(self, one: Armed) -> None:
-        if one.journal:
+        if one.in_force is not None:
             with suppress(LabError):  # it is undone all the same
                 one.measured = {**one.measured, **one.fault.what.met(self._target)}
-            self._breaker.undo(one.journal, one.fault.what)
+            one.in_force.heal()
             one.healed = time.time()
 
     # -- in the thread of the run
