@@ -13,10 +13,9 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader
 
@@ -33,8 +32,7 @@ _STYLES = ("base", "verdict", "steps", "timeline", "tables", "lines", "files", "
 _IMPORT = re.compile(r'from "lab/(\w+)"')
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(NamedTuple):
     """The scripts of a page."""
 
     start: str
