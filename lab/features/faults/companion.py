@@ -21,7 +21,7 @@ from lab.features.faults.target import ClusterTarget
 from lab.node.messages.agent import Output, Reached, Release, Started
 from lab.record import events
 from lab.record.result import Expectation
-from lab.run.companion import Companion
+from lab.run.options import Companion
 from lab.words import format_duration, format_value
 
 if TYPE_CHECKING:
