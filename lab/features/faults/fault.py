@@ -39,6 +39,18 @@ _LONGEST_SHOWN = 60
 _LONGEST_S = 720 * 3600
 
 
+def _scalar() -> Kind:
+    """A number, text or a boolean."""
+    allowed = "a number, text, true or false"
+
+    def read(value: Value) -> Any:
+        if value.kind in ("list", "mapping", "nothing"):
+            raise value.refused(allowed)
+        return kinds.read_scalar(value)
+
+    return kinds.Kind(allowed, read, {"type": ["number", "string", "boolean"]})
+
+
 @dataclass(frozen=True, kw_only=True)
 class When:
     """The event; where nothing is said, the time before the run begins."""
@@ -51,7 +63,7 @@ class When:
     """The rank prints a line in which this is found. It goes on meanwhile: the exact moment is left to chance."""
     note: str | None = key(None, kinds.text("the name of a note"), "when: {note: step}", "none")
     """The rank notes something of this name. It is held in `lab.note` until the fault is in force."""
-    equals: Any = key(None, kinds.scalar(), "when: {note: step, equals: 3}", "any")
+    equals: Any = key(None, _scalar(), "when: {note: step, equals: 3}", "any")
     """The value that it notes; of a float, one as near as an expected note."""
     op: str | None = key(None, kinds.choice(tuple(OPERATIONS)), "when: {rank: 2, op: all_reduce, count: 3}", "none")
     """The rank calls this operation. It is held at that edge of its call until the fault is in force."""

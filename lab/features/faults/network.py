@@ -29,8 +29,38 @@ _LINK = rf"(?P<one>{ALL}|{NODE})(?: *(?P<how>->|-) *(?P<other>{NODE}))?"
 _BY_SENDER = ("rate_bits_per_s", "delay_s", "jitter_s", "duplicate", "corrupt", "reorder")
 _BY_RECEIVER = ("loss", "drop", "reset")
 _DELAY = kinds.duration(LONGEST_DELAY_S)
+_BITS = {f"{letter}bit": 1000**power for power, letter in enumerate(("", "k", "m", "g"))}
+RATES_ALLOWED = "a rate such as 500kbit, 100mbit or 2.5gbit: bits a second, powers of 1000"
+SHARES_ALLOWED = "a share such as 5% or 0.05"
 Way = tuple[str, str]
 """The sender and the receiver of packets."""
+
+
+def parse_rate(value: str | float) -> float:
+    """The bits a second that text such as `100mbit` or `1.5 Gbit/s` means, in any case; they need a unit."""
+    return float(kinds.parse_quantity(value, lambda unit: unit.lower(), _BITS, RATES_ALLOWED))
+
+
+def parse_share(value: str | float) -> float:
+    """The part of the whole that text such as `5%` or `0.05` means."""
+    text = str(value).strip()
+    percent = text.endswith("%")
+    return float(kinds.parse_quantity(text.removesuffix("%"), str, {"": 0.01 if percent else 1}, SHARES_ALLOWED))
+
+
+def rate_kind(lowest: float, highest: float) -> kinds.Kind:
+    """Bits a second from `lowest` to `highest`, both included."""
+    bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
+    schema = {"type": "string", "pattern": f"{kinds.QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
+    limits = (lowest, highest)
+    return kinds.quantity(parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda found: f"{found / 1e6:.12g}mbit")
+
+
+def share_kind() -> kinds.Kind:
+    """A part of a whole, more than none and at most all of it."""
+    bounds = "more than 0 and at most 100%"
+    schema = {"type": ["string", "number"], "pattern": f"{kinds.QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
+    return kinds.quantity(parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda found: f"{found * 100:.12g}%")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +68,14 @@ class Condition:
     """What packets on a way meet; None: nothing of that sort."""
 
     rate_bits_per_s: float | None = key(
-        None, kinds.rate(SLOWEST, FASTEST), "network: {rate: 100mbit}", "no limit", name="rate"
+        None, rate_kind(SLOWEST, FASTEST), "network: {rate: 100mbit}", "no limit", name="rate"
     )
     """How fast a node sends to all others together, or, of a pair, one of them to the other."""
     delay_s: float | None = key(None, _DELAY, "network: {delay: 20ms}", "none", name="delay")
     """How much longer a packet takes, one way: there and back, twice that. Needs netem in the kernel."""
     jitter_s: float | None = key(None, _DELAY, "network: {delay: 20ms, jitter: 2ms}", "none", name="jitter")
     """By how much that differs at most, from packet to packet; packets may overtake each other. Needs netem."""
-    loss: float | None = key(None, kinds.share(), "network: {loss: 1%}", "none")
+    loss: float | None = key(None, share_kind(), "network: {loss: 1%}", "none")
     """The share of packets that is lost, by chance."""
 
 

@@ -26,8 +26,7 @@ from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
 from lab.report.harmless import harmless
 from lab.run.collect import Observer
-from lab.run.companion import Stdin
-from lab.run.options import RunOptions
+from lab.run.options import RunOptions, Stdin
 from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
 from lab.words import name_ranks

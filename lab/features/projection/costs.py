@@ -8,9 +8,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from lab.errors import UsageError
-from lab.features.faults.network import PROFILES
+from lab.features.faults.network import PROFILES, parse_rate
 from lab.operations import Cut, Operation, Who
-from lab.spec.kinds import parse_duration, parse_rate
+from lab.spec.kinds import parse_duration
 
 
 class Pattern(Enum):

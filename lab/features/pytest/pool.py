@@ -26,7 +26,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
 from lab.features.functions.calling import calling_of
-from lab.features.pytest.guard import Guard
+from lab.features.pytest.guard import Guard, forget, keeper_lock
 from lab.features.pytest.session import DEADLINE, POOL
 from lab.plan.limits import Machine
 from lab.record.layout import RUNS
@@ -34,7 +34,6 @@ from lab.record.read import Turn
 from lab.record.result import Result
 from lab.report.harmless import harmless
 from lab.run.collect import Observer
-from lab.run.lock import forget, keeper_lock
 from lab.run.options import RunOptions, suite_name
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario

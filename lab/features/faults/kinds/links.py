@@ -29,6 +29,8 @@ from lab.features.faults.network import (
     link,
     link_at_start,
     named_nodes,
+    rate_kind,
+    share_kind,
     tables_of,
 )
 from lab.features.faults.on_node import LATE, NO_NETEM
@@ -196,7 +198,7 @@ class Corrupt(OnLink):
 
     does = "a bit of a packet is flipped by chance, so that the receiver drops it; needs netem in the kernel"
     example = "corrupt: node2 1%"
-    corrupt: float = key(MISSING, kinds.share(), "share: 1%", name="share")
+    corrupt: float = key(MISSING, share_kind(), "share: 1%", name="share")
     """How many of them."""
 
 
@@ -218,7 +220,7 @@ class Duplicate(OnLink):
 
     does = "packets arrive twice by chance"
     example = "duplicate: node2 10%"
-    duplicate: float = key(MISSING, kinds.share(), "share: 10%", name="share")
+    duplicate: float = key(MISSING, share_kind(), "share: 10%", name="share")
     """How many of them."""
 
 
@@ -228,7 +230,7 @@ class Loss(OnLink):
 
     does = "packets are lost by chance"
     example = "loss: node2 5%"
-    loss: float = key(MISSING, kinds.share(), "share: 5%", name="share")
+    loss: float = key(MISSING, share_kind(), "share: 5%", name="share")
     """How many of them."""
 
     @classmethod
@@ -243,7 +245,7 @@ class Rate(OnLink):
 
     does = "so much is sent in a second and no more: by a node to all others together, or on one link"
     example = "rate: node2 100mbit"
-    rate_bits_per_s: float = key(MISSING, kinds.rate(SLOWEST, FASTEST), "at: 100mbit", name="at")
+    rate_bits_per_s: float = key(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
     """Bits a second."""
 
     @classmethod
@@ -258,7 +260,7 @@ class Reorder(OnLink):
 
     does = "packets overtake others, which are late; needs netem in the kernel"
     example = "reorder: node2 25% by 10ms"
-    reorder: float = key(MISSING, kinds.share(), "share: 25%", name="share")
+    reorder: float = key(MISSING, share_kind(), "share: 25%", name="share")
     """How many overtake the others."""
     delay_s: float = key(0.01, kinds.duration(LONGEST_DELAY_S), "by: 10ms", name="by")
     """How late the others are."""
