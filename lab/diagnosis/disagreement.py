@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import lines_of, of_step
-from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.evidence import Evidence, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, group_ranks
-from lab.diagnosis.groups import find_group_faults, find_split_worlds
 from lab.feature import hook
 from lab.trace.clashes import Clash, find_clashes
 from lab.trace.model import Call
@@ -43,7 +42,7 @@ def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
     for one in disagreements(evidence):
         stops = one.kind in (FindingKind.MISMATCH, FindingKind.SLIPPED) or one.step in unended
         (stopping if stops else other).append(one)
-    return [*(find_split_worlds(evidence) or find_group_faults(evidence)), *stopping], other
+    return [*apply_rules(evidence, "groups"), *stopping], other
 
 
 def differed_before(evidence: Evidence, rank: int) -> Finding | None:

@@ -11,9 +11,8 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.disagreement import due, skipped, that_stop_a_run
 from lab.diagnosis.ends import Wait
 from lab.diagnosis.errors import lost_a_peer
-from lab.diagnosis.evidence import Evidence, Judgement
+from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, majority
-from lab.diagnosis.groups import explain_rendezvous
 from lab.diagnosis.links import cause_of, culprit_of, find_causes_outside
 from lab.trace.model import Call
 from lab.trace.steps import Step
@@ -250,7 +249,7 @@ class _Hang:
             return []
         calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
         if calls == {"init_process_group"}:
-            return [explain_rendezvous(evidence) or self._activities(FindingKind.RENDEZVOUS, alive)]
+            return apply_rules(evidence, "rendezvous") or [self._activities(FindingKind.RENDEZVOUS, alive)]
         if standing.waiting and outside:
             return [self._activities(FindingKind.NEVER_ENTERED, alive, standing.waiting, outside)]
         if outside:

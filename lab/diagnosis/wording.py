@@ -33,7 +33,6 @@ MOST_LINKS = 4
 _MOST_MISFITS = 3
 _MOST_HITS = 3
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
-_GROUP_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
 _WAY_TO_INSTALL = (
     "; the nodes do not have it: name its package under `requirements:` in the scenario, in a block `# /// script` at "
     "the head of the script, or in a file for `lab up --requirements`"
@@ -145,7 +144,8 @@ def render_activity(did: f.Activity) -> str:
     }[did.what]
 
 
-def _did(did: Iterable[f.Activity]) -> list[str]:
+def describe_activities(did: Iterable[f.Activity]) -> list[str]:
+    """What ranks did, a clause for all of which the same is said."""
     return join_ranks((one.rank, render_activity(one)) for one in did)
 
 
@@ -207,7 +207,7 @@ def _missed_step(facts: f.MissedStep) -> Words:
     if not facts.missing:
         return f"{who} waited in {facts.step}{lines}", unknown
     there = _took(facts.seconds, " {}," if lines else " {}") + lines
-    whom, did = name_ranks(facts.missing), listing(_did(facts.did))
+    whom, did = name_ranks(facts.missing), listing(describe_activities(facts.did))
     head, rest = f"{whom} never entered {facts.step}", f"{capital(who)} waited there{there}; {did}."
     if facts.refused:
         head = _refusal(facts.step, facts.refused)
@@ -265,7 +265,7 @@ def _in_flight(facts: f.InFlight) -> Words:
 
 
 def _unmatched(facts: f.UnmatchedMessage) -> Words:
-    first, did = facts.waits[0], "; ".join(_did(facts.did))
+    first, did = facts.waits[0], "; ".join(describe_activities(facts.did))
     head, took = f"rank {first.rank} waited in {describe_wait(first)}", _took(facts.waited_s)
     if facts.how == "neighbour":
         return _neighbour(facts, first)
@@ -493,99 +493,17 @@ def _slipped(facts: f.Slipped) -> Words:
     return head, f"From {facts.met_off} on they met {number} off." if facts.met_off else ""
 
 
-def _made(sides: Iterable[f.Side]) -> list[str]:
-    return join_ranks((rank, f"made {side.what}{at(side.lines[:1])}") for side in sides for rank in side.ranks)
-
-
-def _groups_differ(facts: f.GroupsDiffer) -> Words:
-    if facts.common is not None:
-        return f"{listing(_made(facts.sides))} {_as_their_group(facts)}", _GROUP_RULE
-    made = "; ".join(_made(facts.sides))
-    return f"the {ordinal(facts.number)} new_group of ranks was not for the same group: {made}", _GROUP_RULE
-
-
-def _as_their_group(facts: f.GroupsDiffer) -> str:
-    whose, common = "its" if len(facts.ranks) == 1 else "their", facts.common
-    made = f"made {common.what}{at(common.lines[:1])}" if common else ""
-    slip = {"": "", "left_out": f": {name_ranks(facts.ranks)} left that one out", "added": ", a group more"}
-    return f"as {whose} {ordinal(facts.number)} group, where {name_ranks(facts.others)} {made}{slip[facts.slip]}"
-
-
-def _made_as_their_group(facts: f.GroupsDiffer) -> str:
-    return f"made {facts.sides[0].what}{at(facts.sides[0].lines[:1])} {_as_their_group(facts)}"
-
-
-def _group_not_made(facts: f.GroupNotMade) -> Words:
-    there = f"{format_duration(facts.seconds)}, at {listing(facts.at)}; {listing(_did(facts.did))}"
-    return (
-        f"{name_ranks(facts.ranks)} {_never_called(facts)}",
-        f"{capital(name_ranks(facts.others))} waited there {there}.",
-    )
-
-
-def _never_called(facts: f.GroupNotMade) -> str:
-    return f"never called new_group for [{', '.join(map(str, facts.members))}]"
-
-
-def _group_destroyed(facts: f.GroupDestroyed) -> Words:
-    if not facts.alone:
-        return f"{name_ranks(facts.gone)} {_destroyed(facts)}"
-    called = f"{'it' if len(facts.entered) == 1 else 'they'} called {facts.step} at {listing(facts.used_at)}"
-    gone = f"{name_ranks(facts.gone)} had {_destroyed_group(facts)}"
-    return f"{name_ranks(facts.entered)} went on alone: {called}, when {gone}"
-
-
-def _destroyed_group(facts: f.GroupDestroyed) -> str:
-    group = f"group {facts.group}" if facts.group else "the default group"
-    return f"destroyed {group} at {listing(facts.destroyed_at)}"
-
-
-def _destroyed(facts: f.GroupDestroyed) -> str:
-    verb = "failed" if facts.failed else f"waited {format_duration(facts.waited_s)}"
-    used = f"{name_ranks(facts.entered)} still used it and {verb} in {facts.step} at {listing(facts.used_at)}"
-    return f"{_destroyed_group(facts)}, where {used}; {listing(_did(facts.did))}"
-
-
-def _rendezvous(facts: f.Rendezvous) -> Words:
-    there, world = f"the store at {facts.address} is there", facts.world_size
-    if facts.how == "addresses":
-        looked = listing(join_ranks((rank, side.what) for side in facts.sides for rank in side.ranks))
-        silent = f"None answered {name_ranks(facts.silent)}." if facts.silent else ""
-        return f"ranks looked for the store of the rendezvous at different addresses: {looked}", silent
-    than = f", where {name_ranks(facts.met)} found one" if facts.met else ""
-    error = f" ({facts.error})" if facts.error else ""
-    each = {
-        "sizes": lambda side: f"{name_ranks(side.ranks)} expected {plural(int(side.what), 'rank')}",
-        "same_rank": lambda side: f"{name_ranks(side.ranks)} all said to be rank {side.what}",
-        "beyond": lambda side: f"rank {side.ranks[0]} said to be rank {side.what}",
-    }.get(facts.how)
-    sides = listing(map(each, facts.sides)) if each else ""
-    met = "each other" if len(facts.stuck) == len(facts.met) else "the others"
-    peers, why = "peers are" if facts.missing > 1 else "a peer is", f"this run has {plural(facts.run_size, 'rank')}"
-    if world <= facts.run_size:
-        why = f"{name_ranks(one.rank for one in facts.absent)} did not come to it ({listing(_did(facts.absent))})"
-    ranks, stuck = plural(world, "rank"), name_ranks(facts.stuck)
-    return {
-        "unanswered": f"no store answered {name_ranks(facts.silent)} at {facts.address}{than}{error}",
-        "sizes": f"{there}, but ranks do not agree how many they are: {sides}",
-        "same_rank": f"{there}, but {sides}",
-        "beyond": f"{there}, but {sides} of a world of {world}: there are ranks 0 to {world - 1}",
-        "unconnected": f"{there} and all {ranks} came to it; {stuck} did not get connected to {met}",
-        "missing": f"{there}, but {peers} missing: {name_ranks(facts.met)} expected {ranks}, and {why}",
-    }[facts.how]
-
-
 WORDS: WordTable = {
     FindingKind.OUT_OF_TIME: lambda facts: (
         "the time was up while the ranks were at work: nobody had waited longer than "
         f"{format_duration(facts.longest_s or 0.0)}",
-        f"{capital(listing(_did(facts.did)))}.",
+        f"{capital(listing(describe_activities(facts.did)))}.",
     ),
     (FindingKind.OWN_CODE, f.Activities): lambda facts: (
-        f"nobody waited in a collective or for a message: {listing(_did(facts.did))}"
+        f"nobody waited in a collective or for a message: {listing(describe_activities(facts.did))}"
     ),
     FindingKind.WAITING: lambda facts: (
-        f"everybody was in torch.distributed: {listing(_did(facts.did))}",
+        f"everybody was in torch.distributed: {listing(describe_activities(facts.did))}",
         f"Rank {facts.ranks[0]} was not where most others were." if facts.ranks else "",
     ),
     FindingKind.ROOT: partial(_unequal, verb="named"),
@@ -595,7 +513,7 @@ WORDS: WordTable = {
     f.Strayed: _strayed,
     f.StoodApart: lambda facts: f"rank {facts.ranks[0]} {_stood_apart(facts)}",
     f.InFlight: _in_flight,
-    f.Activities: lambda facts: listing(_did(facts.did)),
+    f.Activities: lambda facts: listing(describe_activities(facts.did)),
     f.UnmatchedMessage: _unmatched,
     f.Outside: _outside,
     f.Cut: _cut,
@@ -606,10 +524,6 @@ WORDS: WordTable = {
     f.Mismatch: _mismatch,
     f.Unequal: _unequal,
     f.Slipped: _slipped,
-    f.GroupsDiffer: _groups_differ,
-    f.GroupNotMade: _group_not_made,
-    f.GroupDestroyed: _group_destroyed,
-    f.Rendezvous: _rendezvous,
 }
 """The words of the kernel's findings."""
 _DID: Mapping[Any, Callable[[Any], str]] = {
@@ -617,9 +531,6 @@ _DID: Mapping[Any, Callable[[Any], str]] = {
     f.FirstFailure: _failed_by_itself,
     f.WentAlone: _went_alone,
     f.OddCall: _odd_call,
-    f.GroupsDiffer: _made_as_their_group,
-    f.GroupNotMade: _never_called,
-    f.GroupDestroyed: _destroyed,
 }
 
 
@@ -644,8 +555,10 @@ def node_reason(facts: f.FirstFailure, *, launcher: bool) -> str:
 
 def odd_call_reason(finding: Finding, rank: int, node: str, victim: int, end: f.End | None) -> str:
     """Why a run failed in which a rank called something else than most others; who failed then, if that is another."""
-    did = render_did(finding.facts) if finding.kind is FindingKind.GROUPS else ""
-    did = did or f"did not call what the others called: {finding.headline}"
+    headline, name = finding.headline, f"rank {rank} "
+    did = f"did not call what the others called: {headline}"
+    if finding.kind is FindingKind.GROUPS and headline.startswith(name):
+        did = headline.removeprefix(name)  # it says what this rank did
     then = f"; {then_failed(victim, end)}" if end is not None else ""
     return f"{full_name(rank, node)} {did}{then}"
 

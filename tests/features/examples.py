@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind
+from lab.features.groups import findings as groups
 from lab.features.launchers.findings import AttemptEnded, LauncherEnded, LauncherKind
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
@@ -79,7 +80,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     (FindingKind.CONNECTION_RESET, f.ConnectionReset(others=(0,), link="node0 - node2", links=(("node0", "node2"),))),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             others=(0, 1, 2),
             lines=("train.py:3",),
             how="missing",
@@ -93,7 +94,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             others=(0, 1, 2),
             lines=("train.py:3",),
             how="same_rank",
@@ -103,13 +104,13 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             others=(0, 1, 2), lines=("train.py:3",), how="unanswered", address="10.0.0.1:29500", silent=(0, 1, 2)
         ),
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             others=(0, 1, 2),
             lines=("train.py:3",),
             how="unconnected",
@@ -122,7 +123,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             ranks=(1,),
             others=(0, 2),
             lines=("train.py:3",),
@@ -133,7 +134,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             ranks=(2,),
             others=(0, 1),
             lines=("train.py:3",),
@@ -144,7 +145,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             ranks=(2,),
             others=(0, 1),
             lines=("train.py:3",),
@@ -159,7 +160,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.GROUPS,
-        f.GroupDestroyed(
+        groups.GroupDestroyed(
             ranks=(1,),
             others=(0, 2),
             step="all_reduce #1",
@@ -182,7 +183,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.GROUPS,
-        f.GroupNotMade(
+        groups.GroupNotMade(
             ranks=(2,),
             others=(0, 1),
             step="new_group #1",
@@ -195,7 +196,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.GROUPS,
-        f.GroupsDiffer(
+        groups.GroupsDiffer(
             ranks=(2,),
             others=(0, 1),
             step="new_group #1",
