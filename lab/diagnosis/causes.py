@@ -20,7 +20,7 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
         return [*disagreements(evidence), *silent]
     stopping, other = that_stop_a_run(evidence)
-    stopping = [*find_causes_outside(evidence.facts), *stopping]
+    stopping = [*find_causes_outside(evidence), *stopping]
     counts = apply_rules(evidence, "counts")
     refused = [finding for finding in silent if finding.kind is FindingKind.SHAPE]
     failed = any(rank.failed or rank.node_lost for rank in ranks)

@@ -170,6 +170,8 @@ def apply_rules(run: Evidence | Explained, *names: str) -> list[Finding]:
 
     | name | what they find |
     |---|---|
+    | `cut` | where the network was broken when the run was over |
+    | `connections` | which connection between nodes broke first, by itself |
     | `groups` | what ranks did to worlds and groups that can have stopped a run |
     | `rendezvous` | what kept ranks in init_process_group, or failed them there |
     | `counts` | in a run that broke, what ranks had done more or less often than others |

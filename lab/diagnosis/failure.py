@@ -13,7 +13,7 @@ from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, WentAlone
 from lab.diagnosis.hang import explain_stand_off, left_by
-from lab.diagnosis.links import culprit_of, find_broken_link, find_causes_outside
+from lab.diagnosis.links import culprit_of, find_causes_outside
 from lab.feature import hook
 from lab.plan.plan import HOST
 from lab.record.events import NodeLost
@@ -38,10 +38,12 @@ def judge_failure(evidence: Evidence) -> Judgement:
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= failed_at(own[0])):
         return _blame_node(facts, lost)
-    outside = find_causes_outside(facts)
+    outside = find_causes_outside(evidence)
     if outside and all(map(errors.gave_way, own)):
         reason = "; ".join(one.headline for one in outside)
-        return Judgement(verdict="failed", reason=reason, culprit=culprit_of(outside[0]), findings=tuple(outside))
+        return Judgement(
+            verdict="failed", reason=reason, culprit=culprit_of(outside[0], evidence), findings=tuple(outside)
+        )
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
     blame_starter = hook("blame_starter") if starter is not None else None
     if blame_starter and starter and (not failed or failed_at(starter) < failed_at(failed[0])):
@@ -56,7 +58,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
         if deeper is not None:
             return _judge_by(deeper, evidence, own[0], brief=True)
         return _blame_own(evidence, own)
-    broken = find_broken_link(evidence)
+    broken = next(iter(apply_rules(evidence, "connections")), None)
     stuck = apply_rules(evidence, "rendezvous") if evidence.at_hand and not (broken and broken.link) else []
     stuck = stuck or (explain_stand_off(evidence) if evidence.at_hand else [])
     if stuck:
@@ -260,7 +262,7 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     stuck = explain_stand_off(evidence)
     if stuck and (culprit is None or culprit in stuck[0].ranks):
         return stuck
-    link = find_broken_link(evidence)
+    link = next(iter(apply_rules(evidence, "connections")), None)
     if link is not None and (culprit is None or culprit in link.ranks):
         return [link]
     if culprit is None and (judged := judge_failure(evidence).culprit) is not None:

@@ -478,30 +478,6 @@ class Outside(Facts):
     signal: str = ""
 
 
-class Cut(Facts):
-    """A break in the network between nodes that was there when the run was over."""
-
-    how: Literal["links", "halves", "nodes"]
-    nodes: tuple[str, ...] = ()
-    """Who was cut off; empty where nobody can be named."""
-    parts: tuple[tuple[str, ...], ...] = ()
-    """Nodes that still reached each other; those that are most come first."""
-    links: tuple[tuple[str, str], ...] = ()
-    one_way: tuple[tuple[str, str] | None, ...] = ()
-    """Of each link: from whom to whom data still came, where that is known."""
-    direction: Literal["", "sent", "received"] = ""
-    """Of a single node: what still worked, what it sent or what was sent to it."""
-
-
-class ConnectionReset(Facts):
-    """Connections that broke by themselves."""
-
-    links: tuple[tuple[str, str], ...]
-    refused: bool = False
-    node: str = ""
-    """Which is at an end of all of them, where there are several."""
-
-
 class FirstFailure(Facts):
     """Who failed first, or left, and where that found the others."""
 

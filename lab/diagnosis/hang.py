@@ -26,7 +26,7 @@ _FEWEST = 3
 def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
     facts, standing = evidence.facts, ends.Standing.of(evidence)
-    outside, going_on, causes = find_causes_outside(facts), None, list[Finding]()
+    outside, going_on, causes = find_causes_outside(evidence), None, list[Finding]()
     seen = standing.waited_for(evidence)
     if evidence.at_hand:
         hang = _Hang(evidence, ends.find_waits(evidence))
@@ -57,7 +57,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
     reason = wording.hang_reason(facts.time_given, heads, did)
     blamed = ends.blame(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
-        blamed = culprit_of(outside[0])
+        blamed = culprit_of(outside[0], evidence)
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
 
 

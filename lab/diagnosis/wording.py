@@ -29,7 +29,6 @@ from lab.words import (
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
-MOST_LINKS = 4
 _MOST_MISFITS = 3
 _MOST_HITS = 3
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
@@ -182,11 +181,6 @@ def _took(seconds: float | None, words: str = " {}") -> str:
     return "" if seconds is None else words.format(format_duration(seconds))
 
 
-def describe_pairs(links: Iterable[tuple[str, str]]) -> list[str]:
-    """`node0 and node1`, for each link."""
-    return [f"{one} and {other}" for one, other in links]
-
-
 def ran_there(ranks: Sequence[int]) -> str:
     """Who ran on the nodes that a clause is about, behind that; empty where nobody did."""
     return f"; {name_ranks(ranks)} ran there" if ranks else ""
@@ -313,45 +307,13 @@ def _passing_by(facts: f.UnmatchedMessage, send: f.CallFacts, receive: f.CallFac
     )
 
 
-# -- what came from outside, and the network
+# -- what came from outside
 
 
 def _outside(facts: f.Outside) -> Words:
     if facts.what == "rank":
         return f"{full_name(facts.ranks[0], facts.node)} was stopped by {facts.signal}"
     return f"{facts.node} {facts.how}{ran_there(facts.ranks)}"
-
-
-def _cut(facts: f.Cut) -> Words:
-    silent = f"nothing was acknowledged for at least {format_duration(facts.seconds)}"
-    ways = [f" (what {way[0]} sent arrived, the answers of {way[1]} did not)" if way else "" for way in facts.one_way]
-    if facts.how == "links":
-        shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(facts.links), ways, strict=True)]
-        more = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
-        what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{more}"
-    elif facts.how == "halves":
-        parts = [listing(part) for part in facts.parts]
-        sides = listing(parts) if len(facts.parts[0]) == 1 else " | ".join(parts)
-        what = f"the network was cut between {sides}{ways[0] if len(ways) == 1 else ''}: {silent}"
-    else:
-        detail = {
-            "": silent,
-            "sent": "what it sent arrived, and nothing that was sent to it did",
-            "received": "what was sent to it arrived, and nothing that it sent did",
-        }[facts.direction]
-        were = "was" if len(facts.nodes) == 1 else "were"
-        what = f"{listing(facts.nodes)} {were} cut off from {listing(facts.parts[0])}: {detail}"
-    return f"{what}{ran_there(facts.ranks)}"
-
-
-def _connection_reset(facts: f.ConnectionReset) -> Words:
-    how = "refused" if facts.refused else "reset"
-    if not facts.node:
-        pairs = listing(describe_pairs(facts.links))
-        return f"the connection between {pairs} was {how} while both were there: it broke by itself"
-    others = listing(sorted({node for pair in facts.links for node in pair} - {facts.node}))
-    there = f"{name_ranks(facts.ranks)} ran there"
-    return f"the connections of {facts.node} to {others} were {how} while all were there; {there}"
 
 
 # -- runs that failed
@@ -516,8 +478,6 @@ WORDS: WordTable = {
     f.Activities: lambda facts: listing(describe_activities(facts.did)),
     f.UnmatchedMessage: _unmatched,
     f.Outside: _outside,
-    f.Cut: _cut,
-    f.ConnectionReset: _connection_reset,
     f.FirstFailure: _first_failure,
     f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {_went_alone(facts)}",
     f.OddCall: lambda facts: f"rank {facts.ranks[0]} {_odd_call(facts)}",

@@ -6,6 +6,7 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind
 from lab.features.groups import findings as groups
 from lab.features.launchers.findings import AttemptEnded, LauncherEnded, LauncherKind
+from lab.features.links import connections
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
 from lab.features.mpi.findings import BackendKind, BackendNamed
@@ -22,7 +23,7 @@ from lab.trace.clashes import Misfit
 _EXAMPLES: list[tuple[Kind, Facts]] = [
     (
         FindingKind.CUT_OFF,
-        f.Cut(
+        connections.Cut(
             link="node0 - node1",
             seconds=3.0,
             how="halves",
@@ -33,7 +34,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.CUT_OFF,
-        f.Cut(
+        connections.Cut(
             link="node1 - node2",
             seconds=3.0,
             how="links",
@@ -44,7 +45,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.CUT_OFF,
-        f.Cut(
+        connections.Cut(
             ranks=(2,),
             seconds=0.9,
             how="nodes",
@@ -75,9 +76,12 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     (FindingKind.OUTSIDE, f.Outside(ranks=(1,), what="rank", node="node1", signal="SIGSTOP")),
     (
         FindingKind.CONNECTION_RESET,
-        f.ConnectionReset(others=(0,), link="node0 - node1", links=(("node0", "node1"),), refused=True),
+        connections.ConnectionReset(others=(0,), link="node0 - node1", links=(("node0", "node1"),), refused=True),
     ),
-    (FindingKind.CONNECTION_RESET, f.ConnectionReset(others=(0,), link="node0 - node2", links=(("node0", "node2"),))),
+    (
+        FindingKind.CONNECTION_RESET,
+        connections.ConnectionReset(others=(0,), link="node0 - node2", links=(("node0", "node2"),)),
+    ),
     (
         FindingKind.RENDEZVOUS,
         groups.Rendezvous(
