@@ -408,15 +408,6 @@ class Ring(Facts):
     """The groups of the ring's collectives, and where they were made."""
 
 
-class Strayed(Facts):
-    """The rank of a ring that waits elsewhere than its own loop would have gone."""
-
-    cycle: tuple[int, ...]
-    wait: CallFacts
-    usual: CallFacts
-    """What it went on with in its rounds before."""
-
-
 class StoodApart(Facts):
     """Who kept the others waiting, by the stacks of all."""
 
@@ -443,28 +434,6 @@ class Activities(Facts):
     did: tuple[Activity, ...]
     longest_s: float | None = None
     """How long the longest wait was, where the time was up while ranks were at work."""
-
-
-class UnmatchedMessage(Facts):
-    """A message that cannot come."""
-
-    how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"]
-    waits: tuple[CallFacts, ...]
-    last_rank: int = 0
-    waited_s: float | None = None
-    """How long the first had been waiting; of `passing_by` and `other_peers`, the first two."""
-    usual_distance: int = 0
-    """Whom all others mean: the rank so many places further on."""
-    alike: tuple[int, ...] = ()
-    """Those others."""
-    group_size: int = 0
-    did: tuple[Activity, ...] = ()
-    before: int = 0
-    """How many such messages had come before."""
-    left_out: CallFacts | None = None
-    """What the other end left out of its own loop."""
-    left_next: bool = False
-    """Whether its loop would have come to that next; else it had gone on after leaving it out once."""
 
 
 class Outside(Facts):

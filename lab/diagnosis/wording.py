@@ -176,7 +176,7 @@ def again(count: int) -> str:
     return f"So it was in {plural(count, 'other step')}, too." if count else ""
 
 
-def _took(seconds: float | None, words: str = " {}") -> str:
+def render_waited(seconds: float | None, words: str = " {}") -> str:
     """How long ranks had been waiting, in words around it; empty where no clock tells."""
     return "" if seconds is None else words.format(format_duration(seconds))
 
@@ -186,7 +186,8 @@ def ran_there(ranks: Sequence[int]) -> str:
     return f"; {name_ranks(ranks)} ran there" if ranks else ""
 
 
-def _chain(ring: Sequence[int]) -> str:
+def render_ring(ring: Sequence[int]) -> str:
+    """`0 → 1 → 0`."""
     return " → ".join(map(str, (*ring, ring[0])))
 
 
@@ -200,7 +201,7 @@ def _missed_step(facts: f.MissedStep) -> Words:
         unknown = f"Whether {name_ranks(facts.unknown)} came to it is not known: there is no dump of {them}."
     if not facts.missing:
         return f"{who} waited in {facts.step}{lines}", unknown
-    there = _took(facts.seconds, " {}," if lines else " {}") + lines
+    there = render_waited(facts.seconds, " {}," if lines else " {}") + lines
     whom, did = name_ranks(facts.missing), listing(describe_activities(facts.did))
     head, rest = f"{whom} never entered {facts.step}", f"{capital(who)} waited there{there}; {did}."
     if facts.refused:
@@ -225,14 +226,8 @@ def _ring(facts: f.Ring) -> Words:
         "sends": "All of them send before they receive: one has to receive first.",
         "mixed": "None of these calls can end before another one does.",
     }
-    took = _took(facts.seconds, ", for {} now")
-    return f"{ranks} wait for each other in a ring ({_chain(facts.cycle)}){took}: {each}", advice[facts.all_of]
-
-
-def _strayed(facts: f.Strayed) -> Words:
-    waited, usual = f"{describe_wait(facts.wait)}{_took(facts.seconds)}", describe_wait(facts.usual)
-    head = f"rank {facts.wait.rank} waited in {waited}, where in its rounds before it went on with {usual}"
-    return head, f"So ranks wait for each other in a ring ({_chain(facts.cycle)})."
+    took = render_waited(facts.seconds, ", for {} now")
+    return f"{ranks} wait for each other in a ring ({render_ring(facts.cycle)}){took}: {each}", advice[facts.all_of]
 
 
 def _alone(place: f.CodePlace | None, gone: Iterable[int]) -> str:
@@ -252,59 +247,10 @@ def _stood_apart(facts: f.StoodApart) -> str:
 
 def _in_flight(facts: f.InFlight) -> Words:
     lines = at(facts.sources)
-    there = (_took(facts.seconds, "{}," if lines else "{}") + lines).strip()
+    there = (render_waited(facts.seconds, "{}," if lines else "{}") + lines).strip()
     who = "everybody" if facts.entered is None else name_ranks(facts.entered)
     entered = f"{who} entered {facts.step}, and {name_ranks(facts.others)} never came out of it"
     return f"{entered}{f' ({there})' if there else ''}: the data did not arrive, or there was no time left for it"
-
-
-def _unmatched(facts: f.UnmatchedMessage) -> Words:
-    first, did = facts.waits[0], "; ".join(describe_activities(facts.did))
-    head, took = f"rank {first.rank} waited in {describe_wait(first)}", _took(facts.waited_s)
-    if facts.how == "neighbour":
-        return _neighbour(facts, first)
-    if facts.how == "no_such_rank":
-        return f"{head}{took}: there is no rank {first.peer}, the last one is {facts.last_rank}"
-    if facts.how == "passing_by":
-        return _passing_by(facts, *facts.waits[:2])
-    if facts.how == "other_peers":
-        other = f"rank {facts.waits[1].rank} in {describe_wait(facts.waits[1])}{_took(facts.waited_s, ', {}')}"
-        return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
-    verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
-    if first.direction == "from":
-        more = f" more than the {plural(facts.before, 'message')} before" if facts.before else ""
-        verb = f"sent it {'anything' if first.peer is None else 'nothing'}{more}"
-    left, call = "", facts.left_out
-    if call is not None and facts.left_next:
-        left = f"In the rounds before, rank {call.rank} did."
-    elif call is not None:
-        what = describe_wait(call)
-        left = f"Rank {call.rank} had left out {what} in one round, and gone on with what comes after it."
-    return f"{head}{took}, and {who} {verb}: {did}", left
-
-
-def _neighbour(facts: f.UnmatchedMessage, wait: f.CallFacts) -> str:
-    one, several = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
-    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(
-        facts.usual_distance, f"the rank {plural(facts.usual_distance, 'place')} further on"
-    )
-    others = name_ranks(facts.alike)
-    return f"rank {wait.rank} {one} rank {wait.peer}{_at([wait])}, where {others} {several} {whom}, round and round"
-
-
-def _passing_by(facts: f.UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts) -> str:
-    differ = ["tags"] if send.tag != receive.tag else []
-    differ += ["groups"] if send.group != receive.group else []
-
-    def does(call: f.CallFacts, verb: str, peer: int) -> str:
-        which = [f"with tag {call.tag}"] if "tags" in differ else []
-        which += [f"in {call.group}"] if "groups" in differ else []
-        return f"{' '.join([f'rank {call.rank} {verb} rank {peer}', *which])}{at([call.source])}"
-
-    return (
-        f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}: the "
-        f"{listing(differ)} differ, so both wait{_took(facts.waited_s, ', {} by now')}"
-    )
 
 
 # -- what came from outside
@@ -472,11 +418,9 @@ WORDS: WordTable = {
     FindingKind.REDUCE_OP: partial(_unequal, verb="reduced by"),
     f.MissedStep: _missed_step,
     f.Ring: _ring,
-    f.Strayed: _strayed,
     f.StoodApart: lambda facts: f"rank {facts.ranks[0]} {_stood_apart(facts)}",
     f.InFlight: _in_flight,
     f.Activities: lambda facts: listing(describe_activities(facts.did)),
-    f.UnmatchedMessage: _unmatched,
     f.Outside: _outside,
     f.FirstFailure: _first_failure,
     f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {_went_alone(facts)}",

@@ -9,6 +9,7 @@ from lab.features.launchers.findings import AttemptEnded, LauncherEnded, Launche
 from lab.features.links import connections
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
+from lab.features.messages import findings as messages
 from lab.features.mpi.findings import BackendKind, BackendNamed
 from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded, WorkerFailed
 from lab.features.stragglers import findings as stragglers
@@ -323,7 +324,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.UNMATCHED,
-        f.UnmatchedMessage(
+        messages.UnmatchedMessage(
             others=(0, 1),
             step="send 0 → 1 tag 7",
             lines=("train.py:12", "train.py:14"),
@@ -338,7 +339,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.UNMATCHED,
-        f.UnmatchedMessage(
+        messages.UnmatchedMessage(
             ranks=(0,),
             step="send 1 → 0",
             lines=("train.py:9",),
@@ -353,7 +354,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.UNMATCHED,
-        f.UnmatchedMessage(
+        messages.UnmatchedMessage(
             ranks=(2,),
             step="send 2 → 3",
             lines=("train.py:12",),
@@ -366,7 +367,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.UNMATCHED,
-        f.UnmatchedMessage(
+        messages.UnmatchedMessage(
             ranks=(2,),
             others=(0,),
             step="send 0 → 2",
@@ -396,7 +397,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.DEADLOCK,
-        f.Strayed(
+        messages.Strayed(
             ranks=(2,),
             others=(0, 1),
             step="send 2 → 0",

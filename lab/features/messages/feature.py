@@ -1,0 +1,11 @@
+"""Messages: point-to-point messages that cannot come, for verdicts and `lab explain`."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="messages",
+    findings={
+        "words": "lab.features.messages.findings:WORDS",
+        "stand_off": "lab.features.messages.findings:find_stand_off",
+    },
+)
