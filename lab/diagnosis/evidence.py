@@ -172,6 +172,7 @@ def apply_rules(run: object, *names: str) -> list[Finding]:
     |---|---|
     | `cut` | where the network was broken when the run was over |
     | `connections` | which connection between nodes broke first, by itself |
+    | `disagreements` | what ranks called differently |
     | `groups` | what ranks did to worlds and groups that can have stopped a run |
     | `rendezvous` | what kept ranks in init_process_group, or failed them there |
     | `stand_off` | why ranks wait for each other, of an `ends.Waiting`, where that is no plain ring |

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 
 from lab.feature import feature_findings
 from lab.frozen import Frozen
-from lab.trace.clashes import Misfit
 from lab.words import capital
 
 T = TypeVar("T")
@@ -481,49 +480,3 @@ class OddCall(Facts):
 
     call: str
     common: str
-
-
-class Mismatch(Facts):
-    """Ranks that called different operations where all had to call the same."""
-
-    number: int | None
-    """Of the call in its group."""
-    group: str = ""
-    """Empty for the default group."""
-    odd_sides: tuple[Side, ...] = ()
-    """What the odd ones called."""
-    sides: tuple[Side, ...] = ()
-    """What the others called, or everybody where nobody is odd."""
-    by_rhythm: bool = False
-    """Whether the odd one was found by its own loop, not by a majority."""
-    again: int = 0
-    """In how many other steps it was so."""
-    stuck_s: float | None = None
-
-
-class Unequal(Facts):
-    """Ranks that called the same operation with arguments that do not fit together."""
-
-    sides: tuple[Side, ...]
-    """What each side brought; the majority's first, if there is one."""
-    misfits: tuple[Misfit, ...] = ()
-    at: tuple[str, ...] = ()
-    wrong: WrongElement | None = None
-    """The first value that came out wrong."""
-    wrong_ranks: tuple[int, ...] = ()
-    again: int = 0
-    """In how many other steps it was so."""
-    stuck_s: float | None = None
-
-
-class Slipped(Facts):
-    """Ranks that left out calls of the others, or made more."""
-
-    calls: int
-    """How many they left out; below 0: how many more they made."""
-    call: CallFacts
-    """The first of them."""
-    turn: int = 0
-    """The round of their loop; 0 where the line comes only once."""
-    met_off: str = ""
-    """The step from which on they met the others off by that."""

@@ -7,12 +7,10 @@ nothing went wrong is in `lab.diagnosis.reasons`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Finding, FindingKind, Words, WordTable, group_ranks
-from lab.trace.clashes import Misfit
 from lab.words import (
     capital,
     clip,
@@ -29,7 +27,6 @@ from lab.words import (
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
-_MOST_MISFITS = 3
 _MOST_HITS = 3
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _WAY_TO_INSTALL = (
@@ -164,11 +161,6 @@ def _refusal(title: str, calls: Sequence[f.CallFacts]) -> str:
     happened = "failed on" if any(call.lost for call in calls) else "was refused to"
     ranks, why = name_ranks(call.rank for call in calls), clip(calls[0].error, _LONGEST_REFUSAL)
     return f"{title}{_at(calls)} {happened} {ranks} ({why})"
-
-
-def _by_side(sides: Iterable[f.Side], verb: str) -> list[str]:
-    """`rank 1 called broadcast at train.py:22`, for each side."""
-    return [f"{name_ranks(side.ranks)} {verb} {side.what}{at(side.lines)}" for side in sides]
 
 
 def again(count: int) -> str:
@@ -328,52 +320,6 @@ def _odd_call(facts: f.OddCall) -> str:
     return f"called {facts.call}{at(facts.lines)} where most others called {facts.common}"
 
 
-# -- ranks that did not do the same
-
-
-def _stuck(seconds: float | None) -> str:
-    return "" if seconds is None else f"It went no further for {format_duration(seconds)}."
-
-
-def _mismatch(facts: f.Mismatch) -> Words:
-    number = f"call #{facts.number}" + (f" of {facts.group}" if facts.group else "")
-    after = again(facts.again), _stuck(facts.stuck_s)
-    if not facts.odd_sides:
-        sides = "; ".join(_by_side(facts.sides, "called"))
-        head = f"in {number} ranks called different operations: {sides}"
-        return head, "No majority tells which is wrong.", *after
-    odd, others = listing(_by_side(facts.odd_sides, "called")), listing(_by_side(facts.sides, "called"))
-    rhythm = f"Until then both did the same, over and over; {name_ranks(facts.ranks)} left that rhythm."
-    return f"{odd} where {others} ({number})", rhythm if facts.by_rhythm else "", *after
-
-
-def _unequal(facts: f.Unequal, verb: str = "brought") -> Words:
-    sides, lines = _by_side(facts.sides, verb), listing(facts.at)
-    if facts.misfits:
-        head = _misfits(facts.misfits)
-    elif facts.ranks:
-        head = f"{listing(sides[1:])}, where {sides[0]}"
-    else:
-        head = f"ranks do not agree: {'; '.join(sides)}"
-    wrong = ""
-    if facts.wrong is not None:
-        who = capital(name_ranks(facts.wrong_ranks))
-        wrong = f"{who} came out of it with wrong values: {render_wrong(facts.wrong)}."
-    where = f" ({lines})" if lines else ""
-    return f"in {facts.step} {head}{where}", wrong, again(facts.again), _stuck(facts.stuck_s)
-
-
-def _misfits(misfits: Sequence[Misfit]) -> str:
-    """`rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
-    shown = "; ".join(
-        f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
-        f"{plural(one.rows, 'row')}, where {'that one' if one.taker != one.giver else 'it'} has room for {one.room}"
-        for one in misfits[:_MOST_MISFITS]
-    )
-    more = len(misfits) - _MOST_MISFITS
-    return shown + (f"; so it is between {plural(more, 'more pair')}" if more > 0 else "")
-
-
 def render_wrong(wrong: f.WrongElement) -> str:
     """What stands where: `element 0 on rank 1 is 7 and should be 6`."""
     of = f" of its {ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
@@ -385,20 +331,6 @@ def render_wrong(wrong: f.WrongElement) -> str:
         f"{value:.6g}" if isinstance(value, float) else str(value) for value in (wrong.got, wrong.expected)
     )
     return f"element {wrong.element}{of} on rank {wrong.rank} is {got} and should be {expected}"
-
-
-def _slipped(facts: f.Slipped) -> Words:
-    count, common = abs(facts.calls), name_ranks(facts.others)
-    number = "one call" if count == 1 else plural(count, "call")
-    it, are = ("they", "are") if len(facts.ranks) > 1 else ("it", "is")
-    first, further = facts.call.name + _at([facts.call]), count - 1
-    rest = f" and the {f'{further} calls' if further > 1 else 'call'} after it" if further else ""
-    did, where = f"left out {first}{rest}", "ahead of"
-    if facts.calls < 0:
-        did, where = f"called {first}{rest} once more than {common}", "behind"
-    turn = f" in round {facts.turn}" if facts.turn else ""
-    head = f"{name_ranks(facts.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
-    return head, f"From {facts.met_off} on they met {number} off." if facts.met_off else ""
 
 
 WORDS: WordTable = {
@@ -414,8 +346,6 @@ WORDS: WordTable = {
         f"everybody was in torch.distributed: {listing(describe_activities(facts.did))}",
         f"Rank {facts.ranks[0]} was not where most others were." if facts.ranks else "",
     ),
-    FindingKind.ROOT: partial(_unequal, verb="named"),
-    FindingKind.REDUCE_OP: partial(_unequal, verb="reduced by"),
     f.MissedStep: _missed_step,
     f.Ring: _ring,
     f.StoodApart: lambda facts: f"rank {facts.ranks[0]} {_stood_apart(facts)}",
@@ -425,9 +355,6 @@ WORDS: WordTable = {
     f.FirstFailure: _first_failure,
     f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {_went_alone(facts)}",
     f.OddCall: lambda facts: f"rank {facts.ranks[0]} {_odd_call(facts)}",
-    f.Mismatch: _mismatch,
-    f.Unequal: _unequal,
-    f.Slipped: _slipped,
 }
 """The words of the kernel's findings."""
 _DID: Mapping[Any, Callable[[Any], str]] = {

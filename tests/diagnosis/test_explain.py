@@ -12,7 +12,8 @@ import pytest
 
 from lab.cli.main import main
 from lab.diagnosis.explain import Explanation, explain
-from lab.diagnosis.finding import Finding, FindingKind, Mismatch, Side
+from lab.diagnosis.finding import Finding, FindingKind, Side
+from lab.features.mismatches.findings import Mismatch
 from lab.record.layout import EVENTS, PLAN, RESULT, TRACE, rank_trace
 from lab.record.read import Record
 from lab.report.style import Style

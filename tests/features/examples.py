@@ -10,6 +10,7 @@ from lab.features.links import connections
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
 from lab.features.messages import findings as messages
+from lab.features.mismatches import findings as mismatches
 from lab.features.mpi.findings import BackendKind, BackendNamed
 from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded, WorkerFailed
 from lab.features.stragglers import findings as stragglers
@@ -214,7 +215,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.MISMATCH,
-        f.Mismatch(
+        mismatches.Mismatch(
             ranks=(1,),
             number=1,
             odd_sides=(f.Side(ranks=(1,), what="broadcast", lines=("train.py:22",)),),
@@ -229,7 +230,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.DTYPE,
-        f.Unequal(
+        mismatches.Unequal(
             ranks=(0,),
             others=(1, 2),
             step="broadcast #2",
@@ -265,7 +266,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.SHAPE,
-        f.Unequal(
+        mismatches.Unequal(
             ranks=(1,),
             others=(0, 2),
             step="all_reduce #1",
@@ -276,7 +277,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.REDUCE_OP,
-        f.Unequal(
+        mismatches.Unequal(
             ranks=(1,),
             others=(0, 2),
             step="all_reduce #1",
@@ -287,7 +288,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.ROOT,
-        f.Unequal(
+        mismatches.Unequal(
             ranks=(1,),
             others=(0, 2),
             step="reduce #1",
@@ -298,7 +299,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.SPLITS,
-        f.Unequal(
+        mismatches.Unequal(
             others=(0, 1, 2),
             step="all_to_all_single #1",
             lines=("train.py:8",),
@@ -312,7 +313,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.SLIPPED,
-        f.Slipped(
+        mismatches.Slipped(
             ranks=(2,),
             others=(0, 1),
             step="send 1 → 2",

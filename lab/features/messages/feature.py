@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="messages",
+    needs=("mismatches",),
     findings={
         "words": "lab.features.messages.findings:WORDS",
         "stand_off": "lab.features.messages.findings:find_stand_off",

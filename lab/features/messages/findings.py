@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from lab.diagnosis import ends
 from lab.diagnosis import finding as f
-from lab.diagnosis.disagreement import due, skipped
 from lab.diagnosis.ends import Wait, Waiting
 from lab.diagnosis.finding import Facts, Finding, FindingKind, Words, WordTable, majority
 from lab.diagnosis.wording import at, describe_activities, describe_wait, render_ring, render_waited
+from lab.features.mismatches.findings import due, skipped
 from lab.trace.model import Call
 from lab.words import listing, name_ranks, plural
 
