@@ -18,7 +18,7 @@ from lab.feature import scenario_keys
 from lab.features.faults.fault import Fault, When
 from lab.features.faults.kinds import fault_kinds
 from lab.features.faults.verbs import engine_cell
-from lab.features.launchers.torchrun import Torchrun
+from lab.features.launchers.launchers import Torchrun
 from lab.features.mpi.needs import NEEDS
 from lab.record.layout import FILES
 from lab.spec.declare import Key, every_key, keys_of

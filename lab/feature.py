@@ -50,7 +50,6 @@ IN_TREE = (
     "chaos",
     "functions",
     "network_model",
-    "notebook",
     "pictures",
     "pytest",
     "packages",

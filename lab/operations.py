@@ -87,16 +87,6 @@ class Operation:
         """Whether every rank gets the reduction of whole tensors."""
         return self.reduces and self.cut is Cut.WHOLE and self.taker is Who.ALL
 
-    def bus_factor(self, ranks: int) -> float | None:
-        """What nccl-tests multiplies the algorithm bandwidth by; None where no data moves or nobody knows how."""
-        if not self.moves_data or self.cut is Cut.OTHER:
-            return None
-        collects = self.giver is Who.ALL and self.cut is Cut.WHOLE and not self.reduces
-        share = (ranks - 1) / ranks if ranks else 0.0
-        if self.reduces_for_all:
-            return 2 * share
-        return share if collects or self.cut is not Cut.WHOLE else 1.0
-
 
 ALL, ROOT, SELF, PEER, NOBODY = Who
 WHOLE, TENSORS, SLICES, SPLITS, OTHER = Cut

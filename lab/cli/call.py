@@ -136,9 +136,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and end with 2."""
-        known = [option for action in self._actions for option in action.option_strings]
         wrong = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
-        close = _near(wrong[0].split("=")[0], known) if wrong else None
+        close = _near(wrong[0].split("=")[0], self._option_string_actions) if wrong else None
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)
@@ -156,8 +155,9 @@ class Parser(argparse.ArgumentParser):
 
     def takes_value(self, option: str) -> bool:
         """Whether the word behind an option, which may be cut short, is its value."""
-        meant = [action for action in self._actions for name in action.option_strings if name.startswith(option)]
-        return bool(meant) and meant[0].nargs != 0
+        meant = (action for name, action in self._option_string_actions.items() if name.startswith(option))
+        action = next(meant, None)
+        return action is not None and action.nargs != 0
 
 
 def call(words: list[str]) -> int:
@@ -169,7 +169,10 @@ def call(words: list[str]) -> int:
         parser.error(f"unrecognized arguments: {' '.join(words)}")
     module = load_verb(verb)
     if module is None:
-        return _unknown_verb(verb)
+        close = _near(verb, every_verb())
+        hint = f"did you mean `lab {close}`?" if close else "see `lab --help`"
+        sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")
+        return 2
     text = VERBS[verb] if verb in VERBS else verbs()[verb][1]
     parser = Parser(prog=f"lab {verb}", description=f"{text}.", formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
@@ -181,9 +184,9 @@ def call(words: list[str]) -> int:
             run = partial(options.run, verb=run)
         own, rest = split_rest(words[1:], parser)
     arguments = parser.parse_args(own)
-    if rest is not None and not hasattr(arguments, "rest"):
-        parser.error(f"`lab {verb}` takes nothing after --")
     if rest is not None:
+        if not hasattr(arguments, "rest"):
+            parser.error(f"`lab {verb}` takes nothing after --")
         arguments.rest = rest
     with guarded_output(verb) as lost:
         code = guarded(run, arguments)
@@ -217,7 +220,8 @@ def load_verb(verb: str) -> Verb | None:
     """The module of a verb; None if there is no such verb."""
     if verb in VERBS:
         return import_module(f"lab.cli.cmd_{verb}")
-    return load(verbs()[verb][0]) if verb in verbs() else None
+    module, _ = verbs().get(verb, ("", ""))
+    return load(module) if module else None
 
 
 def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
@@ -237,17 +241,9 @@ def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namesp
             raise
         failure = error if isinstance(error, LabError) else unforeseen(error)
         if getattr(arguments, "json", False):
-            told = {"error": failure.message, "hint": failure.hint, "exit_code": failure.exit_code}
-            print(json.dumps(told))
+            print(json.dumps({"error": failure.message, "hint": failure.hint, "exit_code": failure.exit_code}))
         sys.stderr.write(f"lab: {plain(str(failure))}\n")
         return failure.exit_code
-
-
-def _unknown_verb(verb: str) -> int:
-    close = _near(verb, every_verb())
-    hint = f"did you mean `lab {close}`?" if close else "see `lab --help`"
-    sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")
-    return 2
 
 
 def _near(word: str, choices: Iterable[str]) -> str | None:

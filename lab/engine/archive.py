@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
@@ -121,14 +122,16 @@ def arriving(target: Path) -> Iterator[Path]:
 
     try:
         target = Path(os.path.realpath(target)) if target.is_symlink() else Path(os.path.abspath(target))
-        _refuse_special(target)
+        if (mode := _mode_of(target)) and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise UsageError(f"cannot write {target}: it is neither a file nor a folder")
         prefix = f".{os.fsdecode(os.fsencode(target.name)[:60])}."
         staged = Path(tempfile.mkdtemp(prefix=prefix, suffix=".part", dir=target.parent))
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
     try:
         yield staged / "new"
-        _put_in_place(staged / "new", target)
+        for move in list(_find_moves(staged / "new", target)):
+            os.replace(*move)
     except OSError as error:
         where = str(error.filename or target).replace(f"{staged}/new", str(target))
         raise UsageError(f"cannot write {where}: {error.strerror or error}") from error
@@ -136,41 +139,27 @@ def arriving(target: Path) -> Iterator[Path]:
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def _refuse_special(target: Path) -> None:
-    with suppress(FileNotFoundError):
-        mode = os.lstat(target).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise UsageError(f"cannot write {target}: it is neither a file nor a folder")
+def _find_moves(staged: Path, target: Path) -> Iterator[tuple[Path, Path]]:
+    """What is moved where; a folder that is there takes what is new.
 
-
-def _put_in_place(staged: Path, target: Path) -> None:
-    """Move what was unpacked to its place; what is in the way is found before anything is moved."""
-    for move in (_refuse_clash, os.replace):
-        _merge(staged, target, move)
-
-
-def _merge(staged: Path, target: Path, move: Callable[[Path, Path], object]) -> None:
-    there = _mode_of(target)
-    if not stat.S_ISDIR(_mode_of(staged)) or not stat.S_ISDIR(there):
-        move(staged, target)
-        return
-    for name in os.listdir(staged):
-        _merge(staged / name, target / name, move)
+    Raises:
+        UsageError: a file is in the place of a folder, a folder in that of anything else, or a special file is there.
+    """
+    there, is_folder = _mode_of(target), stat.S_ISDIR(_mode_of(staged))
+    if is_folder and stat.S_ISDIR(there):
+        for name in os.listdir(staged):
+            yield from _find_moves(staged / name, target / name)
+    elif there and (is_folder or not (stat.S_ISREG(there) or stat.S_ISLNK(there))):
+        raise UsageError(f"cannot write {target}: something else of that name is there")
+    else:
+        yield staged, target
 
 
 def _mode_of(path: Path) -> int:
     try:
         return os.lstat(path).st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return 0
-
-
-def _refuse_clash(staged: Path, target: Path) -> None:
-    """Refuse a file in the place of a folder, a folder in the place of anything else, and special files."""
-    there, is_folder = _mode_of(target), stat.S_ISDIR(_mode_of(staged))
-    if not there or ((stat.S_ISREG(there) or stat.S_ISLNK(there)) and not is_folder):
-        return
-    raise UsageError(f"cannot write {target}: something else of that name is there")
 
 
 MOST_ENTRIES = 50_000
@@ -182,11 +171,7 @@ _LONGEST_PATH = 2000
 """Bytes; the kernel takes 4,096 with all folders above."""
 _IN_MEMORY_BYTES = 8 * 1024**2
 _CHUNK_BYTES = 1 << 20
-_HOLE = bytes(_CHUNK_BYTES)
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-# -- from here
 
 
 class Source(NamedTuple):
@@ -222,11 +207,7 @@ def pack(
     """
     archive = empty()
     try:
-        for piece in _packed(path, name, owner, most_bytes, left_out):
-            if len(piece) >= _HOLE_BYTES and piece == _HOLE[: len(piece)]:
-                archive.seek(len(piece), os.SEEK_CUR)
-            else:
-                archive.write(piece)
+        archive.writelines(pack_pieces(_find_sources(path, name, most_bytes, left_out), owner))
     except OSError as error:
         raise UsageError(f"cannot pack {path}: {error.strerror or error}") from error
     archive.seek(0)
@@ -239,15 +220,7 @@ def pack_stream(path: Path, name: str) -> IO[bytes]:
     Raises:
         UsageError: it cannot be read.
     """
-    return stream_pieces(_packed(path, name, None, None, None))
-
-
-def _packed(
-    path: Path, name: str, owner: tuple[int, int] | None, most_bytes: int | None, left_out: list[str] | None
-) -> Iterator[bytes]:
-    """The pieces of a tar; whatever can go wrong does before the first."""
-    sources = _sources(path, name, most_bytes, [] if left_out is None else left_out)
-    return pack_pieces(sources, owner)
+    return stream_pieces(pack_pieces(_find_sources(path, name)))
 
 
 def pack_pieces(sources: Iterable[Source], owner: tuple[int, int] | None = None) -> Iterator[bytes]:
@@ -276,27 +249,12 @@ def pack_pieces(sources: Iterable[Source], owner: tuple[int, int] | None = None)
 
 
 def _content(source: Source) -> Iterator[bytes]:
-    """As many bytes as a file had; zeros where it is a hole, or shorter by now. Holes are not read."""
-    at, end = 0, source.facts.st_size
+    """As many bytes as a file had; zeros where it is shorter by now."""
+    end = source.facts.st_size
     with _opened(source.path) as descriptor:
-        while at < end:
-            data = _at_data(descriptor, at, end)
-            while at < data:
-                at += (hole := min(_CHUNK_BYTES, data - at))
-                yield _HOLE[:hole]
-            piece = os.pread(descriptor, min(_CHUNK_BYTES, end - at), at) if at < end else b""
-            if not piece and at < end:
-                piece = _HOLE[: min(_CHUNK_BYTES, end - at)]
-            at += len(piece)
-            yield piece
-
-
-def _at_data(descriptor: int, at: int, end: int) -> int:
-    """Where the next data of a file is."""
-    try:
-        return min(os.lseek(descriptor, at, os.SEEK_DATA), end)
-    except OSError as error:
-        return end if error.errno == 6 else at  # ENXIO: only a hole is left; others: the file system knows of no holes
+        for at in range(0, end, _CHUNK_BYTES):
+            size = min(_CHUNK_BYTES, end - at)
+            yield os.pread(descriptor, size, at).ljust(size, b"\0")
 
 
 @contextmanager
@@ -308,46 +266,44 @@ def _opened(path: Path) -> Iterator[int]:
     """
     try:
         descriptor = os.open(path, _READ)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UsageError(f"cannot read {path}: it is no plain file")
+            yield descriptor
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise _cannot_read(path, error) from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UsageError(f"cannot read {path}: it is no plain file")
-        yield descriptor
-    except OSError as error:
-        raise _cannot_read(path, error) from error
-    finally:
-        os.close(descriptor)
 
 
-def _sources(path: Path, name: str, most_bytes: int | None, left_out: list[str]) -> list[Source]:
-    """What is packed, in the order of folders first."""
-    found, total, most = list[Source](), 0, most_bytes
+def _find_sources(
+    path: Path, name: str, most_bytes: int | None = None, left_out: list[str] | None = None
+) -> list[Source]:
+    """What is packed, in the order of folders first; see `pack`."""
+    sources, total = list[Source](), 0
     try:
         top = Path(os.path.realpath(path, strict=True))
-    except OSError as error:
-        raise _cannot_read(path, error) from error
-    try:
         waiting = [(top, name)]
         while waiting:
             here, below = waiting.pop()
             source = _source(here, below, top)
             if source is None:
-                left_out.append(str(here))
+                if left_out is not None:
+                    left_out.append(str(here))
                 continue
-            found.append(source)
+            sources.append(source)
             total += source.facts.st_size if stat.S_ISREG(source.facts.st_mode) else 0
-            if most is not None and total > most:
-                raise UsageError(f"{path} holds more than {format_limit(most)}", MORE)
-            if len(found) > MOST_ENTRIES:
+            if most_bytes is not None and total > most_bytes:
+                raise UsageError(f"{path} holds more than {format_limit(most_bytes)}", MORE)
+            if len(sources) > MOST_ENTRIES:
                 raise UsageError(f"{path} holds more than {MOST_ENTRIES:,} files and folders")
             if stat.S_ISDIR(source.facts.st_mode):
                 waiting += [(here / one, f"{below}/{one}") for one in sorted(os.listdir(here), reverse=True)]
     except OSError as error:
         raise _cannot_read(Path(error.filename or path), error) from error
-    if not found:
+    if not sources:
         raise UsageError(f"cannot read {path}: it is neither a file nor a folder")
-    return found
+    return sources
 
 
 def _source(path: Path, name: str, top: Path) -> Source | None:
@@ -358,12 +314,9 @@ def _source(path: Path, name: str, top: Path) -> Source | None:
         inside = target.is_relative_to(top) and target != top and path != top
         return Source(path, name, facts, os.path.relpath(target, path.parent)) if inside else None
     if stat.S_ISREG(facts.st_mode):
-        with _opened(path):
+        with _opened(path):  # whether it can be read is known before anything is packed
             return Source(path, name, facts)
     return Source(path, name, facts) if stat.S_ISDIR(facts.st_mode) else None
-
-
-# -- to here
 
 
 def unpack(archive: Readable, target: Path, *, most_bytes: int | None = None) -> list[str]:
@@ -402,11 +355,11 @@ def _unpack(archive: Readable, top: Path, limit: WriteLimit) -> list[str]:
             if entry.is_folder:
                 os.mkdir(top / below, 0o755)
                 continue
-            content = entry.content() if first is None else _content(first)
+            mode, content = (first.facts.st_mode, _content(first)) if first else (entry.mode, entry.content())
             longest -= first.facts.st_size if first else 0
             if longest < 0:
                 raise limit.error()
-            with NewFile(top / below, executable=bool((first.facts.st_mode if first else entry.mode) & 0o100)) as file:
+            with NewFile(top / below, executable=bool(mode & 0o100)) as file:
                 for data in content:
                     file.write(data)
                     if file.written_bytes > room:
@@ -423,31 +376,18 @@ def _unpack(archive: Readable, top: Path, limit: WriteLimit) -> list[str]:
 
 def _file_of(entry: Entry, top: Path) -> Source | None:
     """The file that a hard link is another name of, where it has arrived before; it arrives once more."""
-    below = _below(entry.link) if entry.link else None
-    if below is None:
-        return None
-    with suppress(OSError):
-        facts = os.lstat(top / below)
-        return Source(top / below, entry.name, facts) if stat.S_ISREG(facts.st_mode) else None
-    return None
+    below = _below(entry.link)
+    path = top / below if below is not None else top
+    return Source(path, entry.name, os.lstat(path)) if entry.link and stat.S_ISREG(_mode_of(path)) else None
 
 
 def _below(name: str) -> PurePosixPath | None:
     """The path of an entry below the top one; None where it leads elsewhere, or cannot be one here."""
-    path = PurePosixPath(name)
-    encoded = os.fsencode(name)
-    odd = path.is_absolute() or ".." in path.parts or not path.parts or b"\0" in encoded
-    if (
-        odd
-        or len(path.parts) > _DEEPEST
-        or len(encoded) > _LONGEST_PATH
-        or any(len(part) > 255 for part in encoded.split(b"/"))
-    ):
+    path, encoded = PurePosixPath(name), os.fsencode(name)
+    too_long = len(encoded) > _LONGEST_PATH or any(len(part) > 255 for part in encoded.split(b"/"))
+    if too_long or not path.parts or path.is_absolute() or ".." in path.parts or b"\0" in encoded:
         return None
-    return PurePosixPath(*path.parts[1:])
-
-
-# -- tars
+    return PurePosixPath(*path.parts[1:]) if len(path.parts) <= _DEEPEST else None
 
 
 def name_of(archive: IO[bytes]) -> str:
@@ -512,16 +452,18 @@ def _cannot_read(path: Path, error: OSError) -> UsageError:
 
 
 _BLOCK = tarfile.BLOCKSIZE
-_LONGEST_NAME = 1 << 16
-"""Bytes of a GNU long name; the longest path of Linux has 4,096."""
-_LARGEST_EXTENSION = 1 << 20
-"""Bytes of the PAX records before one entry."""
+_PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EXTENSIONS = {
+    **dict.fromkeys((tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK), 1 << 16),
+    **dict.fromkeys(_PAX, 1 << 20),
+}
+"""What extends the next entry, and how many bytes that may have; the longest path of Linux has 4,096."""
 _MOST_EXTENSIONS = 8
 """Before one entry."""
-_LARGEST_SIZE = 1 << 62
+_SIZE = re.compile("[0-9]{1,19}")
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
-_NAMED = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
-_PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EMPTY = (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
+"""No content follows these, whatever size they state."""
 
 
 class Readable(Protocol):
@@ -582,33 +524,28 @@ def read_entries(stream: Readable, most_bytes: int, most_entries: int) -> Iterat
         UsageError: there is more, or the tar is damaged.
     """
     total = count = extensions = 0
-    changed: dict[str, str] = {}
-    while (block := _next_block(stream)) is not None:
-        try:
-            header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise UsageError("the archive is damaged: it holds something that is no header") from error
-        size = header.size if not _holds_nothing(header) else 0
-        if header.type in _NAMED or header.type in _PAX:
+    said: dict[str, str] = {}
+    while (header := _next_header(stream)) is not None:
+        if header.type in _EXTENSIONS:
             extensions += 1
-            limit = _LONGEST_NAME if header.type in _NAMED else _LARGEST_EXTENSION
-            if not 0 <= size <= limit or extensions > _MOST_EXTENSIONS:
+            if not 0 <= header.size <= _EXTENSIONS[header.type] or extensions > _MOST_EXTENSIONS:
                 raise UsageError(f"the archive is damaged: it extends an entry by {header.size:,} bytes")
-            total += size + _BLOCK
-            data = _exactly(stream, size + -size % _BLOCK)[:size]
-            if header.type != tarfile.XGLTYPE:  # what is meant for all entries says nothing that is used here
-                changed |= _long_name(header, data) if header.type in _NAMED else _pax_records(data)
+            total += header.size + _BLOCK
+            data = _exactly(stream, header.size + -header.size % _BLOCK)[: header.size]
+            said |= _read_extension(header.type, data)
             continue
-        size = _stated(changed["size"]) if "size" in changed and not _holds_nothing(header) else size
-        if header.type == tarfile.GNUTYPE_SPARSE or not 0 <= size < _LARGEST_SIZE:
+        stated = said.get("size", str(header.size))
+        if header.type in _EMPTY:
+            stated = "0"
+        if header.type == tarfile.GNUTYPE_SPARSE or not _SIZE.fullmatch(stated):
             raise UsageError(f"the archive is damaged: {header.name[:200]} has an impossible size")
-        total, count, extensions = total + size, count + 1, 0
+        total, count, extensions = total + int(stated), count + 1, 0
         if count > most_entries:
             raise UsageError(f"it holds more than {most_entries:,} files and folders")
-        entry = Entry(header, changed.get("path", header.name), changed.get("linkpath", header.linkname), size, stream)
-        changed = {}
+        name, link = said.get("path", header.name), said.get("linkpath", header.linkname)
         if total > most_bytes:
-            raise TooMuch(entry.name, total)
+            raise TooMuch(name, total)
+        said, entry = {}, Entry(header, name, link, int(stated), stream)
         yield entry
         for _ in entry.content():  # whatever nobody has read
             pass
@@ -627,17 +564,14 @@ class TooMuch(UsageError):
         self.total_bytes = total_bytes
 
 
-def _holds_nothing(header: tarfile.TarInfo) -> bool:
-    """Whether no content follows a header, whatever size it states."""
-    return header.type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE,
-                           tarfile.FIFOTYPE)  # fmt: skip
-
-
-def _next_block(stream: Readable) -> bytes | None:
+def _next_header(stream: Readable) -> tarfile.TarInfo | None:
     """The next header; None at the end, which a block of zeros marks."""
     first = stream.read(_BLOCK)
     block = first + _exactly(stream, _BLOCK - len(first)) if first else b""
-    return block if block.strip(b"\0") else None
+    try:
+        return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape") if block.strip(b"\0") else None
+    except (tarfile.TarError, ValueError, OverflowError) as error:
+        raise UsageError("the archive is damaged: it holds something that is no header") from error
 
 
 def _exactly(stream: Readable, size: int) -> bytes:
@@ -651,14 +585,12 @@ def _exactly(stream: Readable, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _long_name(header: tarfile.TarInfo, data: bytes) -> dict[str, str]:
-    key = "path" if header.type == tarfile.GNUTYPE_LONGNAME else "linkpath"
-    return {key: data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
-
-
-def _pax_records(data: bytes) -> dict[str, str]:
-    """The path and the size that PAX records state; of others, nothing: neither owners nor attributes are wanted."""
-    found: dict[str, str] = {}
+def _read_extension(kind: bytes, data: bytes) -> dict[str, str]:
+    """The path, the target and the size that an extension states; neither owners nor attributes are wanted."""
+    if kind not in _PAX:
+        key = "path" if kind == tarfile.GNUTYPE_LONGNAME else "linkpath"
+        return {key: data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
+    records: dict[str, str] = {}
     while data.strip(b"\0"):
         length, blank, _ = data.partition(b" ")
         end = int(length) if blank and length.isdigit() and len(length) < 8 else 0
@@ -666,10 +598,6 @@ def _pax_records(data: bytes) -> dict[str, str]:
         if not (len(length) < end <= len(data) and equals and value.endswith(b"\n")):
             raise UsageError("the archive is damaged: it holds an extension that cannot be read")
         if name in (b"path", b"linkpath", b"size"):
-            found[name.decode()] = value[:-1].decode("utf-8", "surrogateescape")
+            records[name.decode()] = value[:-1].decode("utf-8", "surrogateescape")
         data = data[end:]
-    return found
-
-
-def _stated(size: str) -> int:
-    return int(size) if size.isascii() and size.isdecimal() and len(size) < 20 else -1
+    return records if kind != tarfile.XGLTYPE else {}  # what is meant for all entries says nothing that is used here

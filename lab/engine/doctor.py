@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lab import DISTRIBUTION
 from lab.errors import MachineLacks
@@ -33,6 +33,13 @@ class Check:
     fix: str = ""
     """What to do; empty where nothing needs doing."""
 
+    @classmethod
+    def judge(
+        cls, what: str, found: str, bad: object, fix: str, level: Literal["warning", "failed"] = "warning"
+    ) -> Check:
+        """One that is of this level where something is bad, and fine where it is not."""
+        return cls(level, what, found, fix) if bad else cls("ok", what, found)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
@@ -48,13 +55,14 @@ class Wanted:
 
 def examine_machine(wanted: Wanted) -> list[Check]:
     """Python, memory, cores and disk for the size that is wanted."""
-    python = Check("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
+    free, folder = shutil.disk_usage(Path.cwd()).free, Path.cwd()
+    disk = f"{format_bytes(free)} free for records in {folder}"
     return [
-        python,
+        Check("ok", "python", f"{sys.version.split()[0]} ({sys.executable})"),
         *namesakes(),
         memory_check(free_memory_bytes(), wanted),
         cores_check(os.cpu_count() or 1, wanted),
-        _disk(),
+        Check.judge("disk", disk, free < _MIN_DISK_BYTES, "free some space, or use --runs"),
     ]
 
 
@@ -67,9 +75,8 @@ def namesakes() -> list[Check]:
         files = f"\n{other.read_text('RECORD') or ''}"
         if "\nlab/__init__.py," in files and other.metadata["Name"] != DISTRIBUTION:
             name = other.metadata["Name"]
-            fix = (
-                f"pip uninstall {name}; pip install --force-reinstall {DISTRIBUTION}; best in an environment of its own"
-            )
+            again = f"pip install --force-reinstall {DISTRIBUTION}"
+            fix = f"pip uninstall {name}; {again}; best in an environment of its own"
             what = f"the distribution {name} {other.version} has a package `lab` too: where files have the same name, "
             found.append(Check("failed", "package", f"{what}those that were installed last have won", fix))
     return found
@@ -80,42 +87,25 @@ def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
     needed = wanted.nodes * (AGENT_BYTES + wanted.nproc_per_node * WORKER_BYTES)
     if available_bytes is None:
         return Check("warning", "memory", "the system does not say how much is free")
-    found = f"{format_bytes(available_bytes)} available, about {format_bytes(needed)} needed for {_size(wanted)}"
-    if available_bytes < needed:
-        return Check("failed", "memory", found, "use fewer nodes, or close something")
-    return Check("ok", "memory", found)
+    size = f"{wanted.nodes} nodes x {wanted.nproc_per_node} workers"
+    found = f"{format_bytes(available_bytes)} available, about {format_bytes(needed)} needed for {size}"
+    return Check.judge("memory", found, available_bytes < needed, "use fewer nodes, or close something", "failed")
 
 
 def cores_check(cores: int, wanted: Wanted) -> Check:
     """Whether there are cores enough for the workers to make sense."""
     workers = wanted.nodes * wanted.nproc_per_node
-    found = f"{cores} for {workers} workers"
-    if workers > 8 * cores:
-        return Check("warning", "cores", found, "workers will wait for a core; use fewer for timings")
-    return Check("ok", "cores", found)
+    fix = "workers will wait for a core; use fewer for timings"
+    return Check.judge("cores", f"{cores} for {workers} workers", workers > 8 * cores, fix)
 
 
-def _size(wanted: Wanted) -> str:
-    return f"{wanted.nodes} nodes x {wanted.nproc_per_node} workers"
-
-
-def free_memory_bytes() -> int | None:
+def free_memory_bytes(proc: Path = Path("/proc")) -> int | None:
     """What this machine has available; None where it does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+    with suppress(OSError):
+        for line in (proc / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        pass
     return None
-
-
-def _disk() -> Check:
-    free = shutil.disk_usage(Path.cwd()).free
-    found = f"{format_bytes(free)} free for records in {Path.cwd()}"
-    if free < _MIN_DISK_BYTES:
-        return Check("warning", "disk", found, "free some space, or use --runs")
-    return Check("ok", "disk", found)
 
 
 _DEVICES = Path("/dev")
@@ -142,19 +132,18 @@ def refuse_missing(wanted: int) -> None:
     Raises:
         MachineLacks: it has fewer than a node is to have.
     """
-    why = refusal(wanted)
-    if why:
+    if why := refusal(wanted):
         raise MachineLacks(why, f"`lab doctor --gpus {wanted}` says what is missing")
 
 
-def gpu_checks(wanted: Wanted, runtimes: Iterable[str] | None, run_test: Callable[..., list[Check]]) -> list[Check]:
+def gpu_checks(wanted: Wanted, connection: Any = None, image: str = "") -> list[Check]:
     """What a feature says of GPUs, where that is asked for.
 
     Args:
         wanted: what is asked for.
-        runtimes: those that the engine knows; None: nodes are no containers.
-        run_test: runs the self-test on nodes: takes the words after the interpreter, and variables.
+        connection: to the Docker engine that makes nodes; None: they are processes of this machine.
+        image: what it makes them of.
     """
     gpu = hook("gpu_checks") if wanted.gpus or wanted.gpu_test else None
-    checks: list[Check] = gpu(wanted, runtimes, run_test) if gpu else []
+    checks: list[Check] = gpu(wanted, connection, image) if gpu else []
     return checks

@@ -10,6 +10,7 @@ import zlib
 from functools import lru_cache
 from pathlib import Path
 
+from lab import __version__
 from lab.errors import ClusterError, UsageError
 
 NAMESPACE = "lab.cluster"
@@ -33,6 +34,19 @@ def owner() -> str:
     except (KeyError, OSError):
         user = f"uid{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
+
+
+def cluster_labels(cluster: str, owner: str, shape: str, run: str | None) -> dict[str, str]:
+    """The labels of everything that a cluster is made of.
+
+    Args:
+        cluster: its name.
+        owner: whose it is.
+        shape: what was asked for, as JSON.
+        run: the run that will remove it, if any.
+    """
+    labels = {CLUSTER: cluster, OWNER: owner, VERSION: __version__, SHAPE: shape}
+    return {**labels, RUN: run} if run else labels
 
 
 def check_name(name: str) -> str:

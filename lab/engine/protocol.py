@@ -111,15 +111,9 @@ class Removed:
     """Hosts that do not answer: what is left on them is removed when they are back."""
 
     def __add__(self, other: Removed) -> Removed:
-        return Removed(
-            clusters=tuple(dict.fromkeys((*self.clusters, *other.clusters))),
-            nodes=self.nodes + other.nodes,
-            networks=self.networks + other.networks,
-            volumes=self.volumes + other.volumes,
-            files=self.files + other.files,
-            stuck=(*self.stuck, *other.stuck),
-            later=tuple(dict.fromkeys((*self.later, *other.later))),
-        )
+        both = {name: getattr(self, name) + getattr(other, name) for name in vars(self)}
+        names = {name: tuple(dict.fromkeys(both[name])) for name in ("clusters", "stuck", "later")}
+        return Removed(**{**both, **names})
 
     def __bool__(self) -> bool:
         return bool(self.nodes or self.networks or self.volumes or self.files)

@@ -102,9 +102,9 @@ class Agent:
             messages.Check: lambda _, run, check: run.check(check),
             messages.Finish: self._finish,
             messages.Fetch: self._fetch,
-            messages.Input: lambda _, run, given: run.heard.give(given),
-            messages.Grant: lambda _, run, grant: run.heard.grant(grant),
-            messages.Window: lambda _, run, window: run.heard.resize(window),
+            messages.Input: lambda _, run, given: run.give(given),
+            messages.Grant: lambda _, run, grant: run.inlet_of(grant.rank).grant(),
+            messages.Window: lambda _, run, window: run.inlet_of(window.rank).resize(window.rows, window.columns),
             messages.Release: lambda _, run, asked: run.release(asked),
         }
         for kind, action in of_run.items():
@@ -167,7 +167,7 @@ class Agent:
         connection.send(messages.Prepared(prepare.run))
 
     def _request_stacks(self, connection: Connection, run: NodeRun, stacks: messages.Stacks) -> None:
-        run.heard.request_stacks()
+        run.request_stacks()
         self._stacks_due = time.monotonic() + _STACK_WAIT_S
 
     def _finish(self, connection: Connection, run: NodeRun, finish: messages.Finish) -> None:
@@ -187,9 +187,9 @@ class Agent:
         connection.send(messages.Finished(run.run))
         self._client = self._outputs = None
         self._heap = self._heap or (Heap() if self.config.container and not self.config.forked else None)
-        if run.heard.imported:  # the next script is likely to need it too, and then does not wait for it
+        if run.imported:  # the next script is likely to need it too, and then does not wait for it
             connection.flush()
-            warm.import_frozen(name for name in warm.missing_modules() if name in run.heard.imported)
+            warm.import_frozen(name for name in warm.missing_modules() if name in run.imported)
 
     def _clean(self, run: NodeRun) -> None:
         run.clean()
@@ -282,13 +282,13 @@ class Agent:
             self._end_run(f"nothing was heard from its command for {self.run.claim.lease_s:g} s (was it stopped?)")
         if self._stacks_due is not None and now >= self._stacks_due:
             self._stacks_due = None
-            self._for_run(lambda run: run.heard.report_stacks())
+            self._for_run(lambda run: run.report_stacks())
 
     def _send_traces(self, run: NodeRun, now: float) -> None:
         """Send the traces as often as is asked for; what had to be left when too much waited, at once."""
         client = self._client
         if client is not None and not client.congested and now >= self._traces_due:
-            left = run.heard.send_traces(lambda: client.congested)
+            left = run.send_traces(lambda: client.congested)
             self._traces_due = 0.0 if left else now + run.traces_every_s
 
     def _read(self, connection: Connection) -> None:

@@ -188,6 +188,16 @@ def make_spec(
     }
 
 
+def await_gate(start: WorkerStart, spec: dict[str, Any]) -> bool:
+    """Wait in a worker until it may run its script, and install its sidecar; returns whether the agent wants it."""
+    gate, sidecar = spec.pop("gate_fd"), spec.pop("sidecar_fd", None)
+    wanted = os.read(gate, 1)
+    os.close(gate)
+    if wanted and sidecar is not None:
+        sidecar_module(start).install(socket.socket(fileno=sidecar))
+    return bool(wanted)
+
+
 def become_cold_worker(spec: dict[str, Any], import_root: str) -> NoReturn:
     """Run a worker in an interpreter of its own."""
     for name, fd in spec.items():

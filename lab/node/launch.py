@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
 from . import channels, launched, processes, statement, system_calls, warm
-from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, WorkerSettings, WorkerStart
+from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, Claim, Config, WorkerSettings, WorkerStart
 from .rank import joining, worker
 from .rank_process import Worker
 from .users import Users
@@ -33,11 +33,8 @@ class LaunchContext(NamedTuple):
     settings: WorkerSettings
     users: Users
     note_socket: str
-    cold: bool
-    strict: bool = False
-    """Whether it may make none of the calls that take from tables of the whole machine."""
-    mounts: bool = False
-    """Whether it sees folders of the machine, and may make no setuid file there."""
+    claim: Claim
+    config: Config
 
 
 def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
@@ -90,11 +87,11 @@ def _become_worker(
     if start.stdin == OWN:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
     os.chdir(settings.folder)
-    if context.strict:
+    if context.config.strict:  # it may make none of the calls that take from tables of the whole machine
         resource.setrlimit(resource.RLIMIT_NOFILE, (STRICT_OPEN_FILES, STRICT_OPEN_FILES))
     processes.drop_privileges(*context.users.worker(start.local_rank))
     if context.users.many:
-        system_calls.close_ways_around(strict=context.strict, mounts=context.mounts)
+        system_calls.close_ways_around(strict=context.config.strict, mounts=context.config.mounts)
     context.users.share_what_is_made()
     processes.die_with_parent(agent)
     processes.prefer_as_oom_victim()
@@ -103,14 +100,10 @@ def _become_worker(
     if "trace" in far:
         os.environ.update(joining.environment(settings.folder, settings.trace_values, os.environ.get("PYTHONPATH", "")))
     spec = channels.make_spec(start, settings, context.note_socket, far)
-    gate, sidecar = spec.pop("gate_fd"), spec.pop("sidecar_fd", None)
-    os.read(gate, 1)
-    os.close(gate)
-    if sidecar is not None:
-        channels.sidecar_module(start).install(socket.socket(fileno=sidecar))
+    channels.await_gate(start, spec)
     if start.rank == STARTER:
         _become_starter(start)
-    if context.cold:
+    if context.claim.cold:
         channels.become_cold_worker(spec, settings.import_root)
     spec["missing"] = warm.missing_modules()
     worker.prepare_fork(changed)

@@ -98,12 +98,9 @@ def _run(start: WorkerStart, launch: Launch, note_socket: str, theirs: Mapping[s
     os.environ.update({name: value for name, value in start.env.items() if name not in os.environ})
     os.environ.update(environment)
     spec = channels.make_spec(start, launch.settings, note_socket, far)
-    if not os.read(spec.pop("gate_fd"), 1):
+    if not channels.await_gate(start, spec):
         sys.stderr.write("this process cannot become a worker: it is none of this run\n")
         os._exit(1)
-    sidecar = spec.pop("sidecar_fd", None)
-    if sidecar is not None:
-        channels.sidecar_module(start).install(socket.socket(fileno=sidecar))
     channels.become_cold_worker(spec, launch.settings.import_root)
 
 

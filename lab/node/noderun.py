@@ -14,13 +14,14 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from . import channels, hearing, launch, launched, limits, outputs, processes, store, strays, users, workplace
+from . import channels, launch, launched, limits, outputs, processes, store, strays, tcp, users, warm, workplace
+from .joiners import Joiners, Sender
 from .messages import agent as messages
 from .messages import wire
 from .messages.agent import STARTER, Config, WorkerStart
 from .rank import check, joining, note
-from .rank_process import Worker
-from .statement import Letter
+from .rank_process import RankProcess, Worker
+from .statement import Letter, waiting_statements
 
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
@@ -33,6 +34,7 @@ _OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """They end by themselves, a moment after whom they serve."""
 _ORPHAN_PATIENCE_S = 0.1
 _PAUSE_S = 0.005
+_READ_BYTES = 1 << 16
 
 
 class NodeRun:
@@ -48,7 +50,7 @@ class NodeRun:
         self.claim = claim
         self.config = config
         self.run = claim.run
-        self.send = hearing.Sender(claim.run, config.node, emit)
+        self.send = Sender(claim.run, config.node, emit)
         """Sends a message to the lab."""
         self.users = users.Users(claim, container=config.container)
         self._strays = left
@@ -70,7 +72,11 @@ class NodeRun:
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
         self._limits = limits.Limits(claim, config, self.send)
-        self.heard = hearing.Hearing(config, self.workers, self._limits, self.send, self._adopt)
+        self.joiners = Joiners(self.send, config.notes_bytes)
+        self.tcp = tcp.Reports(claim.run, config, self.send)
+        """Reports connections between the nodes."""
+        self.imported: set[str] = set()
+        """Slow parts of torch that a worker had to import."""
         writable = [self.place.home, *(left.folders if left is not None else ())]
         self._watch = limits.Watch(config, self._limits, self.users, writable)
         self.traces_every_s = _UNWATCHED_S
@@ -156,8 +162,7 @@ class NodeRun:
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
         settings = self._settings(folder)._replace(step=self._step and start.rank >= 0)
-        refused = (self.claim.cold, self.config.strict, self.config.mounts)
-        context = launch.LaunchContext(settings, self.users, note_socket, *refused)
+        context = launch.LaunchContext(settings, self.users, note_socket, self.claim, self.config)
         worker = launch.start_worker(channels.with_triggers(start, self._triggers), context)
         self._started += 1
         self.workers.append(worker)
@@ -198,8 +203,8 @@ class NodeRun:
     def _forget_ended(self, local_rank: int) -> None:
         """Forget the worker of an earlier attempt whose place another one takes."""
         for worker in [one for one in self.workers if one.local_rank == local_rank and one.status is not None]:
-            self.heard.read_all(worker)  # what has outlived it may have printed something
-            self.heard.send_trace(worker)
+            self.read_all(worker)  # what has outlived it may have printed something
+            self.send_trace(worker)
             self._limits.report_worker(worker)
             worker.close()
             self.workers.remove(worker)
@@ -219,14 +224,97 @@ class NodeRun:
     # -- while it runs
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        """Have a selector wait until there is something to pass on."""
-        self.heard.register(selector)
+        """Have a selector wait until a worker says something, or takes what it is to read."""
+        for worker in self.workers:
+            status = [worker.ends["status"]] if "status" in worker.ends and worker.status is None else []
+            for fd in (worker.notes.fileno(), *worker.streams, *status):
+                selector.register(fd, selectors.EVENT_READ)
+            if worker.inlet.waiting is not None:
+                selector.register(worker.inlet.waiting, selectors.EVENT_WRITE)
+        self.joiners.register(selector)
 
     def pass_on(self, ready: set[int]) -> None:
-        """Pass on what is said at those descriptors that are ready."""
-        self.heard.pass_on(ready)
+        """Pass on what can be read and written by those descriptors that are ready."""
+        for worker in list(self.workers):
+            if worker.notes.fileno() in ready:
+                self.read_notes(worker)
+            for fd in [fd for fd in worker.streams if fd in ready]:
+                self._read_stream(worker, fd)
+            if worker.inlet.waiting in ready:
+                self._report_taken(worker.rank, *worker.inlet.flush())
+        if self.joiners.see_ends(ready):
+            for worker in self.workers:  # what they said last
+                self.read_notes(worker)
+            self.joiners.report_ends()
         if any(worker.ends.get("status") in ready for worker in self.workers):
             self.reap()
+
+    def _read_stream(self, worker: Worker, fd: int) -> int:
+        try:
+            chunk = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return 0
+        except OSError:  # a pseudo-terminal that its worker has no more
+            chunk = b""
+        if not chunk:
+            os.close(fd)
+            del worker.streams[fd]
+            return 0
+        stream = worker.streams[fd]
+        kept = len(chunk) if stream == messages.ANSWERS else self._limits.count_output(worker, len(chunk))
+        if kept:
+            run, rank = self.run, worker.rank
+            self.send(messages.Output(run, rank, stream, time.time(), chunk[:kept], worker.attempt))
+        return len(chunk)
+
+    def read_all(self, worker: Worker) -> None:
+        """Pass on what is in a worker's pipes now; a process that outlives it may go on filling them."""
+        for fd in list(worker.streams):
+            left = processes.readable_bytes(fd)
+            while left > 0 and (size := self._read_stream(worker, fd)):
+                left -= size
+
+    def read_last_words(self) -> None:
+        """Pass on what was printed and stated last, now that every process of the run is dead."""
+        for worker in self.workers:
+            self.read_all(worker)
+            self.read_notes(worker)
+        self.joiners.end()
+        self.tcp.close()
+
+    def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
+        """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
+        left = any(self.send_trace(worker, congested) for worker in self.workers)
+        return left or any(self.joiners.send_trace(process, congested) for process in self.joiners)
+
+    def send_trace(self, worker: Worker, congested: Callable[[], bool] = lambda: False) -> bool:
+        """The same of one worker."""
+        for chunk in worker.trace.chunks(ended=worker.status is not None) if worker.trace is not None else ():
+            self.send(messages.Trace(self.run, worker.rank, chunk, worker.attempt))
+            if congested():
+                return True
+        return False
+
+    def read_notes(self, worker: Worker) -> None:
+        """Handle what a worker has stated, or a process that it started."""
+        for letter in waiting_statements(worker.notes):
+            statement: Any = letter.told
+            if isinstance(statement, messages.Launched):
+                self._adopt(worker, statement, letter)
+                continue
+            if self.joiners.handle(worker.rank, letter, worker.attempt) or statement.rank != worker.rank:
+                continue
+            if "attempt" in statement._fields:
+                statement = statement._replace(attempt=worker.attempt)
+            if isinstance(statement, messages.Raised):  # later than now is a lie that would move the blame
+                worker.raised = statement._replace(time=min(statement.time, time.time()))
+            elif isinstance(statement, messages.Imported):
+                self.imported.update({*statement.names}.intersection(warm.missing_modules()))
+            elif isinstance(statement, messages.Reached):
+                self.send_traces()  # what is about to be done may be the end of this node
+                self.send(statement)
+            elif self._limits.count_note(worker, letter.bytes):
+                self.send(statement)
 
     def reap(self) -> None:
         """Report every worker that has ended, after everything that it had printed."""
@@ -236,19 +324,19 @@ class NodeRun:
             if worker.status is None:
                 continue
             ended = time.time()
-            self.heard.read_notes(worker)
-            self.heard.read_all(worker)
+            self.read_notes(worker)
+            self.read_all(worker)
             self._limits.report_worker(worker)
             unasked = os.WTERMSIG(worker.status) == signal.SIGKILL and not (worker.stopped or worker.given_up)
             self.send(worker.exited(ended, starved=unasked and self._limits.is_new_kill()))
-            self.heard.tcp.look(ended=bool(worker.status) and not worker.stopped)
+            self.tcp.look(ended=bool(worker.status) and not worker.stopped)
 
     def poll(self) -> None:
         """Keep it within those of its limits that no kernel looks after, and report what has become of it."""
         if self._going:
-            self._watch.enforce(self.workers, self.store_pid, self.heard.joiners)
-            self.heard.joiners.report_ends()
-            self.heard.tcp.look()
+            self._watch.enforce(self.workers, self.store_pid, self.joiners)
+            self.joiners.report_ends()
+            self.tcp.look()
 
     def follow(self, asked: messages.Follow) -> None:
         """Somebody watches the run from now on."""
@@ -269,12 +357,47 @@ class NodeRun:
             if worker.rank == asked.rank and worker.status is None:
                 worker.write("hold", line)
 
+    # -- where they are
+
+    def _running(self) -> list[RankProcess]:
+        """Processes whose stacks can be asked for: a starter may be any program."""
+        workers = [one for one in self.workers if one.status is None and one.rank != messages.STARTER]
+        return [*(process for process in self.joiners if process.ended is None), *workers]
+
+    def request_stacks(self) -> None:
+        """Have every running worker write its Python stack, and the ranks that scripts started theirs."""
+        self.tcp.ask()
+        for process in self._running():
+            process.begin_stack()
+
+    def report_stacks(self) -> None:
+        """Send what they wrote."""
+        self.tcp.tell()
+        for process in self._running():
+            if isinstance(process, Worker):
+                process.await_stacks_of_forks({joined.pid for joined in self.joiners})
+            self.send(messages.Stack(process.rank, time.time(), text=process.stack, attempt=process.attempt))
+
+    # -- what they are to read
+
+    def give(self, given: messages.Input) -> None:
+        """Give a worker something to read."""
+        self._report_taken(given.rank, *self.inlet_of(given.rank).put(given.data, last=given.last))
+
+    def inlet_of(self, rank: int) -> channels.Inlet:
+        """Where the last worker that was given a rank is given what it reads; where there is none, nobody takes it."""
+        return next((worker.inlet for worker in reversed(self.workers) if worker.rank == rank), channels.Inlet({}))
+
+    def _report_taken(self, rank: int, taken: int, closed: bool) -> None:
+        if taken or closed:
+            self.send(messages.Taken(self.run, rank, taken, closed))
+
     # -- its end
 
     def stop(self, number: int) -> None:
         """Send a signal to every worker that still runs, and to the processes of its session."""
         self._stopping = True
-        for process in self.heard.joiners:
+        for process in self.joiners:
             process.stopped |= process.ended is None
         for worker in self.workers:
             if worker.status is None:
@@ -346,8 +469,8 @@ class NodeRun:
             self.store_pid = None
 
     def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
-        self.heard.read_last_words()
-        while self.heard.send_traces(congested):
+        self.read_last_words()
+        while self.send_traces(congested):
             drain()
         for worker in self.workers:
             self._limits.report_worker(worker)

@@ -21,19 +21,6 @@ class StoreError(RuntimeError):
     """The store cannot listen at its address."""
 
 
-def _listen(address: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((address, port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        raise StoreError(f"the rendezvous store cannot listen at {address}:{port}: {error.strerror}") from error
-    return listener
-
-
 def start_store(asked: Store, user: User) -> int:
     """Host a TCPStore in a process of its own, because it needs a thread and the agent must stay without one.
 
@@ -42,7 +29,12 @@ def start_store(asked: Store, user: User) -> int:
     Raises:
         StoreError: the port is taken, the address is not this node's, or the process ended.
     """
-    listener = _listen(asked.address, asked.port)
+    family = socket.AF_INET6 if ":" in asked.address else socket.AF_INET
+    try:
+        listener = socket.create_server((asked.address, asked.port), family=family, backlog=1024)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise StoreError(f"the rendezvous store cannot listen at {asked.address}:{asked.port}: {why}") from error
     ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
     agent = os.getpid()
     pid = os.fork()

@@ -19,13 +19,11 @@ _MOST_ROWS = 20
 class _Row:
     """A row that may still change."""
 
-    __slots__ = ("back", "bar", "begun", "end", "text", "written")
-
     def __init__(self, text: bytes = b"", *, begun: bool = False, end: bytes = b"") -> None:
         self.text = text
         """What stands there."""
-        self.written: bytes | None = None
-        """Everything that was written to it, as far as it is remembered; None: nothing but `text`."""
+        self.written = text
+        """Everything that was written to it, as far as it is remembered."""
         self.back = False
         """Whether what comes next is written over what stands there."""
         self.bar = False
@@ -39,34 +37,33 @@ class _Row:
         return not self.text.strip()
 
     @property
-    def size(self) -> int:
-        return len(self.text if self.written is None else self.written)
+    def plain(self) -> bool:
+        """Whether the stream never went back in it."""
+        return not (self.back or self.bar)
 
     @property
     def no_text(self) -> bool:
         """Whether what was written to it is no text."""
-        written = self.text if self.written is None else self.written
         try:
-            codecs.getincrementaldecoder("utf-8")().decode(written)
+            codecs.getincrementaldecoder("utf-8")().decode(self.written)
         except UnicodeDecodeError:
             return True
-        return re.search(_NO_TEXT, written) is not None
+        return re.search(_NO_TEXT, self.written) is not None
 
     def write(self, text: bytes) -> None:
-        if self.written is not None:
-            self.written += text
+        self.written += text
         self.text = text if self.back else self.text + text
         self.bar |= self.back
         self.back = False
 
     def go_back(self, how: bytes) -> None:
-        self.written = (self.text if self.written is None else self.written) + how
+        self.written += how
         self.back = True
 
     def content(self) -> bytes:
         """What is kept of it."""
         if not self.bar or self.no_text:
-            return (self.text if self.written is None else self.written) + self.end
+            return self.written + self.end
         if self.blank:
             return b""
         return (b"\r" if self.begun else b"") + self.text + self.end
@@ -99,14 +96,11 @@ class Rows:
     def feed(self, data: bytes) -> bytes:
         """Take what is written, and return what is settled now."""
         row = self._rows[self._at]
-        if len(self._rows) == 1 and row.written is None and not (self._over and b"\r" in data):
+        if len(self._rows) == 1 and row.plain and not (self._over and b"\r" in data):
             whole, newline, rest = data.rpartition(b"\n")
             settled = row.text + whole + newline if newline else b""
-            if newline:
-                row = self._rows[0] = _Row(rest)
-            else:
-                row.text += data
-            return settled + self._cut() if row.size > self._longest_bytes else settled
+            row = self._rows[0] = _Row(rest) if newline else _Row(row.text + data, begun=row.begun, end=row.end)
+            return settled + self._cut() if len(row.written) > self._longest_bytes else settled
         for part in filter(None, re.split(_MOVES, data)):
             self._take(part)
         return self._settle()
@@ -118,8 +112,9 @@ class Rows:
     def interrupted(self) -> bytes:
         """As `passed`, and settle the beginning of a row that was not written over."""
         settled, row = self.passed(), self._rows[0]
-        if len(self._rows) == 1 and row.written is None:
-            settled, row.text, row.begun = settled + row.text, b"", row.begun or bool(row.text)
+        if len(self._rows) == 1 and row.plain:
+            self._rows[0] = _Row(begun=row.begun or bool(row.text))
+            return settled + row.text
         return settled
 
     def end(self) -> bytes:
@@ -150,7 +145,7 @@ class Rows:
     def _settle(self) -> bytes:
         plain = max((at for at, row in enumerate(self._rows[: self._at]) if not (row.bar or row.blank)), default=-1)
         settled = self._let_go(max(plain + 1, self._at - self._reach, len(self._rows) - _MOST_ROWS))
-        return settled + self._cut() if any(row.size > self._longest_bytes for row in self._rows) else settled
+        return settled + self._cut() if any(len(row.written) > self._longest_bytes for row in self._rows) else settled
 
     def _let_go(self, count: int) -> bytes:
         settled = b"".join(row.content() for row in self._rows[:count])
@@ -162,7 +157,7 @@ class Rows:
         """Settle the beginning of rows that are too long; of one that was written over, forget what stood there."""
         settled = b""
         for row in list(self._rows):
-            if row.size <= self._longest_bytes:
+            if len(row.written) <= self._longest_bytes:
                 continue
             if row.bar and not row.no_text and len(row.text) <= self._longest_bytes:
                 row.written = row.text

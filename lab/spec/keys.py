@@ -11,21 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lab.errors import ScenarioError, UsageError
+from lab.spec import kinds
 from lab.spec.expressions import RankVariables, evaluate, is_expression
-from lab.spec.kinds import (
-    MAX_RANK,
-    NODE,
-    Kind,
-    World,
-    list_of,
-    node,
-    rank,
-    read_or_refuse,
-    read_scalar,
-    read_text,
-    text_or_number,
-    whole_number,
-)
+from lab.spec.kinds import NODE, Kind, World, list_of, read_or_refuse, read_text
 from lab.spec.reading import TRUE, InvalidError, Value, did_you_mean, holding, missing_file, names_in, near, shown
 from lab.words import listing
 
@@ -45,16 +33,14 @@ def script() -> Kind:
         text = read_text(value, _SCRIPT)
         folder = value.reading.folder
         path = inside(value, text, folder, _SCRIPT)
+        if os.path.isfile(path):
+            return path
         if os.path.isdir(path):
             names = names_in(path, ".py")
             meant = f" (did you mean {f'{path.name}/{names[0]}'!r}?)" if len(names) == 1 else ""
             raise value.refused(_SCRIPT, f", which is a folder{meant}")
-        if not os.path.isfile(path):
-            exists = os.path.exists(path)
-            raise value.refused(
-                _SCRIPT, ", which is not a regular file" if exists else f", which does not exist{_meant(text, folder)}"
-            )
-        return path
+        absent = f", which does not exist{_meant(text, folder)}"
+        raise value.refused(_SCRIPT, ", which is not a regular file" if os.path.exists(path) else absent)
 
     return Kind(_SCRIPT, read, {"type": "string", "pattern": f"{_BELOW}."}, lambda path: path.name)
 
@@ -179,21 +165,38 @@ def variable_problem(name: str) -> str:
     return ""
 
 
+def _named(allowed: str, problem_of: Callable[[str], str], item: Kind, names: Mapping[str, Any]) -> Kind:
+    """A mapping from names to anything.
+
+    Args:
+        allowed: what it may be, in words.
+        problem_of: why a name is not allowed; empty if it is.
+        item: what stands under a name.
+        names: what JSON Schema says of a name.
+    """
+
+    def read_one(key: Value, each: Value) -> tuple[str, Any]:
+        name = key.as_key()
+        if problem := problem_of(name):
+            raise key.problem(problem)
+        return name, item.read(each)
+
+    schema = {"type": "object", "propertyNames": names, "additionalProperties": item.schema}
+    dump = item.dump
+    return Kind(
+        allowed,
+        lambda value: value.mapping(allowed, read_one),
+        schema,
+        lambda data: {name: dump(each) for name, each in data.items()},
+    )
+
+
 def environment() -> Kind:
     """Variables by name; numbers count as the text that stands in the file."""
-    allowed = "a mapping of variables to text"
-
-    def read_one(key: Value, item: Value) -> tuple[str, str]:
-        name = key.as_key()
-        if problem := variable_problem(name):
-            raise key.problem(problem)
-        return name, text_or_number().read(item)
-
     taken = [{"pattern": f"^(?!({'|'.join(SETTABLE)})$)({'|'.join(LAB_PREFIXES)})"}, {"enum": list(LAB_VARIABLES)}]
     names = {"pattern": f"^{_VARIABLE}$", "not": {"anyOf": taken}}
-    schema = {"type": "object", "propertyNames": names, "additionalProperties": text_or_number().schema}
-    text = f"{allowed} or numbers, without those that the lab sets itself"
-    return Kind(text, lambda value: value.mapping(allowed, read_one), schema, dict)
+    kind = _named("a mapping of variables to text", variable_problem, kinds.text_or_number(), names)
+    return kind._replace(allowed=f"{kind.allowed} or numbers, without those that the lab sets itself")
 
 
 _DATA_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
@@ -202,24 +205,16 @@ _FOLDER = "the path of a folder on this machine, such as ../datasets/mnist"
 
 def data_folders() -> Kind:
     """Folders of this machine that ranks read under a name; a relative path is relative to the YAML file."""
-    allowed = "a mapping of names to folders, such as {mnist: ../datasets/mnist}"
 
-    def read_one(key: Value, item: Value) -> tuple[str, Path]:
-        name = key.as_key()
-        if problem := data_name_problem(name):
-            raise key.problem(problem)
-        path = Path(os.path.abspath(item.reading.folder / os.path.expanduser(read_text(item, _FOLDER))))
+    def read_folder(value: Value) -> Path:
+        path = Path(os.path.abspath(value.reading.folder / os.path.expanduser(read_text(value, _FOLDER))))
         if problem := folder_problem(path):
-            raise item.refused(_FOLDER, f", but {problem}")
-        return name, path
+            raise value.refused(_FOLDER, f", but {problem}")
+        return path
 
-    names = {"propertyNames": {"pattern": f"^{_DATA_NAME}$"}}
-    schema = {"type": "object", **names, "additionalProperties": {"type": "string"}}
-
-    def dump(data: Mapping[str, Path]) -> dict[str, str]:
-        return {name: str(path) for name, path in data.items()}
-
-    return Kind(allowed, lambda value: value.mapping(allowed, read_one), schema, dump)
+    allowed = "a mapping of names to folders, such as {mnist: ../datasets/mnist}"
+    folder = Kind(_FOLDER, read_folder, {"type": "string"}, str)
+    return _named(allowed, data_name_problem, folder, {"pattern": f"^{_DATA_NAME}$"})
 
 
 def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
@@ -257,13 +252,8 @@ def _near_path(path: Path, names: Sequence[str]) -> str:
     return f" (did you mean {str(path.parent / match)!r}?)" if match else ""
 
 
-_OWN = frozenset(
-    (
-        *("bin", "boot", "dev", "etc", "init", "nix", "opt", "proc", "root", "run", "sbin", "shared", "snap", "sys"),
-        *("tmp", "usr", "var"),
-    )
-)
-"""Folders in `/` that hold programs, their settings and what the lab keeps in a node; besides these all of `lib...`."""
+_OWN = "bin|boot|dev|etc|init|lib.*|nix|opt|proc|root|run|sbin|shared|snap|sys|tmp|usr|var"
+"""Folders in `/` that hold programs, their settings and what the lab keeps in a node, as a regular expression."""
 _VOLUME = "/host/folder:/node/folder, with :ro behind it for read-only"
 
 
@@ -284,23 +274,23 @@ class Volume:
 
 def volume_list() -> Kind:
     """Host folders for the nodes; a relative source is relative to the YAML file."""
-    allowed = f"a list of volumes, each {_VOLUME}"
-    schema = {"type": "string", "pattern": "^[^:]+:/[^:]+(:(ro|rw))?$"}
+    one = Kind(_VOLUME, _read_volume, {"type": "string", "pattern": "^[^:]+:/[^:]+(:(ro|rw))?$"}, str)
+    volumes = list_of(one, f"a list of volumes, each {_VOLUME}")
 
     def read(value: Value) -> Any:
-        first: dict[str, Value] = {}
+        lines: dict[str, int] = {}
 
-        def read_one(item: Value) -> Volume:
+        def read_new(item: Value) -> Volume:
             volume = _read_volume(item)
-            known = first.setdefault(volume.target, item)
-            if known is not item:
-                already = f", but line {known.where.line} mounts {volume.target} already"
+            if volume.target in lines:
+                already = f", but line {lines[volume.target]} mounts {volume.target} already"
                 raise item.refused("one volume for each folder in the node", already)
+            lines[volume.target] = item.where.line
             return volume
 
-        return list_of(Kind(_VOLUME, read_one, schema, str), allowed).read(value)
+        return list_of(one._replace(read=read_new), volumes.allowed).read(value)
 
-    return list_of(Kind(_VOLUME, _read_volume, schema, str), allowed)._replace(read=read)
+    return volumes._replace(read=read)
 
 
 def _read_volume(value: Value) -> Volume:
@@ -329,7 +319,7 @@ def plain_target(target: str) -> str:
 def own_folder(target: str) -> str:
     """What a volume would hide of what every node runs on, as a clause; empty where it hides nothing."""
     top = target.split("/")[1]
-    return f"/{top} is the node's own" if top in _OWN or top.startswith("lib") else ""
+    return f"/{top} is the node's own" if re.fullmatch(_OWN, top) else ""
 
 
 BACKENDS = ("gloo", "mpi", "nccl")
@@ -384,37 +374,36 @@ def culprit() -> Kind:
     def read(value: Value) -> Any:
         if value.kind == "text" and not re.fullmatch(NODE, value.raw):
             raise value.refused(allowed)
-        return (node() if value.kind == "text" else rank()).read(value)
+        return (kinds.node() if value.kind == "text" else kinds.rank()).read(value)
 
     return Kind(allowed, read, {"oneOf": [*_RANK_OR_NODE]})
 
 
 def restarts() -> Kind:
     """How often a launcher began the workers anew: a number, or who had failed first each time."""
-    count, who = whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
+    count, who = kinds.whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
 
     def read_culprit(value: Value) -> Any:
-        if value.kind == "nothing" or (value.kind == "text" and re.fullmatch(NODE, value.raw)):
-            return value.raw if value.kind == "text" else None
-        return read_or_refuse(whole_number(0, MAX_RANK), value, who)
+        if value.kind == "nothing":
+            return None
+        if value.kind == "text" and re.fullmatch(NODE, value.raw):
+            return value.raw
+        return read_or_refuse(kinds.whole_number(0, kinds.MAX_RANK), value, who)
 
     item = {"oneOf": [*_RANK_OR_NODE, {"type": "null"}]}
     each = list_of(Kind(who, read_culprit, item), "a list of who failed first, such as [1, node2]")
     allowed = f"{count.allowed}, or {each.allowed}"
-
-    def read(value: Value) -> Any:
-        return each.read(value) if value.kind == "list" else read_or_refuse(count, value, allowed)
-
-    def dump(data: int | Sequence[int | str | None]) -> Any:
-        return data if isinstance(data, int) else list(data)
-
-    return Kind(allowed, read, {"oneOf": [count.schema, each.schema]}, dump)
+    return Kind(
+        allowed,
+        lambda value: each.read(value) if value.kind == "list" else read_or_refuse(count, value, allowed),
+        {"oneOf": [count.schema, each.schema]},
+        lambda data: data if isinstance(data, int) else list(data),
+    )
 
 
 def per_rank(item: Kind) -> Kind:
     """A mapping from ranks to anything."""
     allowed = "a mapping whose keys are ranks, such as {0: ...}"
-
     schema = {**RANK_SCHEMA, "additionalProperties": item.schema}
     read = partial(by_rank, allowed=allowed, read=lambda each, _: item.read(each))
     return Kind(f"{allowed}, to {item.allowed}", read, schema, dict)
@@ -437,7 +426,7 @@ def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> di
 
     def read_one(key: Value, item: Value) -> tuple[int, Any]:
         try:
-            number = rank().read(key)
+            number = kinds.rank().read(key)
         except InvalidError:
             quotes = ", without quotes" if key.kind == "text" else ""
             ranks = World.of(value.reading).allowed
@@ -459,7 +448,7 @@ def _plain(value: Value, rank: int | None) -> Any:
                 raise key.problem(f"found the number {key.raw} as a key; allowed: {allowed}")
             data[key.as_key()] = _plain(item, rank)
         return data
-    scalar = read_scalar(value)
+    scalar = kinds.read_scalar(value)
     try:
         if isinstance(scalar, str) and is_expression(scalar):
             _try(scalar, World.of(value.reading), rank)
@@ -472,12 +461,12 @@ def _try(expression: str, world: World, rank: int | None) -> None:
     """Refuse what cannot be computed on ranks that there will be, or, where those are not known, on none imaginable."""
     for variables in tried(world, rank):
         evaluate(expression, variables)
-    first: ScenarioError | None = None
+    errors = []
     for variables in _imagined(world, rank):
         try:
             evaluate(expression, variables)
             return
         except ScenarioError as error:
-            first = first or error
-    if first is not None:
-        raise first
+            errors.append(error)
+    if errors:
+        raise errors[0]

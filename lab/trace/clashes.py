@@ -68,9 +68,7 @@ def find_clashes(steps: Iterable[Step]) -> list[Clash]:
     found: list[Clash] = []
     apart: set[str] = set()
     for step in steps:
-        if len(step.calls) < 2 or step.group.name in apart:
-            continue
-        clash = clash_in(step)
+        clash = clash_in(step) if len(step.calls) > 1 and step.group.name not in apart else None
         if clash is not None:
             found.append(clash)
             if clash.kind == "mismatch":
@@ -107,25 +105,22 @@ def brought(call: Call) -> str:
 
 
 def _clash(
-    kind: str, step: Step, key: Callable[[Call], str], words: Callable[[Call], str] | None = None
+    kind: str,
+    step: Step,
+    key: Callable[[Call], str],
+    words: Callable[[Call], str] | None = None,
+    misfits: tuple[Misfit, ...] = (),
 ) -> Clash | None:
-    sides = _sides(step, key, words)
-    return Clash(kind, step, sides) if len(sides) > 1 else None
-
-
-def _sides(
-    step: Step, key: Callable[[Call], str], words: Callable[[Call], str] | None = None
-) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Who is alike by a key, the most ranks first; an empty key takes no side."""
+    """The sides of those who are alike by a key, the most ranks first; None where there is but one. Empty: no side."""
     sides: dict[str, list[int]] = defaultdict(list)
     said: dict[str, str] = {}
     for rank, call in sorted(step.calls.items()):
-        value = key(call)
-        if value:
+        if value := key(call):
             sides[value].append(rank)
             said.setdefault(value, words(call) if words else value)
     ordered = sorted(sides.items(), key=lambda item: (-len(item[1]), item[1]))
-    return tuple((said[value], tuple(ranks)) for value, ranks in ordered)
+    found = tuple((said[value], tuple(ranks)) for value, ranks in ordered)
+    return Clash(kind, step, found, misfits) if misfits or len(found) > 1 else None
 
 
 def _dtype(call: Call) -> str:
@@ -170,8 +165,8 @@ def _clash_of_splits(step: Step) -> Clash | None:
         for there, (takes, _) in splits.items()
         if gives[there] != takes[here]
     )
-    sides = _sides(step, lambda call: "output {}, input {}".format(*rows(call)))
-    return Clash("splits", step, sides, misfits) if misfits else None
+    words = "output {}, input {}"
+    return _clash("splits", step, lambda call: words.format(*rows(call)), misfits=misfits) if misfits else None
 
 
 def slice_rows(call: Call, world_size: int, *, of_output: bool) -> list[int]:
@@ -185,10 +180,7 @@ def slice_rows(call: Call, world_size: int, *, of_output: bool) -> list[int]:
 def _clash_of_message(step: Step) -> Clash | None:
     sent = next((call.inputs for call in step.calls.values() if call.operation.sends), ())
     received = next((call.outputs or call.inputs for call in step.calls.values() if call.operation.receives), ())
-    if not sent or not received:
+    if not sent or not received or (sent[0].dtype, sent[0].count) == (received[0].dtype, received[0].count):
         return None
-    if sent[0].dtype != received[0].dtype:
-        return _clash("dtype", step, lambda call: call.op, brought)
-    if sent[0].count != received[0].count:
-        return _clash("shape", step, lambda call: call.op, brought)
-    return None
+    kind = "dtype" if sent[0].dtype != received[0].dtype else "shape"
+    return _clash(kind, step, lambda call: call.op, brought)

@@ -126,20 +126,6 @@ class Module:
     """After so many steps of optimizers that have parameters of it: the norm of each parameter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What an optimizer had and did at one of its steps."""
-
-    time: float
-    source: str
-    sizes: tuple[int, ...]
-    """Elements of each of its parameters."""
-    gradients: tuple[float | None, ...]
-    """The norm of the gradient of each, None where it had none or it is not known; of a sample where that is large."""
-    norms: tuple[float | None, ...]
-    """The norm of each parameter after the step."""
-
-
 DUMPED = "flight recorder"
 """What is called the recorder of a rank whose trace is made of a dump."""
 
@@ -360,8 +346,6 @@ class RankTrace:
     """Its DistributedDataParallel modules, those whose construction failed among them."""
     waits: list[Mark] = field(default_factory=list)
     """When the script waited for handles, in order; what takes the future of a handle is one that takes no time."""
-    turns: dict[tuple[int, int], Turn] = field(default_factory=dict)
-    """By number of an optimizer that has no parameter of a DDP module, and of a step of it."""
     stores: list[StoreLookup] = field(default_factory=list)
     """Where it looked for a store in init_process_group."""
     collections: list[tuple[float, float]] = field(default_factory=list)

@@ -186,43 +186,74 @@ class Worlds:
     def __init__(self, trace: Trace) -> None:
         self.changed = False
         """Whether calls that were read before have been brought to other ranks; who looks sets it back."""
-        self.ranks: dict[str, tuple[int, ...]] = {}
-        """By name of a group: PyTorch's ranks of its members, as the first of them to be heard has it."""
+        self.readers: list[RankReader] = []
         self._trace = trace
+        self._ranks: dict[str, tuple[int, ...]] = {}
+        """By name of a group: PyTorch's ranks of its members, as the first of them to be heard has it."""
         self._world_of: dict[str, _World] = {}
         """By name of a group: the one that it is in, where that is known."""
-        self._calls: list[Callable[[], Iterable[Call]]] = []
+        self._now: dict[int, _World] = {}
+        """By rank: the one that it is in now, where it told of that."""
+        self._names: dict[tuple[int, str], list[str]] = {}
+        """By rank and PyTorch's name: the names here of the groups that it had under it, the latest last."""
 
-    def of(self, rank: int, calls: Callable[[], Iterable[Call]]) -> OwnGroups:
-        """Those of one rank, whose calls so far are told when they are asked for."""
-        self._calls.append(calls)
-        return OwnGroups(rank, self._trace, self)
+    def add_group(self, rank: int, line: Mapping[str, Any], source: str) -> None:
+        """Take a `group` line of a rank."""
+        ranks = tuple(whole(one, MOST_RANKS) for one in line["ranks"])
+        if not ranks:
+            raise ValueError(ranks)
+        own = whole(line["rank"], len(ranks)) if "rank" in line else None
+        world = self._now.get(rank)
+        name = self._new_name(rank, str(line["g"]), ranks, own)
+        if name not in self._ranks:
+            self._ranks[name] = ranks
+            if own is None and world is not None:
+                self._world_of[name] = world
+                ranks = world.ranks(ranks) if world.settled else ranks
+            description = str(line.get("backend", "")), str(line.get("desc", ""))
+            self._trace.groups[name] = Group(name, ranks, *description, source)
+        if own is not None:
+            world = self._now[rank] = self._world_of.setdefault(name, _World(len(self._ranks[name])))
+            world.members[own] = rank
+            if len(world.members) == world.size:
+                self._settle(world)
 
-    def fits(self, name: str, ranks: tuple[int, ...], world: _World | None, own: int | None) -> bool:
-        """Whether a group of that name is, or can become, the one that a rank tells of.
+    def _new_name(self, rank: int, plain: str, ranks: tuple[int, ...], own: int | None) -> str:
+        """PyTorch gives a name again after destroy_process_group: the second group of that name is another group.
 
-        `own` is the rank that it has in it, where it is a default group that tells.
+        All members have to come to the same name for it, also those that were not in the first one. Of worlds that are
+        all alike, a rank is in the first in which nobody has its rank; `own` is that, where it is a default group.
         """
-        known = self._world_of.get(name)
-        if known is None or self.ranks[name] != ranks:
-            return self.ranks.get(name, ranks) == ranks
-        return own not in known.members if own is not None else world is None or world is known
 
-    def add(self, group: Group, world: _World | None) -> None:
-        """Take in a group that nobody has told of before; its ranks are PyTorch's."""
-        self.ranks[group.name] = group.ranks
-        if world is not None:
-            self._world_of[group.name] = world
-            group = replace(group, ranks=world.ranks(group.ranks)) if world.settled else group
-        self._trace.groups[group.name] = group
+        def fits(name: str) -> bool:
+            known, world = self._world_of.get(name), self._now.get(rank)
+            if known is None or self._ranks[name] != ranks:
+                return self._ranks.get(name, ranks) == ranks
+            return own not in known.members if own is not None else world is None or world is known
 
-    def enter(self, name: str, rank: int, own: int) -> _World:
-        """The world of a default group, in which a rank of the run has one of PyTorch's."""
-        world = self._world_of.setdefault(name, _World(len(self.ranks[name])))
-        world.members[own] = rank
-        if len(world.members) == world.size:
-            self._settle(world)
-        return world
+        mine = self._names.setdefault((rank, plain), [])
+        names = (plain if number == 1 else f"{plain}'{number}" for number in count(1))
+        mine.append(next(name for name in names if name not in mine and fits(name)))
+        return mine[-1]
+
+    def name(self, rank: int, plain: str) -> str:
+        """The name here of the group that has PyTorch's name for a rank now."""
+        return self._names.get((rank, plain), [plain])[-1]
+
+    def global_rank(self, group: str, rank: Any) -> int | None:
+        """Who has that rank in a group."""
+        if not isinstance(rank, int) or not 0 <= rank < MOST_RANKS:
+            return None
+        known = self._trace.groups.get(group)
+        return known.ranks[rank] if known is not None and rank < len(known.ranks) else rank
+
+    def set_members(self, rank: int, mark: Mark, members: Iterable[Any]) -> None:
+        """Tell a mark of a rank who is to be in the group that it makes."""
+        mark.members, world = tuple(whole(one, MOST_RANKS) for one in members), self._now.get(rank)
+        if world is not None and world.settled:
+            mark.members = world.ranks(mark.members)
+        elif world is not None:
+            world.marks.append(mark)
 
     def finish(self, ranks: Iterable[int]) -> None:
         """All that there is was read: settle worlds of which not all members have been heard.
@@ -247,71 +278,14 @@ class Worlds:
             return
         names = {name for name, of in self._world_of.items() if of is world}
         for name in names:
-            self._trace.groups[name] = replace(self._trace.groups[name], ranks=world.ranks(self.ranks[name]))
+            self._trace.groups[name] = replace(self._trace.groups[name], ranks=world.ranks(self._ranks[name]))
         for mark in marks:
             mark.members = world.ranks(mark.members)
-        for call in chain.from_iterable(calls() for calls in self._calls):
+        for call in chain.from_iterable(reader.calls_so_far() for reader in self.readers):
             if call.group in names:
                 call.root = call.root if call.root is None else world.members.get(call.root, call.root)
                 call.peer = call.peer if call.peer is None else world.members.get(call.peer, call.peer)
         self.changed = True
-
-
-class OwnGroups:
-    """The groups of one rank, in the order in which it tells of them."""
-
-    def __init__(self, rank: int, trace: Trace, worlds: Worlds) -> None:
-        self._rank = rank
-        self._trace = trace
-        self._worlds = worlds
-        self._world: _World | None = None
-        """The one that it is in now, where it told of that."""
-        self._names: dict[str, list[str]] = {}
-        """PyTorch's name of a group -> the names here of the groups that this rank had under it, the latest last."""
-
-    def take(self, line: Mapping[str, Any], source: str) -> None:
-        """Take a `group` line."""
-        ranks = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
-        if not ranks:
-            raise ValueError(ranks)
-        own = whole(line["rank"], len(ranks)) if "rank" in line else None
-        name = self._new_name(str(line["g"]), ranks, own)
-        if name not in self._worlds.ranks:
-            group = Group(name, ranks, str(line.get("backend", "")), str(line.get("desc", "")), source)
-            self._worlds.add(group, None if own is not None else self._world)
-        if own is not None:
-            self._world = self._worlds.enter(name, self._rank, own)
-
-    def _new_name(self, plain: str, ranks: tuple[int, ...], own: int | None) -> str:
-        """PyTorch gives a name again after destroy_process_group: the second group of that name is another group.
-
-        All members have to come to the same name for it, also those that were not in the first one. Of worlds that are
-        all alike, a rank is in the first in which nobody has its rank.
-        """
-        mine = self._names.setdefault(plain, [])
-        names = (plain if number == 1 else f"{plain}'{number}" for number in count(1))
-        name = next(name for name in names if name not in mine and self._worlds.fits(name, ranks, self._world, own))
-        mine.append(name)
-        return name
-
-    def name(self, plain: str) -> str:
-        """The name here of the group that has PyTorch's name for this rank now."""
-        return self._names[plain][-1] if plain in self._names else plain
-
-    def global_rank(self, group: str, rank: Any) -> int | None:
-        """Who has that rank in a group."""
-        if not isinstance(rank, int) or not 0 <= rank < MOST_RANKS:
-            return None
-        known = self._trace.groups.get(group)
-        return known.ranks[rank] if known is not None and rank < len(known.ranks) else rank
-
-    def tell_members(self, mark: Mark, ranks: Iterable[Any]) -> None:
-        """Tell a mark who is to be in the group that it makes."""
-        mark.members, world = tuple(whole(rank, MOST_RANKS) for rank in ranks), self._world
-        if world is not None and world.settled:
-            mark.members = world.ranks(mark.members)
-        elif world is not None:
-            world.marks.append(mark)
 
 
 def clear_late(rank: RankTrace) -> None:
@@ -393,7 +367,8 @@ class RankReader:
         self.clock = Reading()
         """How its times are read."""
         self.damaged = 0
-        self.groups = worlds.of(rank, self.calls_so_far)
+        self.worlds = worlds
+        worlds.readers.append(self)
         self.open: dict[int, Call] = {}
         self.nested: list[Mark] = []
         self._seen = False
@@ -478,14 +453,18 @@ class RankReader:
         return self.result.calls
 
     def _group(self, line: Mapping[str, Any]) -> None:
-        self.groups.take(line, self.nested[-1].source if self.nested else "")
+        self.worlds.add_group(self.rank, line, self.nested[-1].source if self.nested else "")
+
+    def group_name(self, line: Mapping[str, Any]) -> str:
+        """The name here of the group that a line is about."""
+        return self.worlds.name(self.rank, str(line.get("g", "")))
 
     def _begin(self, line: Mapping[str, Any]) -> None:
         call = self.open[whole(line["i"])] = self._call(line)
         self.result.calls.append(call)
 
     def _call(self, line: Mapping[str, Any]) -> Call:
-        group = self.groups.name(str(line.get("g", "")))
+        group = self.group_name(line)
         in_place, splits = "out" not in line, line.get("split")
         inputs = buffers(line.get("in", ()), line.get("iv"), line.get("is"))
         outputs = inputs if in_place else buffers(line.get("out", ()), None, None)
@@ -499,8 +478,8 @@ class RankReader:
             asynchronous=bool(line.get("async")),
             late=bool(line.get("late")),
             reduce_op=str(line.get("red", "")),
-            root=self.groups.global_rank(group, line.get("root")),
-            peer=self.groups.global_rank(group, line.get("peer")),
+            root=self.worlds.global_rank(group, line.get("root")),
+            peer=self.worlds.global_rank(group, line.get("peer")),
             from_any=line.get("peer") == -1,
             tag=number(line, "tag"),
             inputs=inputs,
@@ -521,7 +500,7 @@ class RankReader:
             return  # its beginning was on a line that cannot be read
         call.end = self.seconds(line)
         if "peer" in line:
-            call.peer = self.groups.global_rank(call.group, line["peer"])
+            call.peer = self.worlds.global_rank(call.group, line["peer"])
         if call.in_place:
             call.outputs = tuple(Buffer(buffer.dtype, buffer.shape) for buffer in call.outputs)
         call.error = str(line.get("err", ""))
@@ -534,9 +513,9 @@ class RankReader:
         if not line.get("e"):
             mark = Mark(self.rank, name, now, source=str(line.get("at", "")))
             if name == "new_group" and str(line.get("g", "")).isdecimal():  # others are made by their members alone
-                self.groups.tell_members(mark, line["ranks"])
+                self.worlds.set_members(self.rank, mark, line["ranks"])
             elif name == "destroy_process_group":
-                mark.group = self.groups.name(str(line.get("g", "")))
+                mark.group = self.group_name(line)
             self.result.marks.append(mark)
             self.nested.append(mark)
             return

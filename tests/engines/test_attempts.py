@@ -6,7 +6,7 @@ import pytest
 
 from lab import Result
 from lab.diagnosis.explain import explain
-from lab.features.launchers.torchrun import Torchrun
+from lab.features.launchers.launchers import Torchrun
 from lab.record.read import Record
 from lab.spec.launching import LAB, Lab, Launching
 from lab.spec.scenario import Expect

@@ -28,7 +28,7 @@ def test_a_run_is_read_by_torchfrtrace_and_by_the_reader_of_chakras_schema(
     trace = read_trace(record)
     if trace.recorded:
         torchfrtrace(write_dumps(record, tmp_path / "dumps"))
-    for file, data in chakra_traces(trace, match(trace)).named():
+    for file, data in chakra_traces(trace, match(trace)):
         (tmp_path / file).write_bytes(data)
         if file.endswith(".et"):
             accept(*read_trace_file(tmp_path / file))

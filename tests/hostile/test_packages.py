@@ -139,7 +139,7 @@ def test_what_a_wheel_runs_by_itself_runs_as_the_user_of_a_rank_alone(
 
 ATTACKS = [
     "sys.modules.get('labnode.node.rank.worker', sys).__dict__.update(_exit_code=lambda value: 0)",
-    "import labnode.node.rank.worker as w\nfor n in ('_run_script', '_run_once'): setattr(w, n, lambda *_: 0)",
+    "import labnode.node.rank.worker as w\nfor n in ('_run_script', '_exit_code'): setattr(w, n, lambda *_: 0)",
     "import labnode.node.rank.worker as w; w._leave = lambda *_, **__: os._exit(0)",
     "import labnode.node.rank.worker as w; w._exit_natively = w._exit = lambda code: os._exit(0)",
     "real = os._exit; os._exit = lambda code: real(0)",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.hearing import Joiners, Sender
+from lab.node.joiners import Joiners, Sender
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     MOST_OF_A_WORKER,

@@ -76,7 +76,7 @@ class Agent:
 
     def take(self, datagram: bytes) -> None:
         self.worker.send(datagram)
-        self.run.heard.pass_on({self.run.workers[0].notes.fileno()})
+        self.run.pass_on({self.run.workers[0].notes.fileno()})
 
     def close(self) -> None:
         self.worker.close()
@@ -91,6 +91,7 @@ class FakeWorker:
         self.notes = notes
 
     rank = note_bytes = 0
+    ends: dict[str, int] = {}  # noqa: RUF012
     attempt = ""
     raised: Any = None
     inlet = Inlet({})

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from lab.engine.ready import Stream
 from lab.errors import ClusterError, EngineAbsent, EngineUnavailable
@@ -157,71 +157,61 @@ def open_client(host: str | None = None) -> docker.DockerClient:
     import docker
     import docker.errors
 
+    class Api(docker.APIClient):
+        """Calls an engine with its certificates, whatever the environment says of those of the web."""
+
+        def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+            return super().merge_environment_settings(url, proxies, stream, self.verify, cert)
+
     try:
-        chosen = _address(host) if host else _usual_address()
         client = docker.DockerClient.__new__(docker.DockerClient)
-        client.api = _api(chosen)
+        client.api = Api(**_address(host or os.environ.get("DOCKER_HOST")), timeout=_FIRST_ANSWER_S)
     except (docker.errors.DockerException, OSError, ValueError) as error:
-        raise EngineUnavailable(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
+        raise _unavailable("no Docker engine answers", error) from error
     client.api.timeout = int(_TIMEOUT_S)
     return client
 
 
-def _api(address: dict[str, Any]) -> docker.APIClient:
-    """What calls the engine there; with its certificates, whatever the environment says of those of the web."""
-    import docker
-
-    class Api(docker.APIClient):
-        def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
-            return super().merge_environment_settings(url, proxies, stream, self.verify, cert)
-
-    return Api(**address, timeout=_FIRST_ANSWER_S)
-
-
-def _usual_address() -> dict[str, Any]:
-    """Where the engine is that the docker command line would use."""
+def _address(host: str | None) -> dict[str, Any]:
+    """Where an engine is, and how it and this machine prove who they are; None: that of the current context."""
     import docker
     from docker.utils import kwargs_from_env
 
-    context = None if "DOCKER_HOST" in os.environ else docker.ContextAPI.get_current_context()
-    return _of_context(context) if context is not None and context.Host else dict(kwargs_from_env())
+    context: Any = None
+    if host is None:
+        context = docker.ContextAPI.get_current_context()
+    elif host.startswith(CONTEXT):
+        name = host.removeprefix(CONTEXT)
+        context = docker.ContextAPI.get_context(name)
+        if context is None:
+            raise ValueError(f"there is no context {name}")
+    if context is None or not context.Host:
+        return dict(kwargs_from_env(environment={**os.environ, **({"DOCKER_HOST": host} if host else {})}))
+    return {"base_url": context.Host, "tls": (context.Host.startswith("tcp:") and context.TLSConfig) or False}
 
 
-def _address(host: str) -> dict[str, Any]:
-    """Where an engine is, and how it and this machine prove who they are, as docker-py takes it."""
-    import docker
-    from docker.utils import kwargs_from_env
-
-    if not host.startswith(CONTEXT):
-        return dict(kwargs_from_env(environment={**os.environ, "DOCKER_HOST": host}))
-    name = host.removeprefix(CONTEXT)
-    context = docker.ContextAPI.get_context(name)
-    if context is None:
-        raise ValueError(f"there is no context {name}")
-    return _of_context(context)
+_CAUSES = {
+    "Permission denied": "permission denied on its socket",
+    "No such file": "its socket does not exist",
+    "FileNotFoundError": "its socket does not exist",
+    "Connection refused": "connection refused",
+}
 
 
-def _of_context(context: Any) -> dict[str, Any]:
-    """Where the engine of a context of the docker command line is."""
-    tls = context.TLSConfig if context.Host.startswith("tcp:") else None
-    return {"base_url": context.Host, "tls": tls or False}
-
-
-def _root_cause(error: BaseException) -> str:
+def _unavailable(
+    problem: str, error: BaseException, kind: type[EngineUnavailable] = EngineUnavailable
+) -> EngineUnavailable:
+    """The error for an engine that cannot be asked, with the cause and what to do."""
     text = str(error)
+    first = clip(text.splitlines()[0], 200) if text else type(error).__name__
+    cause = next((cause for sign, cause in _CAUSES.items() if sign in text), first)
     if "Permission denied" in text:
-        return "permission denied on its socket"
-    if "No such file" in text or "FileNotFoundError" in text:
-        return "its socket does not exist"
-    if "Connection refused" in text:
-        return "connection refused"
-    return clip(text.splitlines()[0], 200) if text else type(error).__name__
+        return kind(f"{problem}: {cause}", "add yourself to the group `docker`, or use `--engine local`")
+    return kind(f"{problem}: {cause}", "start Docker, set DOCKER_HOST, or use `--engine local`, which needs no Docker")
 
 
-def _fix_for(error: BaseException) -> str:
-    if "Permission denied" in str(error):
-        return "add yourself to the group `docker`, or use `--engine local`"
-    return "start Docker, set DOCKER_HOST, or use `--engine local`, which needs no Docker"
+def _stopped(error: BaseException) -> EngineUnavailable:
+    return _unavailable("the Docker engine stopped answering", error)
 
 
 def open_stream(api: docker.APIClient, path: str, body: Mapping[str, Any] | None, by_client: Callable[[], Any]) -> Any:
@@ -257,7 +247,7 @@ class Connection:
         except OSError as error:
             absent = isinstance(error, FileNotFoundError) and host is None and "DOCKER_HOST" not in os.environ
             kind = EngineAbsent if absent else EngineUnavailable
-            raise kind(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
+            raise _unavailable("no Docker engine answers", error, kind) from error
 
     @property
     def client(self) -> docker.DockerClient:
@@ -280,13 +270,17 @@ class Connection:
             EngineUnavailable: the engine does not answer.
             Refused: it answers with an error.
         """
+        if self._direct is not None:
+            with _answering():
+                return self._direct.request(method, path, body, timeout_s)
 
-        def by_client(api: Any) -> bytes:
+        def by_client() -> bytes:
+            api: Any = self.api
             answer = api.request(method, api._url(path), json=body and dict(body), timeout=timeout_s)  # noqa: SLF001
             api._raise_for_status(answer)  # noqa: SLF001
             return bytes(answer.content)
 
-        return self._ask(lambda direct: direct.request(method, path, body, timeout_s), by_client)
+        return self.call(by_client)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
         """Return what the engine answers, read as JSON; None where it answers nothing. See `request`."""
@@ -345,28 +339,19 @@ class Connection:
 
     def attach(self, container: str) -> Any:
         """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
-        path, options = f"/containers/{container}/attach?{_ATTACHED}", dict.fromkeys(("stdin", "stdout", "stderr"), 1)
-        return self._ask(
-            lambda direct: direct.stream(path),
-            lambda api: open_stream(
-                api, path, None, lambda: api.attach_socket(container, params={**options, "stream": 1})
-            ),
-        )
+        path = f"/containers/{container}/attach?{_ATTACHED}"
+        if self._direct is not None:
+            with _answering():
+                return self._direct.stream(path)
+        params = dict(parse_qsl(_ATTACHED))
+        by_client = partial(self.api.attach_socket, container, params=params)
+        return self.call(lambda: open_stream(self.api, path, None, by_client))
 
     def attach_all(self, containers: Sequence[str]) -> list[Any]:
         """A stream to each; an engine that may be far away is asked for several at once."""
         if self._direct is not None:
             return [self.attach(container) for container in containers]
         return self.together(self.attach, containers)
-
-    def _ask(self, directly: Callable[[DirectApi], T], otherwise: Callable[[Any], T]) -> T:
-        """One of the two, with the errors of `call`."""
-        if self._direct is not None:
-            try:
-                return directly(self._direct)
-            except OSError as error:
-                raise _stopped_answering(error) from error
-        return self.call(lambda: otherwise(self.api))
 
     def call(self, call: Callable[[], T]) -> T:
         """One call of docker-py.
@@ -383,7 +368,7 @@ class Connection:
         except docker.errors.APIError as error:
             raise Refused(error.status_code or 0, str(error.explanation)) from error
         except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
-            raise _stopped_answering(error) from error
+            raise _stopped(error) from error
 
     def together(self, action: Callable[[U], T], items: Iterable[U]) -> list[T]:
         """Do the same for each item at once; the first error is raised after all have ended."""
@@ -396,8 +381,13 @@ class Connection:
             return list(pool.map(action, items))
 
 
-def _stopped_answering(error: Exception) -> EngineUnavailable:
-    return EngineUnavailable(f"the Docker engine stopped answering: {_root_cause(error)}", _fix_for(error))
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Turn what goes wrong with the socket of an engine into `EngineUnavailable`."""
+    try:
+        yield
+    except OSError as error:
+        raise _stopped(error) from error
 
 
 _HEADER_BYTES = 8
@@ -433,18 +423,18 @@ class DockerChannel(Stream):
     """
 
     def __init__(self, node: Node, attached: Any) -> None:
-        super().__init__(node, getattr(attached, "_sock", attached))
-        self._attached = attached
-        self._buffer = bytearray()
+        self._begin(node, attached)
         self.complaints = b""
         """The last of what the agent wrote to standard error."""
 
     def attach(self, attached: Any) -> None:
         """Go on with another stream to the node, which was started anew."""
         self.close()
-        super().__init__(self.node, getattr(attached, "_sock", attached))
-        self._attached = attached
-        self._buffer.clear()
+        self._begin(self.node, attached)
+
+    def _begin(self, node: Node, attached: Any) -> None:
+        super().__init__(node, getattr(attached, "_sock", attached))
+        self._attached, self._buffer = attached, bytearray()
 
     def receive(self) -> bytes | None:
         """What has arrived; None where nothing has yet; empty when the other end is gone."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any
 
 from lab.engine import ownership as label
@@ -85,21 +86,13 @@ def with_addresses(nodes: Sequence[Mapping[str, Any]], subnet: ipaddress.IPv4Net
     addresses = [str(subnet[2 + rank]) for rank in range(len(nodes))]
     named = [(str(body["Hostname"]), address) for body, address in zip(nodes, addresses, strict=True)]
     hosts = [host for name, at in named for host in (f"{name}:{at}", f"{name}{_MAPPED}:::ffff:{at}")]
-    peers = addresses[0], addresses[-1]
-    return [
-        {
-            **body,
-            "Cmd": [json.dumps({**json.loads(body["Cmd"][0]), "peers": peers})],
-            "HostConfig": {**body["HostConfig"], "ExtraHosts": hosts},
-            "NetworkingConfig": {
-                "EndpointsConfig": {
-                    name: {**endpoint, "IPAMConfig": {"IPv4Address": address}}
-                    for name, endpoint in body["NetworkingConfig"]["EndpointsConfig"].items()
-                }
-            },
-        }
-        for body, address in zip(nodes, addresses, strict=True)
-    ]
+    bodies = deepcopy([dict(body) for body in nodes])
+    for body, address in zip(bodies, addresses, strict=True):
+        body["Cmd"] = [json.dumps({**json.loads(body["Cmd"][0]), "peers": (addresses[0], addresses[-1])})]
+        body["HostConfig"]["ExtraHosts"] = hosts
+        for endpoint in body["NetworkingConfig"]["EndpointsConfig"].values():
+            endpoint["IPAMConfig"] = {"IPv4Address": address}
+    return bodies
 
 
 FROM_NODES = 16
@@ -109,24 +102,19 @@ _DEADLINE_S = 60.0
 
 def introduce(connection: Connection, cluster: str, channels: Sequence[Channel]) -> None:
     """Tell the nodes of these channels, whose agents are ready, where the others of their cluster are."""
-    known = dict(_addresses(connection.containers([*filters(cluster), label.NODE])))
+    known = {
+        container["Id"]: (network["IPAddress"], network["MacAddress"])
+        for container in connection.containers([*filters(cluster), label.NODE])
+        for network in container.get("NetworkSettings", {}).get("Networks", {}).values()
+        if network.get("IPAddress") and network.get("MacAddress")
+    }
     if len(known) < FROM_NODES:
         return
-    hardware = dict(known.values())
     for channel in channels:
-        own = known.get(channel.node.handle)
-        if own is not None:
-            others = {address: mac for address, mac in hardware.items() if address != own[0]}
+        if own := known.get(channel.node.handle):
+            others = {address: mac for address, mac in known.values() if address != own[0]}
             channel.send(wire.encode(Neighbours(own[0], others)) + HELLO)
     wait_ready(channels, _DEADLINE_S, lambda _: None)
-
-
-def _addresses(containers: list[dict[str, Any]]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """By container: its address, and its hardware address."""
-    for container in containers:
-        for network in container.get("NetworkSettings", {}).get("Networks", {}).values():
-            if network.get("IPAddress") and network.get("MacAddress"):
-                yield container["Id"], (network["IPAddress"], network["MacAddress"])
 
 
 _READY_TIMEOUT_S = 180.0

@@ -18,7 +18,6 @@ from lab.engine.docker.connection import close_answer, open_stream, read_frames
 from lab.errors import ClusterError
 from lab.plan.cluster import Node
 
-_BOTH = selectors.EVENT_READ | selectors.EVENT_WRITE
 _TAKEN_AT_ONCE = 4096
 """Bytes: less than what a connection has room for that can be written to at all."""
 
@@ -60,47 +59,45 @@ def execute(api: Any, node: Node, argv: list[str], *, tty: bool) -> int:
 
 
 def _relay(connection: socket.socket, *, framed: bool) -> None:
-    buffer = bytearray()
+    """Pass on what is typed, and what the command writes, until it ends; neither waits for the other."""
+    buffer, typed, is_open = bytearray(), b"", True
     connection.setblocking(True)
-    with selectors.PollSelector() as selector:  # standard input may be a file
-        selector.register(connection, _BOTH)
-        while True:
-            for key, events in selector.select():
-                if key.fd == 0:
-                    selector.unregister(0)
-                    if _feed(connection):
-                        selector.modify(connection, _BOTH)
-                    continue
-                if (
-                    events & selectors.EVENT_WRITE
-                ):  # it takes more: to wait for that elsewhere would keep its output back
-                    selector.modify(connection, selectors.EVENT_READ)
-                    selector.register(0, selectors.EVENT_READ)
-                if not events & selectors.EVENT_READ:
-                    continue
-                chunk = connection.recv(65536)
-                if not chunk:
-                    return
-                if not framed:
-                    _write(1, chunk)
-                    continue
-                buffer += chunk
-                for stream, content in read_frames(buffer):
-                    _write(2 if stream == 2 else 1, content)
+    while True:
+        with selectors.PollSelector() as selector:  # standard input may be a file
+            selector.register(connection, selectors.EVENT_READ | (selectors.EVENT_WRITE if typed else 0))
+            if is_open and not typed:
+                selector.register(0, selectors.EVENT_READ)
+            ready = {key.fd: events for key, events in selector.select()}
+        events = ready.get(connection.fileno(), 0)
+        try:
+            if events & selectors.EVENT_WRITE:
+                typed = typed[connection.send(typed) :]
+            elif 0 in ready:
+                typed = _read_typed()
+                if not typed:
+                    is_open = False
+                    connection.shutdown(socket.SHUT_WR)
+        except OSError:  # the command has ended
+            typed, is_open = b"", False
+        if not events & selectors.EVENT_READ:
+            continue
+        chunk = connection.recv(65536)
+        if not chunk:
+            return
+        if not framed:
+            _write(1, chunk)
+            continue
+        buffer += chunk
+        for stream, content in read_frames(buffer):
+            _write(2 if stream == 2 else 1, content)
 
 
-def _feed(connection: socket.socket) -> bool:
-    """Send on a piece of standard input, or its end; whether more may follow."""
+def _read_typed() -> bytes:
+    """A piece of standard input; empty at its end, and where it is closed."""
     try:
-        typed = os.read(0, _TAKEN_AT_ONCE)
+        return os.read(0, _TAKEN_AT_ONCE)
     except OSError:
-        typed = b""  # it is closed
-    with suppress(OSError):  # the command has ended
-        if typed:
-            connection.sendall(typed)
-            return True
-        connection.shutdown(socket.SHUT_WR)
-    return False
+        return b""
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import permutations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from lab import __version__
 from lab.engine import boot
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Refused
@@ -73,35 +74,24 @@ def requests_for(
             f"a strict cluster mounts no folder of this machine, and {mounted[0]} is to be one",
             "leave the volumes, the data or --strict out",
         )
-    labels = {
-        label.CLUSTER: cluster,
-        label.OWNER: owner,
-        label.VERSION: __version__,
-        label.SHAPE: shape.to_json(),
-        label.LIMITS: limits.to_json(),
-        **({label.RUN: run} if run else {}),
-    }
+    labels = {**label.cluster_labels(cluster, owner, shape.to_json(), run), label.LIMITS: limits.to_json()}
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
     forked = zygote_of(shape) if zygote else None
     nodes = [_container(rank, network, shape, limits, labels, image) for rank in range(shape.nodes)]
     if forked:
         nodes = [*map(forked.with_zygote, nodes), forked.zygote_body(nodes[0], labels)]
+    network_body = {
+        "Name": network,
+        "Driver": "bridge",
+        "CheckDuplicate": True,
+        "Internal": shape.strict,
+        "Options": _NO_ADDRESS_OF_THE_MACHINE if shape.strict else {},
+        "Labels": labels,
+    }
+    driver = {"type": "tmpfs", "device": "tmpfs", "o": f"{_size(limits)},mode=0777"} if shape.strict else {}
     return [
-        Request(
-            what=f"network {network}",
-            body={
-                "Name": network,
-                "Driver": "bridge",
-                "CheckDuplicate": True,
-                "Internal": shape.strict,
-                "Options": _NO_ADDRESS_OF_THE_MACHINE if shape.strict else {},
-                "Labels": labels,
-            },
-        ),
-        Request(
-            what=f"volume {volume}",
-            body={"Name": volume, "Labels": labels, "DriverOpts": _shared_in_memory(limits) if shape.strict else {}},
-        ),
+        Request(what=f"network {network}", body=network_body),
+        Request(what=f"volume {volume}", body={"Name": volume, "Labels": labels, "DriverOpts": driver}),
         *(Request(what=f"container {network}-{node['Hostname']}", body=node) for node in nodes),
     ]
 
@@ -109,10 +99,6 @@ def requests_for(
 def plain_start(config: str) -> list[str]:
     """What starts a node that imports torch itself."""
     return ["/bin/sh", "-c", _START, config]
-
-
-def _environment(shape: Shape) -> list[str]:
-    return [f"{name}={value}" for name, value in shape.env.items()]
 
 
 def _container(
@@ -140,7 +126,7 @@ def _container(
         "WorkingDir": _AGENT_ROOT,  # Python imports from there, and no volume can lie in it
         "OpenStdin": True,
         "StdinOnce": False,  # else the engine closes standard input when the first client goes
-        "Env": _environment(shape),
+        "Env": [f"{name}={value}" for name, value in shape.env.items()],
         "Labels": {**labels, label.NODE: node},
         "HostConfig": {
             "Binds": [
@@ -159,41 +145,29 @@ def _container(
             "NetworkMode": network,
             "SecurityOpt": ["no-new-privileges"],
             "ShmSize": min(_SHM_BYTES, (limits.memory_bytes or 2 * _SHM_BYTES) // 2),
-            **_limits(shape, limits, rank),
-            **({"ReadonlyRootfs": True, "Tmpfs": _in_memory(limits)} if shape.strict else {}),
+            **{name: amount for name, amount in _limits(shape, limits, rank).items() if amount},
         },
         "NetworkingConfig": {"EndpointsConfig": {network: {"Aliases": [node]}}},
     }
 
 
-def _in_memory(limits: Limits) -> dict[str, str]:
-    return {folder: f"rw,exec,nosuid,nodev,{_size(limits)},{mode}" for folder, mode in _IN_MEMORY.items()}
-
-
-def _shared_in_memory(limits: Limits) -> dict[str, str]:
-    return {"type": "tmpfs", "device": "tmpfs", "o": f"{_size(limits)},mode=0777"}
+def _limits(shape: Shape, limits: Limits, rank: int) -> dict[str, Any]:
+    """What a node may use, and a strict one write to; each node has GPUs of its own: nccl refuses two ranks on one."""
+    gpus = [str(rank * shape.gpus + number) for number in range(shape.gpus)]
+    in_memory = {folder: f"rw,exec,nosuid,nodev,{_size(limits)},{mode}" for folder, mode in _IN_MEMORY.items()}
+    return {
+        "Memory": limits.memory_bytes,
+        "MemorySwap": limits.memory_bytes,
+        "PidsLimit": limits.processes,
+        "NanoCpus": int((shape.cpus or 0) * 1e9),
+        "DeviceRequests": [{"DeviceIDs": gpus, "Capabilities": [["gpu"]]}] if gpus else None,
+        "ReadonlyRootfs": shape.strict,
+        "Tmpfs": in_memory if shape.strict else None,
+    }
 
 
 def _size(limits: Limits) -> str:
     return f"size={limits.disk_bytes}" if limits.disk_bytes else "size=50%"
-
-
-def gpus_of(node_rank: int, gpus: int) -> list[str]:
-    """The numbers of a node's GPUs: each node has its own, because nccl refuses two ranks on one."""
-    return [str(node_rank * gpus + number) for number in range(gpus)]
-
-
-def _limits(shape: Shape, limits: Limits, node_rank: int) -> dict[str, Any]:
-    config: dict[str, Any] = {}
-    if limits.memory_bytes:
-        config |= {"Memory": limits.memory_bytes, "MemorySwap": limits.memory_bytes}
-    if limits.processes:
-        config["PidsLimit"] = limits.processes
-    if shape.cpus:
-        config["NanoCpus"] = int(shape.cpus * 1e9)
-    if shape.gpus:
-        config["DeviceRequests"] = [{"DeviceIDs": gpus_of(node_rank, shape.gpus), "Capabilities": [["gpu"]]}]
-    return config
 
 
 _ALONE = NodeCost(node_bytes=160_000_000, shared_bytes=0, node_threads=16)
@@ -208,8 +182,7 @@ _NOT_FOR_NODES = 3
 def cost_of(shape: Shape) -> NodeCost:
     """What a node of such a cluster takes."""
     forked = zygote_of(shape)
-    cost: NodeCost = forked.COST if forked else _ALONE
-    return cost
+    return forked.COST if forked else _ALONE
 
 
 def zygote_of(shape: Shape) -> Any:
@@ -263,18 +236,14 @@ def refuse_targets(shape: Shape) -> None:
         problem = own_folder(plain_target(posixpath.normpath(volume.target)))
         if problem and not (str(volume.source) == volume.target and volume.target.startswith("/tmp/")):
             raise ClusterUnfit(f"volume {volume} cannot be mounted: {problem}", _BELOW)
-    targets = [PurePosixPath(target) for target in (*(one.target for one in shape.volumes), *_data_targets(shape))]
-    for outer in targets:
-        inner = next((one for one in targets if one != outer and one.is_relative_to(outer)), None)
-        if inner is not None:
+    data = (f"{DATA}/{name}" for name in shape.data)
+    targets = [PurePosixPath(target) for target in (*(one.target for one in shape.volumes), *data)]
+    for inner, outer in permutations(targets, 2):
+        if inner != outer and inner.is_relative_to(outer):
             raise ClusterUnfit(
                 f"volume {inner} cannot be mounted: it lies in {outer}, which is a volume too",
                 "mount them beside each other",
             )
-
-
-def _data_targets(shape: Shape) -> list[str]:
-    return [f"{DATA}/{name}" for name in shape.data]
 
 
 def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shape) -> None:
@@ -284,7 +253,7 @@ def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shap
         ClusterUnfit: it names the volume and the folder.
     """
     facts = connection.ask("GET", f"/images/{image}/json")
-    programs = _program_folders((facts.get("Config") or {}).get("Env") or ())
+    programs = list(_program_folders((facts.get("Config") or {}).get("Env") or ()))
     body = {"Image": image, "Cmd": ["true"], "NetworkDisabled": True, "Entrypoint": []}
     with connection.temporary_container(body) as container:
         for volume in shape.volumes:
@@ -297,16 +266,13 @@ def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shap
                 raise ClusterUnfit(f"volume {volume} cannot be mounted: the image {image} has {hidden}", _BELOW)
 
 
-def _program_folders(environment: Any) -> list[PurePosixPath]:
+def _program_folders(environment: Iterable[str]) -> Iterator[PurePosixPath]:
     """Folders that the environment of an image names; of `/venv/bin` in PATH, all of `/venv`."""
-    variables: Mapping[str, str] = dict(one.partition("=")[::2] for one in environment)
-    found = []
-    for name in _PATHS:
-        for entry in variables.get(name, "").replace(" ", ":").split(":"):
-            path = PurePosixPath(entry)
-            if path.is_absolute() and len(path.parts) > 1:
-                found.append(path.parent if path.name in ("bin", "sbin") and len(path.parts) > 2 else path)
-    return found
+    variables = dict(one.partition("=")[::2] for one in environment)
+    for entry in (entry for name in _PATHS for entry in re.split("[ :]", variables.get(name, ""))):
+        path = PurePosixPath(entry)
+        if path.is_absolute() and len(path.parts) > 1:
+            yield path.parent if path.name in ("bin", "sbin") and len(path.parts) > 2 else path
 
 
 def _has(connection: Connection, container: str, path: str) -> bool:
@@ -314,7 +280,7 @@ def _has(connection: Connection, container: str, path: str) -> bool:
     try:
         connection.request("HEAD", f"/containers/{container}/archive?path={path}")
     except Refused as refused:
-        if refused.status == _ABSENT:
-            return False
-        raise
+        if refused.status != _ABSENT:
+            raise
+        return False
     return True

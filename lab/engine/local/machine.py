@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from lab import DISTRIBUTION
-from lab.engine.doctor import Check, Wanted, gpu_checks
+from lab.engine.doctor import Check, Wanted, free_memory_bytes, gpu_checks
 from lab.node.recorder import build
 from lab.plan.limits import NodeCost, Room
 
@@ -25,7 +24,7 @@ def room_here(proc: Path = _PROC, cgroups: Path | None = _CGROUPS) -> Room:
 
     Without a folder of control groups, of these processes that are in others.
     """
-    memory = [_available_bytes(proc), *_left_in_cgroups(proc, cgroups, "memory", "memory.limit_in_bytes")]
+    memory = [free_memory_bytes(proc), *_left_in_cgroups(proc, cgroups, "memory", "memory.limit_in_bytes")]
     return Room(
         memory_bytes=_least(memory),
         threads=_least([*_threads_left(proc), *_left_in_cgroups(proc, cgroups, "pids", "pids.max")]),
@@ -43,67 +42,47 @@ def _limit(which: int) -> int | None:
     return None if hard == resource.RLIM_INFINITY else hard
 
 
+def _read(path: Path) -> str:
+    """What is in a file; empty where there is none, or it is of a process that has ended."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
 def _number(path: Path) -> int | None:
     """The number in a file; None where there is no such file, or no limit in it."""
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
+    text = _read(path).strip()
+    return int(text) if text.isdigit() else None
 
 
 def _table(path: Path) -> dict[str, int]:
     """Lines of a word and a number."""
-    try:
-        lines = [line.replace(":", " ").split() for line in path.read_text().splitlines()]
-    except OSError:
-        return {}
+    lines = [line.replace(":", " ").split() for line in _read(path).splitlines()]
     return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}
-
-
-def _available_bytes(proc: Path) -> int | None:
-    available = _table(proc / "meminfo").get("MemAvailable")
-    return None if available is None else available * 1024
 
 
 def _threads_left(proc: Path) -> Iterator[int | None]:
     """What the kernel, and `ulimit -u`, which root need not keep, still allow."""
-    try:
-        there = int((proc / "loadavg").read_text().split()[3].partition("/")[2])
-    except (OSError, ValueError, IndexError):
+    load = _read(proc / "loadavg").split()
+    if len(load) < 4:
         return
     for limit in (_number(proc / "sys/kernel" / name) for name in ("pid_max", "threads-max")):
-        yield None if limit is None else limit - there
+        yield None if limit is None else limit - int(load[3].partition("/")[2])
     of_user = _limit(resource.RLIMIT_NPROC)
     if os.geteuid() != 0 and of_user is not None:
-        yield of_user - _threads_of_user(proc)
-
-
-def _threads_of_user(proc: Path) -> int:
-    owned = (path for path in proc.glob("[0-9]*") if _owner(path) == os.getuid())
-    return sum(_table(path / "status").get("Threads", 0) for path in owned)
-
-
-def _owner(path: Path) -> int | None:
-    try:
-        return path.stat().st_uid
-    except OSError:  # it has ended
-        return None
+        processes = (_table(path / "status") for path in proc.glob("[0-9]*"))
+        yield of_user - sum(one.get("Threads", 0) for one in processes if one.get("Uid") == os.getuid())
 
 
 def _left_in_cgroups(proc: Path, cgroups: Path | None, controller: str, limit: str) -> Iterator[int | None]:
     """What the cgroup of this process, and those around it, leave of something; of version 1 `limit` is the file."""
-    if cgroups is None:
-        return
-    try:
-        lines = [line.split(":", 2) for line in (proc / "self/cgroup").read_text().splitlines()]
-    except OSError:
-        return
+    lines = [line.split(":", 2) for line in _read(proc / "self/cgroup").splitlines()] if cgroups else []
     for _, controllers, path in (line for line in lines if len(line) == 3):
-        if controller not in controllers.split(",") and controllers:
+        if controllers and controller not in controllers.split(","):
             continue
-        top = cgroups / controllers if controllers else cgroups
-        own = top / path.lstrip("/")
-        for folder in (own, *own.parents):
+        top = Path(cgroups or "") / controllers
+        for folder in (top / path.lstrip("/"), *(top / path.lstrip("/")).parents):
             if not folder.is_relative_to(top):
                 break
             yield _left(folder, controller, limit if controllers else f"{controller}.max")
@@ -112,39 +91,17 @@ def _left_in_cgroups(proc: Path, cgroups: Path | None, controller: str, limit: s
 def _left(folder: Path, controller: str, limit: str) -> int | None:
     """What is left in one cgroup; files that the kernel keeps in memory can go."""
     most = _number(folder / limit)
-    used = next(
-        (n for n in (_number(folder / f"{controller}.{name}") for name in ("current", "usage_in_bytes")) if n), 0
-    )
+    used = _number(folder / f"{controller}.current") or _number(folder / f"{controller}.usage_in_bytes") or 0
     cached = _table(folder / "memory.stat") if controller == "memory" else {}
     return None if most is None else most - used + (cached.get("total_cache") or cached.get("file") or 0)
 
 
 _FILES_PER_WORKER = 16
-_GPU_DEADLINE_S = 270
 
 
 def examine(home: Path, wanted: Wanted) -> list[Check]:
     """Whether local nodes can start: torch, loopback addresses, a short path, open files."""
-    return [*_torch(), _home(home), _files(wanted), *gpu_checks(wanted, None, run_here)]
-
-
-def run_here(
-    words: Sequence[str], variables: Mapping[str, str], read: Callable[[str, int, str], list[Check]]
-) -> list[Check]:
-    """Run a self-test with this interpreter, which is that of local nodes."""
-    try:
-        done = subprocess.run(
-            [sys.executable, *words],
-            env={**os.environ, **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_GPU_DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return [Check("failed", "gpu test", f"no end after {_GPU_DEADLINE_S} s", "see nvidia-smi and dmesg")]
-    return read(done.stdout, done.returncode, done.stderr)
+    return [*_torch(), _home(home), _files(wanted), *gpu_checks(wanted)]
 
 
 def _torch() -> list[Check]:
@@ -175,6 +132,4 @@ def _files(wanted: Wanted) -> Check:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 64 + wanted.nodes * wanted.nproc_per_node * _FILES_PER_WORKER
     found = f"{soft} open files allowed, about {needed} needed"
-    if soft < needed:
-        return Check("warning", "open files", found, f"ulimit -n {needed}")
-    return Check("ok", "open files", found)
+    return Check.judge("open files", found, soft < needed, f"ulimit -n {needed}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 from lab.cli.arguments import answer, open_record
 from lab.cli.call import Command, Parser
@@ -13,11 +14,8 @@ def add_arguments(parser: Parser) -> None:
     what = parser.one_of()
     what.add_argument("--steps", action="store_true", help="list every collective and every message of the run")
     what.add_argument("--calls", action="store_true", help="print what each rank called, as `expect: calls:` states it")
-    what.add_argument(
-        "--connections",
-        action="store_true",
-        help="print what kernels said of the connections between nodes",
-    )
+    connections = "print what kernels said of the connections between nodes"
+    what.add_argument("--connections", action="store_true", help=connections)
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
@@ -30,17 +28,12 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     record = open_record(arguments)
     if arguments.connections:
         facts = [*record.events()]
-        return answer(
-            arguments, lambda: notation.connections_json(facts), lambda style: notation.connections_text(facts, style)
-        )
+        return answer(arguments, partial(notation.connections_json, facts), partial(notation.connections_text, facts))
     trace, steps = read_steps(record)
     if arguments.steps:
-        return answer(
-            arguments,
-            lambda: notation.steps_json(trace, steps),
-            lambda style: notation.steps_text(trace, steps, style),
-        )
-    return answer(arguments, lambda: notation.calls_json(trace), lambda _: notation.calls_text(trace))
+        as_json, as_text = partial(notation.steps_json, trace, steps), partial(notation.steps_text, trace, steps)
+        return answer(arguments, as_json, as_text)
+    return answer(arguments, partial(notation.calls_json, trace), lambda _: notation.calls_text(trace))
 
 
 def _add_update(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from lab import feature
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import LabError, RecordError, ScenarioError, UsageError
 from lab.features.calls.changes import Calls, tell_changes
@@ -23,7 +24,7 @@ from lab.record.record_files import read_file, replace_file
 from lab.record.result import Expectation, Result
 from lab.report.table import alike
 from lab.spec.expressions import RankVariables
-from lab.spec.load import is_installed
+from lab.spec.load import library_folder
 from lab.spec.reading import shown
 from lab.spec.scenario import Scenario
 from lab.trace.model import Call, Group, RankTrace, Trace
@@ -366,7 +367,9 @@ class SnapshotFile:
         Raises:
             LabError: it cannot be written.
         """
-        if is_installed(self.path):
+        library = library_folder().resolve()
+        is_installed = library.parent == Path(feature.__file__).resolve().parent  # else it is that of a checkout
+        if is_installed and self.path.resolve().is_relative_to(library):
             whose = f"{self.name} is not written among the lessons of the installed lab"
             raise LabError(f"{whose}; `lab new --from` copies a lesson into a folder of yours")
         text = write_calls(calls, f"What the ranks of {self.of} call, in order.", f"{self.how} writes it anew.")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
+from operator import attrgetter
 from typing import Any
 
 from lab import DISTRIBUTION
@@ -47,36 +48,27 @@ def lay_out(marks: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
         marks: phases, in the order in which they begin, each inside the one around it or apart from it.
         calls: in the order in which they begin.
     """
-    phases = _Phases(marks)
-    spans = ((call.begin, max(call.end, call.begin + 1)) for call in calls)
-    rows = lay_rows(spans, first_takes=lambda index: phases.hold(calls[index]))
+    begins = [mark.begin for mark in marks]
+    ended = list(accumulate((mark.end for mark in marks), max, initial=-1))
+    """For each phase, when the last of those before it ended."""
+
+    def is_inside(index: int) -> bool:
+        """Whether a call is inside every phase that it shares a moment with."""
+        call = calls[index]
+        for at in range(bisect_right(begins, call.end) - 1, -1, -1):
+            if call.begin > marks[at].end:
+                if begins[at] >= ended[at]:
+                    return True  # it lies in no other phase, so all before it ended before it
+            elif call.begin < begins[at] or call.end > marks[at].end:
+                return False
+        return True
+
+    rows = lay_rows(((call.begin, max(call.end, call.begin + 1)) for call in calls), first_takes=is_inside)
     lanes: list[list[Slice]] = [[] for _ in range(max(rows, default=0) + 1)]
     for call, row in zip(calls, rows, strict=True):
         lanes[row].append(call)
     lanes[0] = sorted([*marks, *lanes[0]], key=lambda one: (one.begin, -one.end, one.call is not None))
     return lanes
-
-
-class _Phases:
-    """The phases of a rank, in the order in which they begin."""
-
-    def __init__(self, marks: list[Slice]) -> None:
-        self.marks = marks
-        self.begins = [mark.begin for mark in marks]
-        ends = accumulate((mark.end for mark in marks), max, initial=-1)
-        self.outermost = [mark.begin >= end for mark, end in zip(marks, ends, strict=False)]
-        """Of each phase, whether it lies in no other."""
-
-    def hold(self, call: Slice) -> bool:
-        """Whether a call is inside every phase that it shares a moment with."""
-        for index in range(bisect_right(self.begins, call.end) - 1, -1, -1):
-            mark = self.marks[index]
-            if call.begin <= mark.end and mark.begin <= call.end:
-                if not (mark.begin <= call.begin and call.end <= mark.end):
-                    return False
-            elif self.outermost[index]:
-                return True  # all before it ended before it
-        return True
 
 
 MOST_LINES = 20_000
@@ -107,13 +99,19 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Ran
     """
     nodes = record.ranks()
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
-    arrows = _Arrows(steps)
+    slices = {
+        (call.rank, call.index): _call_slice(call, step_of.get((call.rank, call.index)), nanoseconds(rank.last))
+        for rank in trace.ranks.values()
+        for call in rank.calls
+    }
+    senders: dict[tuple[int, int], list[Call]] = defaultdict(list)
+    for number, (sender, receiver) in enumerate(chain.from_iterable(map(_arrows, steps)), start=1):
+        slices[sender.rank, sender.index].leaving.append(number)
+        slices[receiver.rank, receiver.index].arriving.append(number)
+        senders[receiver.rank, receiver.index].append(sender)
     tracks = {}
     for rank in trace.ranks.values():
-        last = nanoseconds(rank.last)
-        calls = [_call_slice(call, step_of.get((call.rank, call.index)), last) for call in rank.calls]
-        lanes = lay_out(_mark_slices(rank.marks, last), calls)
-        with_parts = [[part for one in lane for part in arrows.parts(one)] for lane in lanes]
+        calls = [slices[call.rank, call.index] for call in rank.calls]
         changes = Counter[int]()
         for call, one in zip(rank.calls, calls, strict=True):
             if call.bytes:
@@ -121,6 +119,8 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Ran
                 changes[one.end] -= call.bytes
         times = sorted(changes)
         in_flight = list(zip(times, accumulate(changes[time] for time in times), strict=True))
+        lanes = lay_out(_mark_slices(rank.marks, nanoseconds(rank.last)), calls)
+        with_parts = [[part for one in lane for part in _parts(one, senders)] for lane in lanes]
         tracks[rank.rank] = RankTracks(rank.rank, nodes.get(rank.rank, ""), with_parts, in_flight=in_flight)
     for moment_rank, moment in _moments(record, trace):
         if moment_rank in tracks:
@@ -133,48 +133,29 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-class _Arrows:
-    """Who sent what to whom, as numbers at both ends."""
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self.leaving: dict[tuple[int, int], list[int]] = defaultdict(list)
-        """By rank and index of the call."""
-        self.arriving: dict[tuple[int, int], list[tuple[int, Call]]] = defaultdict(list)
-        number = 0
-        for step in steps:
-            for sender, receiver in _pairs(step):
-                number += 1
-                calls = step.calls[sender], step.calls[receiver]
-                self.leaving[calls[0].rank, calls[0].index].append(number)
-                self.arriving[calls[1].rank, calls[1].index].append((number, calls[0]))
-
-    def parts(self, one: Slice) -> Iterator[Slice]:
-        """A slice with its arrows, then what it consists of where it had to wait."""
-        yield one
-        if one.call is None:
-            return
-        key = one.call.rank, one.call.index
-        one.leaving = self.leaving.get(key, [])
-        arriving = self.arriving.get(key, [])
-        numbers = [number for number, _ in arriving]
-        if not arriving:
-            return
-        latest = max((sender for _, sender in arriving), key=lambda sender: sender.begin)
-        ready = nanoseconds(latest.begin) + 1  # after the sender's slice for a viewer that sorts by time
-        if not one.begin < ready < one.end:
-            one.arriving = numbers
-            return
-        yield Slice("wait", f"waiting for rank {latest.rank}", one.begin, ready)
-        yield Slice("ready", "ready", ready, one.end, arriving=numbers)
+def _parts(one: Slice, senders: Mapping[tuple[int, int], Sequence[Call]]) -> list[Slice]:
+    """A slice, then what it consists of where it had to wait for those who sent it something."""
+    sending = senders.get((one.call.rank, one.call.index), ()) if one.call is not None else ()
+    if not sending:
+        return [one]
+    latest = max(sending, key=attrgetter("begin"))
+    ready = nanoseconds(latest.begin) + 1  # after the sender's slice for a viewer that sorts by time
+    if not one.begin < ready < one.end:
+        return [one]
+    arriving, one.arriving = one.arriving, []
+    waiting = Slice("wait", f"waiting for rank {latest.rank}", one.begin, ready)
+    return [one, waiting, Slice("ready", "ready", ready, one.end, arriving=arriving)]
 
 
-def _pairs(step: Step) -> list[tuple[int, int]]:
+def _arrows(step: Step) -> Iterator[tuple[Call, Call]]:
+    """Who sent to whom."""
     if step.missing or step.state == "failed":
-        return []
-    if step.operation.synchronises and step.last is not None:
-        return [(step.last, rank) for rank in sorted(step.calls) if rank != step.last]
-    calls = [step.calls[rank] for rank in sorted(step.calls)]
-    return [(giver, call.rank) for call in calls for giver in step.needs(call) if giver in step.calls]
+        return
+    for rank, call in sorted(step.calls.items()):
+        if not (step.operation.synchronises and step.last is not None):
+            yield from ((step.calls[giver], call) for giver in step.needs(call) if giver in step.calls)
+        elif rank != step.last:
+            yield step.calls[step.last], call
 
 
 def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
@@ -250,8 +231,7 @@ def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[st
     nodes = list(dict.fromkeys(track.node for track in tracks))
     events: list[dict[str, Any]] = []
     for number, node in enumerate(nodes, start=1):
-        events.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": node or "nodes"}})
-        events.append({"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}})
+        events += _named("process", {"pid": number}, node or "nodes", number)
     for track in tracks:
         events.extend(_rank_events(track, nodes.index(track.node) + 1))
     clock = {"origin_unix_s": trace.origin, "clock_error_s": trace.clocks.error_s}
@@ -263,12 +243,13 @@ def _rank_events(track: RankTracks, pid: int) -> Iterator[dict[str, Any]]:
     first = (track.rank + 1) * _TRACKS_PER_RANK
     for number, lane in enumerate(track.lanes):
         where = {"pid": pid, "tid": first + number}
-        yield from _name(where, f"rank {track.rank}" + (f" (overlapping {number})" if number else ""))
+        overlapping = f" (overlapping {number})" if number else ""
+        yield from _named("thread", where, f"rank {track.rank}{overlapping}", first + number)
         for one in lane:
             yield from _slice_events(one, {**where, "ts": one.begin / 1000})
     if track.moments:
         where = {"pid": pid, "tid": first + len(track.lanes)}
-        yield from _name(where, f"rank {track.rank} output")
+        yield from _named("thread", where, f"rank {track.rank} output", first + len(track.lanes))
         for moment in track.moments:
             what = {"cat": moment.kind, "name": moment.name, "args": moment.details}
             yield {"ph": "i", "s": "t", **what, **where, "ts": moment.begin / 1000}
@@ -287,9 +268,10 @@ def _slice_events(one: Slice, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"ph": "f", "bp": "e", "cat": "data", "name": "data", "id": number, **at}
 
 
-def _name(where: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    yield {"ph": "M", "name": "thread_name", **where, "args": {"name": name}}
-    yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": where["tid"]}}
+def _named(kind: str, where: dict[str, Any], name: str, index: int) -> list[dict[str, Any]]:
+    """What gives a process or a thread its name and its place among the others."""
+    about = {"name": name, "sort_index": index}
+    return [{"ph": "M", "name": f"{kind}_{key}", **where, "args": {key: value}} for key, value in about.items()]
 
 
 _VARINT, _LENGTH = 0, 2
@@ -431,7 +413,7 @@ def _value(value: Any) -> dict[str, Any]:
 _WORK_STREAM, _CALL_STREAM = 7, 20
 
 
-def hta_traces(trace: Trace) -> Iterator[tuple[str, bytes]]:
+def hta_traces(trace: Trace, _steps: Sequence[Step] = ()) -> Iterator[tuple[str, bytes]]:
     """The file of each rank that has a trace, with its name."""
     for rank in trace.ranks.values():
         if rank.recorded:
@@ -441,22 +423,15 @@ def hta_traces(trace: Trace) -> Iterator[tuple[str, bytes]]:
 
 
 def _events(rank: RankTrace) -> Iterator[dict[str, Any]]:
-    pieces = [("own work", span, _WORK_STREAM) for span in own_work(rank)]
-    pieces += [
-        (_kernel(call), (call.begin, rank.last if call.end is None else call.end), _CALL_STREAM) for call in rank.calls
-    ]
-    for number, (name, (begin, end), stream) in enumerate(pieces, start=1):
+    pieces = [("own work", *span, _WORK_STREAM) for span in own_work(rank)]
+    for call in rank.calls:
+        kernel = f"ncclDevKernel_{''.join(word.capitalize() for word in call.op.split('_'))}"  # as NCCL would call it
+        pieces.append((kernel, call.begin, rank.last if call.end is None else call.end, _CALL_STREAM))
+    for number, (name, begin, end, stream) in enumerate(pieces, start=1):
         start = round(begin * 1e6)
-        yield {
-            "ph": "X",
-            "cat": "kernel",
-            "name": name,
-            "pid": rank.rank,
-            "tid": stream,
-            "ts": start,
-            "dur": max(0, round(end * 1e6) - start),
-            "args": {"device": rank.rank, "stream": stream, "correlation": number},
-        }
+        times = {"ts": start, "dur": max(0, round(end * 1e6) - start)}
+        about = {"device": rank.rank, "stream": stream, "correlation": number}
+        yield {"ph": "X", "cat": "kernel", "name": name, "pid": rank.rank, "tid": stream, **times, "args": about}
 
 
 def own_work(rank: RankTrace) -> list[Span]:
@@ -467,8 +442,3 @@ def own_work(rank: RankTrace) -> list[Span]:
             spans.append((free, begin))
         free = max(free, end)
     return [*spans, (free, rank.last)] if round((rank.last - free) * 1e6) > 0 else spans
-
-
-def _kernel(call: Call) -> str:
-    """`ncclDevKernel_AllReduce`: what NCCL would have called it."""
-    return f"ncclDevKernel_{''.join(word.capitalize() for word in call.op.split('_'))}"

@@ -5,31 +5,30 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab.cli.arguments import add_record, open_record, say
 from lab.errors import RecordError, UsageError
+from lab.feature import load
 from lab.features.calls.notation import step_facts
 from lab.features.traffic.traffic import matrix, operations, size_of
 from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
 from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
-from lab.report.style import Style
+from lab.report.style import Style, style_for
 from lab.report.table import alike, range_text, table_text
 from lab.trace.model import Buffer, Call, Mark, Trace
-from lab.trace.steps import Step
+from lab.trace.read import open_trace
+from lab.trace.steps import Step, match
 from lab.words import format_bytes, format_duration, format_rate, plural
-
-if TYPE_CHECKING:
-    from lab.record.read import Record
-    from lab.trace.model import Trace
-    from lab.trace.steps import Step
 
 _NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async"}
 """Of fields, where they are called something else in JSON."""
+_OF_RANK = {"recorder": "recorder", "torch": "torch", "first_s": "first", "last_s": "last", "stopped": "stopped"}
 
 
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
@@ -45,11 +44,7 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
             {
                 "rank": rank.rank,
                 "node": nodes.get(rank.rank, ""),
-                "recorder": rank.recorder,
-                "torch": rank.torch,
-                "first_s": rank.first,
-                "last_s": rank.last,
-                "stopped": rank.stopped,
+                **{key: getattr(rank, name) for key, name in _OF_RANK.items()},
                 "calls": len(rank.calls),
             }
             for rank in trace.ranks.values()
@@ -102,10 +97,8 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
     """The tables, and what the trace lacks."""
     collectives = sum(1 for step in steps if not step.message)
     messages = len(steps) - collectives
-    head = (
-        f"{plural(collectives, 'collective')} and {plural(messages, 'message')} of {plural(trace.world_size, 'rank')}"
-    )
-    parts = [f"{style.paint(run, 'bold')}: {head}"]
+    called = f"{plural(collectives, 'collective')} and {plural(messages, 'message')}"
+    parts = [f"{style.paint(run, 'bold')}: {called} of {plural(trace.world_size, 'rank')}"]
     if steps:
         header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
         rows = []
@@ -145,14 +138,20 @@ _STDOUT = "-"
 _IN_RECORD = ""
 """No file was named: it goes into the record."""
 _FILES = {
-    "--perfetto": (PERFETTO, "Perfetto's own format"),
-    "--chrome": (CHROME, "Chrome's trace event format"),
+    "--perfetto": (PERFETTO, "Perfetto's own format", "tracks:perfetto_trace"),
+    "--chrome": (CHROME, "Chrome's trace event format", "tracks:chrome_trace"),
 }
 _FOLDERS = {
-    "--flight-recorder": (FLIGHT_RECORDER, "flight recorder dumps, which torchfrtrace reads"),
-    "--chakra": (CHAKRA, "Chakra execution traces, as ASTRA-sim reads them"),
-    "--hta": (HTA, "what Holistic Trace Analysis reads"),
+    "--flight-recorder": (
+        FLIGHT_RECORDER,
+        "flight recorder dumps, which torchfrtrace reads",
+        "flight_recorder:flight_recorder_dumps",
+    ),
+    "--chakra": (CHAKRA, "Chakra execution traces, as ASTRA-sim reads them", "chakra:chakra_traces"),
+    "--hta": (HTA, "what Holistic Trace Analysis reads", "tracks:hta_traces"),
 }
+_ALL = {**_FILES, **_FOLDERS}
+"""By option: the name in a record, what it is, and what makes it."""
 _HOWTO = """examples:
   lab trace                          tables: operations, and bytes from rank to rank
   lab trace --json | jq .steps       everything, as data
@@ -166,7 +165,7 @@ FOLDER is filled with a file of each rank; without it, it is made in the record 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    for name, (_, what) in {**_FILES, **_FOLDERS}.items():
+    for name, (_, what, _) in _ALL.items():
         metavar = "FILE" if name in _FILES else "FOLDER"
         parser.add_argument(name, metavar=metavar, nargs="?", const=_IN_RECORD, help=f"write {what}")
     add_record(parser)
@@ -174,67 +173,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print or write it; needs no engine."""
-    names = {name: vars(arguments)[name.strip("-").replace("-", "_")] for name in (*_FILES, *_FOLDERS)}
+    names = {name: vars(arguments)[name.strip("-").replace("-", "_")] for name in _ALL}
     quiet = _goes_to_stdout(arguments, names)
-    from lab.trace.read import open_trace
-    from lab.trace.steps import match
-
     record = open_record(arguments)
     trace = open_trace(record)
     steps = match(trace)
     for option in ("--chrome", "--perfetto", *_FOLDERS):
-        name, own = names[option], {**_FILES, **_FOLDERS}[option][0]
-        if name is None:
+        if (name := names[option]) is None:
             continue
+        own, _, maker = _ALL[option]
+        make = load(f"lab.features.export.{maker}")
+        made = make(record, trace, steps) if option in _FILES else make(trace, steps)
+        if isinstance(made, dict):
+            made = _dumped(made)
         if name == _STDOUT:
-            sys.stdout.buffer.write(_file_of(option, record, trace, steps))
+            sys.stdout.buffer.write(made)
             sys.stdout.flush()
             continue
         path = Path(name) if name else record.path / own
         try:
             if option in _FILES:
-                data = _file_of(option, record, trace, steps)
-                write_file(record.path, own, data) if not name else path.write_bytes(data)
-                message = f"wrote {path} ({len(data):,} bytes)"
+                write_file(record.path, own, made) if not name else path.write_bytes(made)
+                message = f"wrote {path} ({len(made):,} bytes)"
             else:
-                count, size = _fill(path if name else None, record, own, _files_of(option, trace, steps))
+                count, size = _fill(path if name else None, record, own, made)
                 message = f"wrote {plural(count, 'file')} into {path} ({size:,} bytes)"
         except OSError as error:
             raise RecordError(f"{path} cannot be written: {error.strerror}") from error
         if not quiet:
             say(message)
+        if left_out := getattr(made, "left_out", 0):
+            steps_left_out = f"{plural(left_out, 'step')} that did not end well on all ranks"
+            sys.stderr.write(f"left out: {steps_left_out}, as no simulator can do them\n")
     if arguments.json:
         print(_dumped(trace_json(record, trace, steps)).decode())
     elif all(name is None for name in names.values()):
-        from lab.report.style import style_for
-
         say(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
     return 0
-
-
-def _file_of(option: str, record: Record, trace: Trace, steps: list[Step]) -> bytes:
-    from lab.features.export.tracks import chrome_trace, perfetto_trace
-
-    is_chrome = option == "--chrome"
-    return _dumped(chrome_trace(record, trace, steps)) if is_chrome else perfetto_trace(record, trace, steps)
-
-
-def _files_of(option: str, trace: Trace, steps: list[Step]) -> Iterable[tuple[str, bytes]]:
-    if option == "--flight-recorder":
-        from lab.features.export.flight_recorder import flight_recorder_dumps
-
-        return flight_recorder_dumps(trace, steps)
-    if option == "--chakra":
-        from lab.features.export.chakra import chakra_traces
-
-        traces = chakra_traces(trace, steps)
-        if traces.left_out:
-            left_out = plural(traces.left_out, "step")
-            sys.stderr.write(f"left out: {left_out} that did not end well on all ranks, as no simulator can do them\n")
-        return traces.named()
-    from lab.features.export.tracks import hta_traces
-
-    return hta_traces(trace)
 
 
 def _fill(folder: Path | None, record: Record, own: str, files: Iterable[tuple[str, bytes]]) -> tuple[int, int]:
@@ -253,22 +228,21 @@ def _fill(folder: Path | None, record: Record, own: str, files: Iterable[tuple[s
 
 def _goes_to_stdout(arguments: argparse.Namespace, names: Mapping[str, str | None]) -> bool:
     """Whether a file goes to standard output. Two cannot, and what is not text cannot go to a terminal."""
-    to_stdout = [name for name in _FILES if names[name] == _STDOUT] + ["--json"] * bool(arguments.json)
+    to_stdout = sorted([name for name in _FILES if names[name] == _STDOUT] + ["--json"] * bool(arguments.json))
     if len(to_stdout) > 1:
-        raise UsageError(
-            f"{' and '.join(sorted(to_stdout))} cannot both be written to standard output", "give one a file"
-        )
-    named = [file for file in names.values() if file and file != _STDOUT]
+        raise UsageError(f"{' and '.join(to_stdout)} cannot both be written to standard output", "give one a file")
+    options: dict[str, list[str]] = defaultdict(list)
     for name, file in names.items():
         kind = "file" if name in _FILES else "folder"
         if file == _STDOUT and kind == "folder":
             raise UsageError(f"{name} writes several files, which cannot go to standard output", "give it a folder")
         if file and is_record(arguments.runs / file):
             raise UsageError(f"{file} is a run, and {name} takes a {kind}", f"say `lab trace {file} {name}`")
-    for file in named:
-        if named.count(file) > 1:
-            both = " and ".join(sorted(name for name, other in names.items() if other == file))
-            raise UsageError(f"{both} cannot both be written to {file}")
+        if file and file != _STDOUT:
+            options[file].append(name)
+    for file, both in options.items():
+        if len(both) > 1:
+            raise UsageError(f"{' and '.join(sorted(both))} cannot both be written to {file}")
     if names["--perfetto"] == _STDOUT and sys.stdout.isatty():
         raise UsageError("Perfetto's format is binary, and standard output is a terminal", "give --perfetto a file")
     return bool(to_stdout)

@@ -26,16 +26,18 @@ from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
 from lab.report.harmless import harmless
 from lab.run.collect import Observer
-from lab.run.companion import Stdin
-from lab.run.options import RunOptions
+from lab.run.options import RunOptions, Stdin
 from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
 from lab.words import name_ranks
 
 if TYPE_CHECKING:
+    from lab.cluster import Cluster
     from lab.node.messages import wire
     from lab.plan.plan import WorkerPlan
     from lab.run.conversation import Conversation
+else:
+    Cluster = object
 
 _MOST_UNDERWAY_BYTES = 1 << 18
 _PROGRAM = "labnode/features/functions/on_node/called.py"
@@ -236,20 +238,28 @@ class Session(Observer):
     """The ranks from their start to their end; it observes their run, to print what they print while they are called.
 
     Args:
-        run: runs them; given the line to them and an observer, returns the result when all have ended.
-        folder: the caller's own code below it is named by its path there.
-        backend: what their process group is made with; empty: they have none.
+        cluster: where.
+        function: what is called first, from whose file the run has its name.
+        how: how it is called; without a `backend` the ranks have no process group.
     """
 
-    def __init__(self, run: Callable[[CallLine, Observer], Result], folder: str, backend: str) -> None:
-        self.backend = backend
-        self.packed = Packed(folder)
-        self.line = CallLine(self._receive, self._note_end)
+    def __init__(self, cluster: Cluster, function: Callable[..., Any], how: How) -> None:
+        path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
+        is_file = path.suffix == ".py" and path.is_file() and is_own(str(path))
+        self._cluster, self.backend = cluster, how.backend
+        self._scenario = Scenario(
+            name=getattr(function, "__name__", "").strip("<>_") or "function",
+            script=path.resolve() if is_file else Path(called.__file__),
+            backend=how.backend or None,
+            timeout_s=how.timeout_s,
+            outputs=None,
+        )
+        self.packed = Packed(os.fspath(path.resolve().parent if is_file else Path.cwd()))
+        self.line = CallLine(self._receive, self._end_idle)
         self.result: Result | None = None
         """Of the run, once it is over."""
         self.worn = ""
         """Why no other call should be made here; empty where one may."""
-        self._run = run
         self._pieces: defaultdict[int, messages.Pieces] = defaultdict(messages.Pieces)
         self._wanted = Counter[int]()
         """How many modules each rank has asked for."""
@@ -265,7 +275,7 @@ class Session(Observer):
         """What ranks have printed, by rank and stream."""
         self._silenced: set[int] = set()
         """Ranks that have failed: the traceback of what they raised tells what they print."""
-        self.line.send(messages.pack(messages.BEGIN, backend.encode()))
+        self.line.send(messages.pack(messages.BEGIN, how.backend.encode()))
         self.line.send(self._lend("cloudpickle"))
         self._thread = threading.Thread(target=self._drive, name="lab-calls", daemon=True)
         self._started = False
@@ -359,7 +369,8 @@ class Session(Observer):
 
     def _drive(self) -> None:
         try:
-            self.result = self._run(self.line, self)
+            options = RunOptions(calls=self.line)
+            self.result = self._cluster.run_for("calls of functions", self._scenario, options, self)
         except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
             self._error = error
         finally:
@@ -415,13 +426,9 @@ class Session(Observer):
         else:
             raise Misread(f"a piece of the kind {kind!r}")
 
-    def _note_end(self, rank: int) -> None:
-        """A rank that has ended will not answer: the others are to end too."""
-        self._ending = True
-        self._end_idle()
-
-    def _end_idle(self) -> None:
-        """Once a rank has failed or ended, those that have answered wait for nothing."""
+    def _end_idle(self, ended: int | None = None) -> None:
+        """Once a rank has failed or ended, and will not answer, those that have answered wait for nothing."""
+        self._ending |= ended is not None
         if self._ending and (idle := {*self._answers.values, *self._answers.kept}):
             self.line.hang_up(*idle)
         with self._changed:
@@ -438,19 +445,15 @@ def decode(answers: list[bytes], classes: Mapping[tuple[str, str], type | None])
     Raises:
         LabError: a rank returned what is not taken here.
     """
-    values = []
-    for rank, answer in enumerate(answers):
-        try:
+    values = list[Any]()
+    try:
+        for answer in answers:
             values.append(read_value(answer, partial(known_class, sent=classes)))
-        except Misread as error:
-            raise LabError(f"what rank {rank} returned cannot be read: {error}") from None
+    except Misread as error:
+        raise LabError(f"what rank {len(values)} returned cannot be read: {error}") from None
     return values
 
 
-if TYPE_CHECKING:
-    from lab.cluster import Cluster
-else:
-    Cluster = object
 MAX_TIMEOUT_S = 720 * 3600
 
 
@@ -501,27 +504,8 @@ class Calling:
         session = self._session
         if session is None or session.backend != how.backend or session.over or session.worn or how.fresh:
             self.end()
-            session = self._session = self._new(function, how)
+            session = self._session = Session(self._cluster, function, how)
         return session
-
-    def _new(self, function: Callable[..., Any], how: How) -> Session:
-        path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
-        own = path.suffix == ".py" and path.is_file() and is_own(str(path))
-        script, folder = (
-            (path.resolve(), path.resolve().parent) if own else (Path(called.__file__), Path.cwd())
-        )  # where it has no file of its own
-        scenario = Scenario(
-            name=getattr(function, "__name__", "").strip("<>_") or "function",
-            script=script,
-            backend=how.backend or None,
-            timeout_s=how.timeout_s,
-            outputs=None,
-        )
-
-        def run(line: CallLine, observer: Observer) -> Result:
-            return self._cluster.run_for("calls of functions", scenario, RunOptions(calls=line), observer)
-
-        return Session(run, os.fspath(folder), how.backend)
 
 
 class Calls(Cluster):

@@ -29,20 +29,8 @@ from lab.errors import UsageError
 from lab.features.functions.on_node.messages import LIMIT_BYTES
 from lab.words import format_limit
 
-LENT_PACKAGES = frozenset(
-    {
-        "_pytest",
-        "cloudpickle",
-        "exceptiongroup",
-        "iniconfig",
-        "packaging",
-        "pluggy",
-        "py",
-        "pygments",
-        "pytest",
-        "tomli",
-    }
-)
+_OF_PYTEST = ("_pytest", "exceptiongroup", "iniconfig", "packaging", "pluggy", "py", "pygments", "pytest", "tomli")
+LENT_PACKAGES = frozenset({"cloudpickle", *_OF_PYTEST})
 """Installed ones that are lent, all of Python alone; others have to be named as requirements of the cluster."""
 _PARTS = {"pygments/lexers": ("__init__.py", "_mapping.py", "diff.py", "python.py")}
 """Of these folders only so much is lent: the rest is megabytes that nobody asks for."""
@@ -68,13 +56,13 @@ def lend(name: str, packed: Packed) -> bytes:
             if path.name not in _PARTS.get(posixpath.dirname(below), (path.name,)):
                 continue
             files[below] = path.read_text(encoding="utf-8", errors="replace")
+            if is_own(str(path)):
+                own[below] = called(str(path), packed.folder) if path.is_relative_to(packed.folder) else below
+            packed.shown[own.get(below, f"<lent>/{below}")] = str(path)
             size += len(files[below])
             if size > _LIMIT_BYTES:
                 files = {}
                 break
-            if is_own(str(path)):
-                own[below] = called(str(path), packed.folder) if path.is_relative_to(packed.folder) else below
-            packed.shown[own.get(below, f"<lent>/{below}")] = str(path)
     return json.dumps({"name": name, "files": files, "own": own}, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -109,14 +97,11 @@ def _find(name: str) -> Path | None:
     loaded = sys.modules.get(name)
     spec = getattr(loaded, "__spec__", None)
     if spec is None:
-        try:
+        with suppress(ImportError, ValueError, AttributeError):
             spec = PathFinder.find_spec(name)
-        except (ImportError, ValueError, AttributeError):
-            spec = None
     file = getattr(loaded, "__file__", None) if spec is None else spec.origin
-    if spec is not None and spec.submodule_search_locations:
-        locations = list(spec.submodule_search_locations)
-        return Path(locations[0]) if locations else None
+    if spec is not None and (locations := list(spec.submodule_search_locations or ())):
+        return Path(locations[0])
     return Path(file) if isinstance(file, str) and file.endswith(".py") else None
 
 
@@ -166,11 +151,6 @@ class Packed:
         return name
 
 
-def plain_settings() -> dict[str, Any]:
-    """Settings of a pytest of which nobody has set anything; others than these it does not insist on."""
-    return {"assertion_text_diff_style": "ndiff"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class How:
     """How a function is called."""
@@ -186,7 +166,7 @@ class How:
     """
     wanted: bool = True
     """Whether what it returns comes back."""
-    settings: Callable[[], Mapping[str, Any]] = plain_settings
+    settings: Callable[[], Mapping[str, Any]] = lambda: {"assertion_text_diff_style": "ndiff"}
     """Those of pytest, see `call_assertions`; asked for where assertions are rewritten."""
     variables: bool = False
     """Whether failures tell local variables."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.reasons import render_limits
-from lab.features.grade.keys import Grading, grading_of
+from lab.features.grade.keys import Grading, graded_of, grading_of
 from lab.node.messages.agent import CHECK
 from lab.record.result import Expectation, Result
 from lab.report import harmless
@@ -163,7 +163,7 @@ _MOST_TOLD = 8
 
 def worth(expect: Expect, grading: Grading) -> dict[str, float]:
     """What each expectation is worth, in their order."""
-    return {what: grading.points.get(what, 1.0) for what in expect.graded}
+    return {what: grading.points.get(what, 1.0) for what in graded_of(expect)}
 
 
 def forfeited(facts: RunFacts) -> str:
@@ -173,12 +173,9 @@ def forfeited(facts: RunFacts) -> str:
     it was not what was asked for.
     """
     attempts = (*facts.earlier, facts)
-    limits = [limit for one in attempts for limit in one.limits]
-    reached = [limit for limit in limits if limit.rank != CHECK]
-    if reached:
+    if reached := [limit for one in attempts for limit in one.limits if limit.rank != CHECK]:
         return "; ".join(render_limits(reached))
-    lost_nodes = [lost for one in attempts for lost in one.lost_nodes]
-    if lost_nodes:
+    if lost_nodes := [lost for one in attempts for lost in one.lost_nodes]:
         return "; ".join(f"{lost.node} {lost.how}" for lost in lost_nodes)
     unheard = unheard_of(facts)
     return f"when the time was up, nobody heard any more how {name_ranks(unheard)} ended" if unheard else ""
@@ -213,40 +210,32 @@ def scores(expect: Expect, grading: Grading, result: Result, why_not: str = "") 
         why_not: why nothing counts, from `forfeited`.
     """
     points = worth(expect, grading)
-    met = {what: _is_met(what, expect, result) for what in points}
+    about: dict[str, list[Expectation]] = {what: [] for what in points}
+    for one in result.expectations:
+        what = "check" if one.what.startswith("check ") else one.what  # whose file and function results name
+        about.get(what, []).append(one)
+    met = {what: bool(found) and all(one.met for one in found) for what, found in about.items()}
+    if "exit" in met:  # the lab may have stopped some
+        asked: Collection[int] = expect.exit if expect.verdict != "passed" else [rank.rank for rank in result.ranks]
+        met["exit"] = met["exit"] and {one.rank for one in about["exit"]}.issuperset(asked)
     others = [what for what in points if what != "exit" and points[what]]
     alone = bool(others) and not any(met[what] for what in others) and not any(expect.exit.values())
     found = []
     for what, of in points.items():
-        told = [one.sentence() for one in _about(what, result.expectations) if not one.met][:_MOST_TOLD]
+        told = [one.sentence() for one in about[what] if not one.met][:_MOST_TOLD]
         if not met[what] and not told:
-            told = [_unasked(what, result)]
-        earns = met[what] and not why_not and not (what == "exit" and alone)
-        if met[what] and what == "exit" and alone and not why_not:
+            told = [_why_unasked(what, result)]
+        is_idle = what == "exit" and alone
+        earns = met[what] and not why_not and not is_idle
+        if met[what] and is_idle and not why_not:
             told = [_EXIT_ALONE]
         found.append(Score(what=what, points=of if earns else 0.0, of=of, met=met[what], told=tuple(told)))
     return tuple(found)
 
 
-def _is_met(what: str, expect: Expect, result: Result) -> bool:
-    found = _about(what, result.expectations)
-    if what == "exit":
-        asked: Collection[int] = expect.exit if expect.verdict != "passed" else [rank.rank for rank in result.ranks]
-        if {one.rank for one in found} < set(asked):  # the lab stopped some
-            return False
-    return bool(found) and all(one.met for one in found)
-
-
-def _about(what: str, expectations: Collection[Expectation]) -> list[Expectation]:
-    """What a result says of an expectation; it calls a check by its file and function too."""
-    return [one for one in expectations if one.what == what or (what == "check" and one.what.startswith("check "))]
-
-
-def _unasked(what: str, result: Result) -> str:
+def _why_unasked(what: str, result: Result) -> str:
     """Why nothing was found about an expectation."""
     if what == "check":
         return "the check is made only of a run in which every rank ends as expected"
     stopped = [rank.rank for rank in result.ranks if rank.stopped]
-    if what == "exit" and stopped:
-        return f"{name_ranks(stopped)} had to be stopped"
-    return "the run did not come to it"
+    return f"{name_ranks(stopped)} had to be stopped" if what == "exit" and stopped else "the run did not come to it"

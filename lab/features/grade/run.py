@@ -23,6 +23,7 @@ from lab.features.grade.keys import grading_of
 from lab.features.grade.submissions import Room, Submission, find_submissions, own_folder, staged, unzip
 from lab.plan.cluster import Shape
 from lab.plan.limits import limits_for
+from lab.plan.plan import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.run.collect import Observer
@@ -76,17 +77,19 @@ class Grader:
         graded: Callable[[Grade, int, int], object],
     ) -> None:
         assignment = find_assignment(folder, named)
-        self.submissions = submissions_to(assignment, folder)
+        own, check = assignment.script.parent, assignment.expect.check
+        named_files = [*grading_of(assignment).files, *([check.partition(":")[0]] if check else [])]
+        files = [assignment.script, assignment.source, *(own / name for name in named_files)]
+        self.submissions = find_submissions(folder, [file for file in files if file is not None])
         self._choice = next(iter(OPENERS)) if choice == AUTO and not trust else choice
         self.engine = open_isolating(self._choice, assignment, trust=trust)
         self.strict = not trust
         """Whether clusters keep submissions from everything else; False: whoever calls trusts them."""
-        with_stated_calls = hook("with_stated_calls")
-        if with_stated_calls:
+        if with_stated_calls := hook("with_stated_calls"):
             assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
         self.assignment, self.options = assignment, replace(options, fresh=True)
-        if assignment.expect.check:  # which gets to see no submission but in the folder of its ranks
-            apart = pack_folder(assignment.script.parent, [one.path for one in self.submissions]).archive
+        if check:  # which gets to see no submission but in the folder of its ranks
+            apart = pack_folder(own, [one.path for one in self.submissions]).archive
             self.options = replace(self.options, check_archive=apart)
         self._asked, self._jobs, self._tell, self._graded = asked, jobs, announce, graded
         self._waiting = list(enumerate(self.submissions))
@@ -155,20 +158,14 @@ class Grader:
 
     def _shape(self, engine: Engine) -> Shape:
         """The shape of each cluster; strict ones have limits, so that none takes anything from one beside it."""
-        said = self.assignment
-        nodes, nproc_per_node = self.options.size_of_run(said, Shape(nodes=1))
-        of_scenario = {name: getattr(said, name) for name in ("image", "requirements", "data", "volumes")}
-        of_scenario |= {name: value for name, value in vars(said.resources).items() if value}
-        size = {"nodes": nodes, "nproc_per_node": nproc_per_node, "strict": self.strict}
-        shape = Shape(**{**of_scenario, **size, **self._asked})
+        shape = replace(shape_for(self.assignment, self.options, self._asked), strict=self.strict)
         if not self.strict:
             return shape
         machine = engine.machine()
         limits = limits_for(shape.nodes * self._jobs, shape.limits, machine, strict=True)
-        cpus = float(machine.cores)
-        if self._jobs > 1:
-            cpus = max(_LEAST_CPUS, round(cpus / self._jobs / shape.nodes, 2))
-        return replace(shape, memory_bytes=limits.memory_bytes, cpus=shape.cpus or cpus)
+        share = max(_LEAST_CPUS, round(machine.cores / self._jobs / shape.nodes, 2))
+        cpus = shape.cpus or (share if self._jobs > 1 else float(machine.cores))
+        return replace(shape, memory_bytes=limits.memory_bytes, cpus=cpus)
 
     def _grade(self, submission: Submission, slot: ClusterSlot) -> Grade:
         assignment = self.assignment
@@ -279,21 +276,6 @@ def find_assignment(folder: Path, named: Path | None) -> Scenario:
         there = f"holds {listing(names)}" if names else "holds no scenario"
         raise UsageError(f"{folder} {there}", "name the assignment with --scenario")
     return load_scenario(folder / names[0])
-
-
-def submissions_to(assignment: Scenario, folder: Path) -> list[Submission]:
-    """What was handed in in a folder, which may be that of the assignment.
-
-    Raises:
-        UsageError: there is nothing.
-    """
-    own = assignment.script.parent
-    files = [assignment.script, *(own / name for name in grading_of(assignment).files)]
-    if assignment.source is not None:
-        files.append(assignment.source)
-    if assignment.expect.check:
-        files.append(own / assignment.expect.check.partition(":")[0])
-    return find_submissions(folder, files)
 
 
 def open_isolating(choice: str, assignment: Scenario, *, trust: bool) -> str:

@@ -10,12 +10,13 @@ import tempfile
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from lab.errors import UsageError
 from lab.features.grade.grades import plain
@@ -23,7 +24,7 @@ from lab.features.grade.keys import grading_of
 from lab.spec.scenario import Scenario
 from lab.words import format_limit, listing
 
-_CHUNK_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 18
 _FIRST_PRINTABLE = " "
 _TAKEN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -64,7 +65,7 @@ def unzip(path: Path, folder: Path, room: Room) -> list[str]:
         with zipfile.ZipFile(path) as archive:
             room.refuse_more(len(archive.infolist()), 0)
             for entry in archive.infolist():
-                below = _inside(entry, room)
+                below = _path_of(entry, room)
                 if entry.is_dir() or below.parts[0] == "__MACOSX" or below.name == ".DS_Store":
                     continue
                 if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
@@ -75,7 +76,9 @@ def unzip(path: Path, folder: Path, room: Room) -> list[str]:
                 if below in seen:
                     raise UsageError(f"it holds {str(below)!r} twice")
                 seen.add(below)
-                size += _extract(archive, entry, folder / below, room, size)
+                os.makedirs((folder / below).parent, exist_ok=True)
+                with archive.open(entry) as source, open(folder / below, "xb") as target:
+                    size = _copy_within(source, target, room, size)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise UsageError("it is no zip file, or damaged") from error
     except RuntimeError as error:  # what zipfile says of passwords; NotImplementedError is one too
@@ -85,27 +88,24 @@ def unzip(path: Path, folder: Path, room: Room) -> list[str]:
     return left_out
 
 
-def _inside(entry: zipfile.ZipInfo, room: Room) -> PurePosixPath:
+def _path_of(entry: zipfile.ZipInfo, room: Room) -> PurePosixPath:
     """The path of an entry, if that is one below the folder on every system."""
-    name = entry.filename
-    below = PurePosixPath(name)
-    odd = "\\" in name or ":" in below.parts[0] if below.parts else True
-    if odd or below.is_absolute() or ".." in below.parts or any(letter < _FIRST_PRINTABLE for letter in name):
+    name, below = entry.filename, PurePosixPath(entry.filename)
+    is_foreign = not below.parts or "\\" in name or ":" in below.parts[0] or below.is_absolute()
+    if is_foreign or ".." in below.parts or any(letter < _FIRST_PRINTABLE for letter in name):
         raise UsageError(f"it names {name[:100]!r}, which is no path below a folder")
     if len(below.parts) > room.depth:
         raise UsageError(f"it holds folders that lie more than {room.depth} deep")
     return below
 
 
-def _extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, room: Room, size: int) -> int:
-    os.makedirs(path.parent, exist_ok=True)
-    written = 0
-    with archive.open(entry) as source, open(path, "xb") as target:
-        while chunk := source.read(_CHUNK_BYTES):
-            written += len(chunk)
-            room.refuse_more(0, size + written)
-            target.write(chunk)
-    return written
+def _copy_within(source: IO[bytes], target: IO[bytes], room: Room, used_bytes: int) -> int:
+    """Copy a file for which there is still room; returns how many bytes are used then."""
+    while chunk := source.read(_CHUNK_BYTES):
+        used_bytes += len(chunk)
+        room.refuse_more(0, used_bytes)
+        target.write(chunk)
+    return used_bytes
 
 
 _MOODLE = re.compile(r"_assignsubmission_(?:file|onlinetext)_?$")
@@ -136,13 +136,12 @@ def find_submissions(folder: Path, without: Collection[Path] = ()) -> list[Submi
     Raises:
         UsageError: the folder cannot be read, or there is none in it.
     """
+    kept = [Path(os.path.realpath(path)) for path in without]
     try:
         with os.scandir(folder) as entries:
-            found = list(filter(None, map(_submission, entries)))
+            found = [one for entry in entries if (one := _submission(entry, kept))]
     except OSError as error:
         raise UsageError(f"cannot read {folder}: {error.strerror or error}") from error
-    kept = [Path(os.path.realpath(path)) for path in without]
-    found = [one for one in found if one.refused or not _holds(Path(os.path.realpath(one.path)), kept)]
     if not found:
         raise UsageError(
             f"{folder} holds no submissions", "a submission is a file NAME.py, a file NAME.zip or a folder NAME"
@@ -150,42 +149,36 @@ def find_submissions(folder: Path, without: Collection[Path] = ()) -> list[Submi
     return sorted(_each_by_its_own_name(found), key=lambda one: one.name)
 
 
-def _holds(path: Path, kept: Collection[Path]) -> bool:
-    return any(one == path or path in one.parents for one in kept)
-
-
-def _submission(entry: os.DirEntry[str]) -> Submission | None:
+def _submission(entry: os.DirEntry[str], kept: Collection[Path]) -> Submission | None:
     name, ending = os.path.splitext(entry.name)
-    if entry.name.startswith((".", "__")) or entry.name in _NOT_HANDED_IN:
+    mode, refused = entry.stat(follow_symlinks=False).st_mode, ""
+    is_folder, is_file = stat.S_ISDIR(mode), ending.lower() in (".py", ".zip")
+    if entry.name.startswith((".", "__")) or entry.name in _NOT_HANDED_IN or not (is_folder or is_file):
         return None
-    mode = entry.stat(follow_symlinks=False).st_mode
-    is_folder, refused = stat.S_ISDIR(mode), ""
-    if not is_folder:
-        if ending.lower() not in (".py", ".zip"):
-            return None
-        refused = "" if stat.S_ISREG(mode) else f"{printable(entry.name)} is a link or a device, not a file"
+    if not is_folder and not stat.S_ISREG(mode):
+        refused = f"{printable(entry.name)} is a link or a device, not a file"
+    real = Path(os.path.realpath(entry.path))
+    if not refused and any(one == real or real in one.parents for one in kept):
+        return None
     name = entry.name if is_folder else name
     person = printable(_MOODLE.sub("", name)) or printable(name)
     return Submission(name=person, path=Path(entry.path), refused=refused)
 
 
-def _each_by_its_own_name(found: list[Submission]) -> Iterator[Submission]:
+def _each_by_its_own_name(found: Iterable[Submission]) -> Iterator[Submission]:
     """Give each submission a name that reads like no other, and say so where that is not its own."""
-    alike: dict[str, list[Submission]] = {}
-    for one in sorted(found, key=lambda one: os.fsencode(one.path.name)):
-        alike.setdefault(_reading(one.name), []).append(one)
-    taken = {reading for reading, group in alike.items() if len(group) == 1}
-    for group in alike.values():
-        for one in group:
-            if len(group) == 1:
-                yield replace(one, name=plain(one.name))
-                continue
+    ordered = sorted(found, key=lambda one: os.fsencode(one.path.name))
+    times = Counter(_reading(one.name) for one in ordered)
+    taken = {reading for reading, count in times.items() if count == 1}
+    for one in ordered:
+        alike, name, told = times[_reading(one.name)], plain(one.name), ""
+        if alike > 1:
             own = plain(printable(one.path.name))
             names = chain([own], (plain(f"{own} ({number})") for number in count(2)))
             name = next(name for name in names if _reading(name) not in taken)
             taken.add(_reading(name))
-            told = f"{len(group)} submissions have names that read alike: this one is graded as {name!r}"
-            yield replace(one, name=name, told=told)
+            told = f"{alike} submissions have names that read alike: this one is graded as {name!r}"
+        yield replace(one, name=name, told=told)
 
 
 def _reading(name: str) -> str:
@@ -203,7 +196,6 @@ ROOM = Room(bytes=16 << 20, files=1000)
 """What one submission may hold."""
 _PREFIX = "lab-grade-"
 _MOST_TOLD = 3
-_STAGE_CHUNK_BYTES = 1 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PASSED_OVER = {"__pycache__", "__MACOSX", "node_modules", "venv", "site-packages"}
 
@@ -232,10 +224,9 @@ def staged(submission: Submission, assignment: Scenario) -> Iterator[Staged]:
         unpacked, folder = own / "unpacked", own / "work"
         unpacked.mkdir()
         folder.mkdir()
-        told = [submission.told] if submission.told else []
-        told += _put(submission.path, unpacked, folder, assignment.script.name)
+        told = [submission.told, *_put(submission.path, unpacked, folder, assignment.script.name)]
         told += _add_files(assignment, folder)
-        yield Staged(folder / assignment.script.name, tuple(told))
+        yield Staged(folder / assignment.script.name, tuple(filter(None, told)))
 
 
 @contextmanager
@@ -256,7 +247,7 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:  # it is somebody else's
-        return True
+        pass
     return True
 
 
@@ -275,7 +266,12 @@ def _put(source: Path, unpacked: Path, folder: Path, name: str) -> list[str]:
         top = _top(unpacked, name)
     told += _left_out(_copy_tree(top, folder))
     if not (folder / name).is_file():
-        told.append(_take_only_script(folder, name))
+        scripts = _scripts(folder)
+        if len(scripts) != 1:
+            there = listing(printable(path.name) for path in _visible(folder)[:10])
+            raise UsageError(f"there is no {name} in it" + (f"; it holds {there}" if there else ": it is empty"))
+        os.replace(scripts[0], folder / name)
+        told.append(f"{printable(scripts[0].name)} was taken for {name}: it is the only script")
     return told
 
 
@@ -305,16 +301,6 @@ def _scripts(folder: Path) -> list[Path]:
     return [path for path in _visible(folder) if path.suffix == ".py" and path.is_file() and not path.is_symlink()]
 
 
-def _take_only_script(folder: Path, name: str) -> str:
-    """Give the only script of a folder the name that it should have."""
-    scripts = _scripts(folder)
-    if len(scripts) != 1:
-        there = listing(printable(path.name) for path in _visible(folder)[:10])
-        raise UsageError(f"there is no {name} in it" + (f"; it holds {there}" if there else ": it is empty"))
-    os.replace(scripts[0], folder / name)
-    return f"{printable(scripts[0].name)} was taken for {name}: it is the only script"
-
-
 def _copy_tree(top: Path, target: Path) -> list[str]:
     """Copy plain files and folders; returns what was left out, a phrase each."""
     left_out, waiting, count, size = list[str](), [Path()], 0, 0
@@ -329,7 +315,7 @@ def _copy_tree(top: Path, target: Path) -> list[str]:
                 os.mkdir(target / below)
                 waiting.append(below)
             elif stat.S_ISREG(mode):
-                size += _copy_file(path, target / below, size)
+                size = _copy_file(path, target / below, size)
             else:
                 left_out.append(f"{printable(str(below))} is a link or a device")
             count += 1
@@ -338,16 +324,14 @@ def _copy_tree(top: Path, target: Path) -> list[str]:
 
 
 def _copy_file(source: Path, target: Path, used_bytes: int) -> int:
-    """Copy a plain file for which there is still room; returns its size."""
+    """Copy a plain file for which there is still room; returns how many bytes are used then."""
     try:
         with open(os.open(source, _FILE), "rb") as file, open(target, "xb") as copy:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
                 raise UsageError(f"{printable(source.name)} is a link or a device, not a file")
             ROOM.refuse_more(0, used_bytes + facts.st_size)
-            while chunk := file.read(_STAGE_CHUNK_BYTES):
-                copy.write(chunk)
-            return facts.st_size
+            return _copy_within(file, copy, ROOM, used_bytes)
     except OSError as error:
         raise UsageError(f"{printable(source.name)} cannot be read: {error.strerror or error}") from error
 
@@ -369,15 +353,15 @@ def _add_files(assignment: Scenario, folder: Path) -> list[str]:
 
 def _clear(folder: Path, target: Path) -> bool:
     """Remove what is in the way of a path below a folder; returns whether there was something."""
+    if target.is_dir():
+        shutil.rmtree(target)
+        return True
     for path in (target, *target.parents):
-        if path == folder:
-            return False
-        if path.is_dir() and path == target:
-            shutil.rmtree(path)
-            return True
         if path.is_file():
             path.unlink()
             return True
+        if path == folder:
+            break
     return False
 
 

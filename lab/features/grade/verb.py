@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
-from lab.cli import arguments as types
-from lab.cli.arguments import say
 
 if TYPE_CHECKING:
     from lab.features.grade.grades import Grades
@@ -37,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html", type=Path, metavar="FOLDER", help="write a page with all grades, and a page for each submission"
     )
     parser.add_argument(
-        "-j", dest="jobs", type=types.positive, default=1, metavar="N", help="grade on N clusters side by side"
+        "-j", dest="jobs", type=shared.positive, default=1, metavar="N", help="grade on N clusters side by side"
     )
     parser.add_argument(
         "--trust",
@@ -50,15 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-output",
         dest="output_bytes",
-        type=types.size,
+        type=shared.size,
         metavar="SIZE",
         help="what a rank may print before its submission earns nothing (default: 16MiB)",
     )
     for option, name, kind, what in (
-        ("--cpus", "cpus", types.positive_float, "CPU cores a node may use (default: its part of the machine)"),
-        ("--memory", "memory_bytes", types.size, "memory a node may use (default: its part, at most 2GiB)"),
-        ("--max-processes", "processes", types.positive, "processes and threads a node may have (default: 256)"),
-        ("--disk", "disk_bytes", types.size, "what can be written to each place of a node (default: 256MiB)"),
+        ("--cpus", "cpus", shared.positive_float, "CPU cores a node may use (default: its part of the machine)"),
+        ("--memory", "memory_bytes", shared.size, "memory a node may use (default: its part, at most 2GiB)"),
+        ("--max-processes", "processes", shared.positive, "processes and threads a node may have (default: 256)"),
+        ("--disk", "disk_bytes", shared.size, "what can be written to each place of a node (default: 256MiB)"),
     ):
         parser.add_argument(option, dest=name, type=kind, metavar=name.partition("_")[0].upper(), help=what)
     parser.add_argument("--image", help="image of the nodes")
@@ -124,5 +122,5 @@ def _write(arguments: argparse.Namespace, grades: Grades) -> None:
         written.append(write_grades(grades, arguments.html).path)
     if arguments.json:
         print(json.dumps(grades.to_json()))
-        return
-    say("\n".join([grades_text(grades, style_for(sys.stdout)), *(f"  {path}" for path in written)]))
+    else:
+        shared.say("\n".join([grades_text(grades, style_for(sys.stdout)), *(f"  {path}" for path in written)]))

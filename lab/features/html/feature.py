@@ -1,4 +1,4 @@
-"""HTML: a run as one page that needs nothing else."""
+"""HTML: a run as one page that needs nothing else, and a result as a notebook shows it."""
 
 from lab.feature import Feature
 
@@ -12,4 +12,5 @@ FEATURE = Feature(
         ),
     },
     options={"run": "lab.features.html.verb:RUN_OPTIONS"},
+    views={"notebook": "lab.features.html.notebook:result_html"},
 )

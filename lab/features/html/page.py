@@ -13,7 +13,7 @@ from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
 from lab.feature import view
 from lab.features.html.contents import cite, log_lines, shown_files, sources
-from lab.features.html.timelines import microseconds, origin_of, run_data
+from lab.features.html.timelines import origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
@@ -111,11 +111,10 @@ def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
     paged = {run.path, *(earlier.path for earlier in with_pages(run))}
     rows = []
     for attempt in run.result().attempts:
-        place = attempt.path or run.path
+        place, tone = attempt.path or run.path, VERDICTS[attempt.verdict]
         here = place == record.path
         link = quote(os.path.relpath(place / REPORT, page.parent)) if own and not here and place in paged else ""
-        row = {"attempt": attempt, "tone": VERDICTS[attempt.verdict], "nodes": listing(attempt.nodes)}
-        rows.append({**row, "here": here, "link": link})
+        rows.append({"attempt": attempt, "tone": tone, "nodes": listing(attempt.nodes), "here": here, "link": link})
     return rows
 
 
@@ -123,9 +122,7 @@ def facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, str]]
     """Name and value of everything that holds for the whole run; what is not known is left out."""
     plan = record.plan()
     ranks = [rank for rank in trace.ranks.values() if rank.recorder]
-    versions = sorted({rank.torch for rank in ranks if rank.torch})
-    recorders = sorted({rank.recorder for rank in ranks})
-    error = f"± {format_duration(trace.clocks.error_s)}" if ranks else ""
+    recorders = ", ".join(sorted({rank.recorder for rank in ranks}))
     rows = [
         ("engine", result.engine),
         ("cluster", result.cluster),
@@ -134,9 +131,9 @@ def facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, str]]
         ("rendezvous", f"{plan.master_addr}:{plan.master_port}" if plan.master_addr else ""),
         ("start", {True: "cold: fresh interpreters", False: "warm: forked from the agents", None: ""}[plan.cold]),
         ("time limit", format_duration(plan.timeout_s) if plan.timeout_s is not None else ""),
-        ("torch", ", ".join(versions)),
-        ("recorder", ", ".join(recorders) or "none: this run has no trace"),
-        ("clocks agree within", error),
+        ("torch", ", ".join(sorted({rank.torch for rank in ranks if rank.torch}))),
+        ("recorder", recorders or "none: this run has no trace"),
+        ("clocks agree within", f"± {format_duration(trace.clocks.error_s)}" if ranks else ""),
         ("record", str(record.path)),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
@@ -185,13 +182,9 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
     if sent is None:
         return None
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
-    most = max((number for row in rows for number in row), default=0)
-    if not most:
-        return []
-    return [
-        (name, [Cell(format_bytes(number) if number else "·", number, number / most) for number in row])
-        for name, row in zip(names, rows, strict=True)
-    ]
+    most = max(map(max, rows), default=0)
+    cells = [[Cell(format_bytes(one) if one else "·", one, one / (most or 1)) for one in row] for row in rows]
+    return list(zip(names, cells, strict=True)) if most else []
 
 
 def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
@@ -221,23 +214,17 @@ class WorkerRow(NamedTuple):
 
 def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) -> list[WorkerRow]:
     """A row for each rank; of many, for all that ended alike, with errors that differ in numbers at most."""
-    found = {rank.rank: rank for rank in results}
+    ended = {rank.rank: rank for rank in results}
     planned = {worker.rank: worker for worker in workers}
-    ranks = {rank: found.get(rank, RankResult(rank=rank)) for rank in planned}
-    kinds = alike((rank, (one.ended, _bad(one), form_of(one.error))) for rank, one in ranks.items())
-    groups = [numbers for numbers, _ in kinds] if len(ranks) > MANY else [[rank] for rank in ranks]
-    return [
-        WorkerRow(
-            ranks=numbers,
-            nodes=name_nodes(planned[rank].node for rank in numbers),
-            local_ranks=spans_text({planned[rank].local_rank for rank in numbers}),
-            ended=ranks[numbers[0]].ended,
-            bad=_bad(ranks[numbers[0]]),
-            time=range_text((ranks[rank].duration_s for rank in numbers), format_duration),
-            error=ranks[numbers[0]].error,
-        )
-        for numbers in groups
-    ]
+    ranks, many = {rank: ended.get(rank, RankResult(rank=rank)) for rank in planned}, len(planned) > MANY
+    rows = []
+    for numbers, _ in alike((n, (one.ended, _bad(one), form_of(one.error)) if many else n) for n, one in ranks.items()):
+        first = ranks[numbers[0]]
+        nodes = name_nodes(planned[rank].node for rank in numbers)
+        local_ranks = spans_text({planned[rank].local_rank for rank in numbers})
+        time = range_text((ranks[rank].duration_s for rank in numbers), format_duration)
+        rows.append(WorkerRow(numbers, nodes, local_ranks, first.ended, _bad(first), time, first.error))
+    return rows
 
 
 def _bad(rank: RankResult) -> bool:
@@ -246,12 +233,9 @@ def _bad(rank: RankResult) -> bool:
 
 def stack_rows(results: Sequence[RankResult]) -> list[tuple[list[int], str]]:
     """Stacks, each with the ranks that stood so: of many ranks once, and those of the fewest first."""
-    stacks = [(rank.rank, rank.stack) for rank in results if rank.stack]
-    if len(stacks) <= MANY:
-        return [([rank], stack) for rank, stack in stacks]
-    texts = dict(stacks)
-    groups = alike((rank, form_of(stack)) for rank, stack in stacks)
-    return [(ranks, texts[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))]
+    stacks = {rank.rank: rank.stack for rank in results if rank.stack}
+    groups = alike((rank, form_of(stack) if len(stacks) > MANY else rank) for rank, stack in stacks.items())
+    return [(ranks, stacks[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))]
 
 
 def note_rows(results: Sequence[RankResult]) -> list[tuple[list[int], str, str]]:
@@ -267,9 +251,10 @@ def note_rows(results: Sequence[RankResult]) -> list[tuple[list[int], str, str]]
 
 def expectation_rows(expectations: Sequence[Expectation]) -> list[tuple[list[int], Expectation]]:
     """Expectations, each with the ranks that it is about; of many of them, what is the same of several once."""
-    if len(expectations) <= MANY:
-        return [([one.rank or 0], one) for one in expectations]
-    groups = alike((at, (one.what, one.met, repr(one.expected), repr(one.got))) for at, one in enumerate(expectations))
+    kinds: list[object] = list(range(len(expectations)))
+    if len(expectations) > MANY:
+        kinds = [(one.what, one.met, repr(one.expected), repr(one.got)) for one in expectations]
+    groups = alike(enumerate(kinds))
     return [([expectations[at].rank or 0 for at in places], expectations[places[0]]) for places, _ in groups]
 
 
@@ -395,10 +380,6 @@ class _Page:
         """Everything that the page's timeline and list of steps are drawn from."""
         known = self.result.expectations, len(self.colours), unrecorded_ranks(self.trace)
         pictures = {step.number: picture_of(step, *known) for step in self.drawn}
-        printed = (
-            {"rank": line.rank, "begin": microseconds(line.time - self.origin), "stream": line.stream}
-            for line in self.lines
-        )
         data = run_data(
             self.record,
             self.trace,
@@ -407,7 +388,7 @@ class _Page:
             origin=self.origin,
             path=self.path,
             wrong={number for number, picture in pictures.items() if picture.check == "wrong"},
-            logs=printed,
+            logs=((line.rank, line.time, line.stream) for line in self.lines),
         )
         data["steps"]["picture"] = stand_ins(self.steps, self.drawn)
         data["pictures"] = {number: svg_of(picture, heading=False) for number, picture in pictures.items()}

@@ -8,6 +8,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,11 @@ if TYPE_CHECKING:
 BASE_VARIABLE = "LAB_IMAGE_BASE"
 BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
 WHEELS_VARIABLE = "LAB_IMAGE_WHEELS"
-PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
-"""Environment variables of pip that are passed to the build."""
 
 _RECORDER = "lab/node/recorder"
 """Folder of the recorder in the build context, as in a checkout: the Dockerfile is built by hand there too."""
 _MPI_FILES = ("pyproject.toml", "README.md", "torch_mpi/*.py", "torch_mpi/py.typed")
 """What makes the wheel of the package in mpi/."""
-_CHUNK_BYTES = 1 << 20
 _REPORT_BYTES = 16 << 20
 _TORCH_WHEEL = re.compile(r"^torch-(\d[^-+]*)(?:\+[^-]*)?-")
 
@@ -71,29 +69,17 @@ class BuildContext:
 
     def tar(self, on_sent: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
         """Yields the context as a tar archive, by the megabyte; `on_sent` is told the bytes so far, now and then."""
-        import tarfile
+        from lab.engine.archive import Source, pack_pieces
 
-        folder = tarfile.TarInfo("wheels")
-        folder.type, folder.mode = tarfile.DIRTYPE, 0o755
-        yield folder.tobuf(tarfile.GNU_FORMAT)
+        members = {"wheels": self.dockerfile.parent, "Dockerfile": self.dockerfile, **self.sources}
+        members |= {f"wheels/{path.name}": path for path in self.wheels}
         sent = reported = 0
-        members = [("Dockerfile", self.dockerfile)]
-        members += self.sources.items()
-        members += [(f"wheels/{path.name}", path) for path in self.wheels]
-        for name, path in members:
-            member = tarfile.TarInfo(name)
-            member.mode = 0o644  # and mtime 0: the engine's cache must not depend on when a wheel was downloaded
-            with path.open("rb") as file:
-                member.size = os.fstat(file.fileno()).st_size
-                yield member.tobuf(tarfile.GNU_FORMAT)
-                while chunk := file.read(_CHUNK_BYTES):
-                    yield chunk
-                    sent += len(chunk)
-                    if sent - reported >= _REPORT_BYTES:
-                        on_sent(sent)
-                        reported = sent
-            yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
-        yield b"\0" * (2 * tarfile.BLOCKSIZE)
+        for piece in pack_pieces(Source(path.resolve(), name, path.stat()) for name, path in members.items()):
+            yield piece
+            sent += len(piece)
+            if sent - reported >= _REPORT_BYTES:
+                on_sent(sent)
+                reported = sent
 
 
 def plan_build(
@@ -121,15 +107,14 @@ def plan_build(
     if wheels is None and (folder := environ.get(WHEELS_VARIABLE)):
         wheels = Path(folder)
     found = _find_wheels(wheels) if wheels is not None else ()
-    if found and torch is None:
-        torch = _torch_version(found)
     args = {
         "BASE": base or environ.get(BASE_VARIABLE),
         "BUILD_BASE": build_base or environ.get(BUILD_BASE_VARIABLE),
-        "TORCH": torch,
+        "TORCH": torch or (_torch_version(found) if found else None),
+        "PIP_INDEX_URL": index_url or environ.get("PIP_INDEX_URL"),
+        "PIP_EXTRA_INDEX_URL": extra_index_url or environ.get("PIP_EXTRA_INDEX_URL"),
+        "PIP_TRUSTED_HOST": environ.get("PIP_TRUSTED_HOST"),
     }
-    args |= {name: environ.get(name) for name in PIP_VARIABLES}
-    args |= {name: url for name, url in zip(PIP_VARIABLES, (index_url, extra_index_url), strict=False) if url}
     given = {name: value for name, value in args.items() if value}
     return BuildContext(dockerfile=find_dockerfile(), sources=_find_sources(), wheels=found, build_args=given)
 
@@ -158,7 +143,7 @@ def _find_wheels(folder: Path) -> tuple[Path, ...]:
     hint = "fill it with `pip download -d DIR torch==VERSION numpy` on a machine with an index (docs/air-gapped.md)"
     if not folder.is_dir():
         raise ImageError(f"the folder of wheels {folder} does not exist", hint)
-    found = tuple(sorted(path for path in folder.iterdir() if path.suffix == ".whl" and path.is_file()))
+    found = tuple(sorted(path for path in folder.glob("*.whl") if path.is_file()))
     for package in ("torch", "numpy"):
         if not any(path.name.startswith(f"{package}-") for path in found):
             raise ImageError(f"the folder of wheels {folder} holds no wheel of {package}", hint)
@@ -166,11 +151,11 @@ def _find_wheels(folder: Path) -> tuple[Path, ...]:
 
 
 def _torch_version(wheels: tuple[Path, ...]) -> str:
-    versions = {match[1] for path in wheels if (match := _TORCH_WHEEL.match(path.name))}
-    if len(versions) != 1:
-        listed = ", ".join(sorted(versions)) or "none"
-        raise ImageError(f"cannot choose among several versions of torch in {wheels[0].parent}: {listed}", "name one")
-    return versions.pop()
+    versions = sorted({match[1] for path in wheels if (match := _TORCH_WHEEL.match(path.name))})
+    if len(versions) == 1:
+        return versions[0]
+    listed = ", ".join(versions) or "none"
+    raise ImageError(f"cannot choose among several versions of torch in {wheels[0].parent}: {listed}", "name one")
 
 
 Event = Mapping[str, Any]
@@ -182,6 +167,12 @@ TAIL_LINES = 20
 _STEP = re.compile(r"^(?:\[\d+/\d+\] )?step (\d+)/(\d+) ?: *(.*)", re.IGNORECASE)
 _LAYER = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
 _BOOKKEEPING = re.compile(r"^ ---> |^Removing intermediate container ")
+_DONE = ("Pull complete", "Already exists")
+_OF_A_LAYER = (
+    *_DONE,
+    *("Pulling fs layer", "Waiting", "Downloading", "Verifying Checksum", "Download complete", "Extracting"),
+)
+"""What is said of a layer that is pulled."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -204,8 +195,6 @@ class BuildLog:
         self.upload_bytes = upload_bytes
         self.step = 0
         self.total = 0
-        self.instruction = ""
-        """The Dockerfile's line of the current step."""
         self.error = ""
         """The engine's own word on why the build failed; empty while it has not."""
         self.stages: list[str] = []
@@ -216,33 +205,33 @@ class BuildLog:
 
     def read(self, event: Event) -> list[ImageProgress]:
         """Takes one event and returns what is worth showing of it, mostly one line or nothing."""
+        texts: list[str] = []
         if "upload" in event:
             sent, whole = format_bytes(event["upload"]), format_bytes(self.upload_bytes)
-            return [self._progress(f"sending wheels to the engine: {sent} of {whole}")]
-        if "error" in event:
+            texts = [f"sending wheels to the engine: {sent} of {whole}"]
+        elif "error" in event:
             self.error = str(event["error"]).strip()
-            return []
-        if "stream" in event:
+        elif "stream" in event:
             lines = _ESCAPES.sub("", str(event["stream"])).replace("\r", "\n").splitlines()
-            return [progress for line in lines if (progress := self._read_line(line)) is not None]
-        pulled = self._pull.read(event)
-        return [self._progress(f"base image, {pulled.text}")] if pulled else []
+            return [self._progress(text) for line in lines if (text := self._read_line(line.rstrip()))]
+        elif pulled := self._pull.read(event):
+            texts = [f"base image, {pulled.text}"]
+        return list(map(self._progress, texts))
 
-    def _read_line(self, line: str) -> ImageProgress | None:
-        line = line.rstrip()
-        if not line:
-            return None
+    def _read_line(self, line: str) -> str:
+        """What is worth showing of a line; it may begin a step."""
         if layer := _LAYER.match(line):
             self._layer = layer[1]
-        if _BOOKKEEPING.match(line):
-            return None
+        if not line or _BOOKKEEPING.match(line):
+            return ""
         self.tail.append(line)
-        if step := _STEP.match(line):
-            self.step, self.total, self.instruction = int(step[1]), int(step[2]), step[3]
-            if self.instruction.upper().startswith("FROM") and self._layer:
-                self.stages.append(self._layer)
-            return self._progress(clip(" ".join(self.instruction.split()), 100))
-        return self._progress(line.strip())
+        step = _STEP.match(line)
+        if step is None:
+            return line.strip()
+        self.step, self.total = int(step[1]), int(step[2])
+        if step[3].upper().startswith("FROM") and self._layer:
+            self.stages.append(self._layer)
+        return clip(" ".join(step[3].split()), 100)
 
     def _progress(self, text: str) -> ImageProgress:
         return ImageProgress(self.step, self.total, text)
@@ -263,15 +252,13 @@ class PullLog:
             self.error = str(event["error"]).strip()
             return None
         layer, status = str(event.get("id", "")), str(event.get("status", ""))
-        if status in {"Pull complete", "Already exists"}:
-            self._done.add(layer)
-            self._bytes.setdefault(layer, (0, 0))
-        elif status in {"Pulling fs layer", "Waiting", "Downloading", "Verifying Checksum", "Download complete"}:
-            detail = event.get("progressDetail") or {}
-            known = self._bytes.get(layer, (0, 0))
-            self._bytes[layer] = (detail.get("current") or known[0], detail.get("total") or known[1])
-        elif status != "Extracting":
+        if status not in _OF_A_LAYER:
             return None
+        known, detail = self._bytes.setdefault(layer, (0, 0)), event.get("progressDetail") or {}
+        if status in _DONE:
+            self._done.add(layer)
+        elif status != "Extracting":  # whose progress is in bytes of its own
+            self._bytes[layer] = (detail.get("current") or known[0], detail.get("total") or known[1])
         done, total = len(self._done), len(self._bytes)
         text = f"{done} of {total} layers"
         if whole := sum(size for _, size in self._bytes.values()):
@@ -441,17 +428,9 @@ def build_from(
     """
     before = inspect_image(client, tag)
 
-    def start(put: Callable[[Event], None]) -> Iterable[Event]:
-        events: Iterable[Event] = client.api.build(
-            fileobj=files(put),  # type: ignore[arg-type]  # any iterable
-            custom_context=True,
-            decode=True,
-            rm=True,
-            forcerm=True,
-            tag=tag,
-            **request,
-        )
-        return events
+    def start(put: Callable[[Event], None]) -> Any:
+        asked: dict[str, Any] = {"custom_context": True, "decode": True, "rm": True, "forcerm": True, **request}
+        return client.api.build(fileobj=files(put), tag=tag, **asked)  # type: ignore[arg-type]  # any iterable
 
     for event in _events(start, f"building the image {tag}"):
         for progress in log.read(event):
@@ -471,31 +450,25 @@ def pull_image(client: docker.DockerClient, image: str, on_progress: OnProgress 
     """Pulls an image; tries again where the connection to the registry failed."""
     import tenacity
 
-    def tell(state: tenacity.RetryCallState) -> None:
+    def announce_try(state: tenacity.RetryCallState) -> None:
         on_progress(ImageProgress(0, 0, f"pulling {image}: connection failed, try {state.attempt_number + 1}"))
 
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(PULL_ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=1, max=8),
-        retry=tenacity.retry_if_exception_type(_ConnectionFailed),
-        before_sleep=tell,
-        reraise=True,
+        retry=tenacity.retry_if_result(is_transient),
+        before_sleep=announce_try,
+        retry_error_callback=lambda state: state.outcome.result(),  # type: ignore[union-attr]
     )
-    try:
-        attempts(_pull_once, client, image, on_progress)
-    except _ConnectionFailed as error:
-        raise pull_failed(image, str(error)) from error
-    pulled = inspect_image(client, image)
+    reason = attempts(_pull_once, client, image, on_progress)
+    pulled = None if reason else inspect_image(client, image)
     if pulled is None:
-        raise pull_failed(image, "the engine reported no error, but has no such image")
+        raise pull_failed(image, reason or "the engine reported no error, but has no such image")
     return pulled
 
 
-class _ConnectionFailed(Exception):
-    """A pull failed in a way that may pass."""
-
-
-def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress) -> None:
+def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress) -> str:
+    """Pulls an image; returns why that failed, empty where it did not."""
     from docker.errors import APIError
 
     log = PullLog()
@@ -503,13 +476,9 @@ def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress)
         for event in _events(lambda _: client.api.pull(image, stream=True, decode=True), f"pulling the image {image}"):
             if progress := log.read(event):
                 on_progress(ImageProgress(progress.step, progress.total, f"pulling {image}: {progress.text}"))
-        reason = log.error
     except APIError as error:
-        reason = str(error.explanation or error)
-    if is_transient(reason):
-        raise _ConnectionFailed(reason)
-    if reason:
-        raise pull_failed(image, reason)
+        return str(error.explanation or error)
+    return log.error
 
 
 def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: str) -> Iterator[Event]:
@@ -534,8 +503,6 @@ def _drop_nameless(client: docker.DockerClient, images: Iterable[str]) -> None:
     from docker.errors import APIError
 
     for image in images:
-        try:
+        with suppress(APIError):  # a container or another build uses it, or it is already gone
             if not client.api.inspect_image(image)["RepoTags"]:  # type: ignore[no-untyped-call]
                 client.api.remove_image(image)
-        except APIError:
-            continue  # a container or another build uses it, or it is already gone: neither is our concern

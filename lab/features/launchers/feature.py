@@ -5,8 +5,8 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="launchers",
     launchers={
-        "torchrun": "lab.features.launchers.torchrun:TorchrunLauncher",
-        "mpirun": "lab.features.launchers.mpirun:MpirunLauncher",
+        "torchrun": "lab.features.launchers.launchers:TorchrunLauncher",
+        "mpirun": "lab.features.launchers.launchers:MpirunLauncher",
     },
     hooks={
         "with_attempts": "lab.features.launchers.findings:with_attempts",

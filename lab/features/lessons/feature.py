@@ -8,8 +8,12 @@ FEATURE = Feature(
         "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, see whether that held; show what is done"),
         "scenarios": ("lab.features.lessons.verb_scenarios", "list scenarios with one line each"),
     },
-    needs=("notebook", "pictures", "calls", "records"),
+    needs=("html", "pictures", "calls", "records"),
     keys={"predict": "lab.features.lessons.question:LessonKeys"},
+    hooks={
+        "find_lesson": "lab.features.lessons.library:find_lesson",
+        "list_lessons": "lab.features.lessons.library:list_lessons",
+    },
     views={"lesson": "lab.features.lessons.question:lesson_of"},
     exports={"learn": "lab.features.lessons.take:learn"},
 )

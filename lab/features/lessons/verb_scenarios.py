@@ -12,12 +12,13 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import ScenarioError, UsageError
 from lab.feature import hook
+from lab.features.lessons.library import list_lessons
 from lab.features.lessons.question import question_of
 from lab.report.harmless import in_markdown
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.keys import check_backend
-from lab.spec.load import SIGN, find_scenarios, lessons, library_folder, load_scenario
+from lab.spec.load import SIGN, find_scenarios, library_folder, load_scenario
 from lab.spec.scenario import Scenario
 from lab.words import capital, plural
 
@@ -126,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         paths = find_scenarios([folder])
     else:  # those of the current folder first; the lessons of the lab in the order in which to learn them
         order = [folder / name for names in read_path(folder).values() for name in names]
-        known = chain(*lessons().values())
+        known = chain(*list_lessons().values())
         paths = sorted(known, key=lambda path: (order.index(path) + 1 if path in order else 0, path))
     found: dict[Path, Scenario] = {}
     broken: dict[Path, str] = {}

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.features.stragglers.timing import blocked_spans, length
 from lab.features.timeline.svg import LogScale, Shapes, element, text, title
-from lab.features.traffic.traffic import duration, size_of
+from lab.features.traffic.traffic import bus_factor, duration, size_of
 from lab.operations import operation
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -87,14 +87,10 @@ def timings_of(steps: Sequence[Step]) -> list[Timing]:
 def _by_size(steps: Iterable[Step]) -> list[Timing]:
     seconds: dict[tuple[int, int], list[float]] = defaultdict(list)
     for step in steps:
-        took = duration(step)
-        if took and size_of(step):
-            seconds[len(step.group.ranks), size_of(step)].append(took)
-    return [
-        Timing(ranks=ranks, bytes=size, seconds=median(took[1:] or took), count=len(took[1:] or took))
-        for (ranks, size), took in sorted(seconds.items())
-        if ranks > 1
-    ]
+        if (took := duration(step)) and (size := size_of(step)) and len(step.group.ranks) > 1:
+            seconds[len(step.group.ranks), size].append(took)
+    kept = ((ranks, size, took[1:] or took) for (ranks, size), took in sorted(seconds.items()))
+    return [Timing(ranks=ranks, bytes=size, seconds=median(took), count=len(took)) for ranks, size, took in kept]
 
 
 def fit(timings: Sequence[Timing]) -> list[Model]:
@@ -111,11 +107,8 @@ def fit(timings: Sequence[Timing]) -> list[Model]:
 
 
 def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
-    line = line_through(
-        [2 * (ranks - 1) for _ in timings],
-        [_bus_bytes(ranks, one.bytes) for one in timings],
-        [one.seconds for one in timings],
-    )
+    rounds, sizes = [2 * (ranks - 1)] * len(timings), [_bus_bytes(ranks, one.bytes) for one in timings]
+    line = line_through(rounds, sizes, [one.seconds for one in timings])
     if not line.inverse:
         return None
     told = len(timings) > 2
@@ -129,8 +122,7 @@ def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """T = alpha times rounds + bytes times the inverse of the bandwidth."""
 
     alpha_s: float
@@ -168,7 +160,7 @@ def line_through(rounds: Sequence[float], sizes: Sequence[float], seconds: Seque
 
 
 def _bus_bytes(ranks: int, size: float) -> float:
-    return (operation(_OP).bus_factor(ranks) or 0.0) * size
+    return (bus_factor(operation(_OP), ranks) or 0.0) * size
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -217,8 +209,7 @@ class Pace:
         return max(self.own_s, self.modelled_s), self.own_s + self.modelled_s
 
 
-@dataclass(frozen=True)
-class _Period:
+class _Period(NamedTuple):
     seconds: float
     own: float
     flying: float
@@ -253,9 +244,9 @@ def _periods(rank: RankTrace, step_of: dict[tuple[int, int], Step], models: dict
         within = (spans[call.index] for call in calls if call.index in spans)
         held = length((max(one, begin), min(other, end)) for one, other in within)
         flying = length((call.begin, min(call.end or end, end)) for call in calls)
-        reduces = [(call, step_of.get((rank.rank, call.index))) for call in calls if call.op == "all_reduce"]
-        told = [models[len(step.group.ranks)].seconds(call.bytes)
-                for call, step in reduces if step is not None and len(step.group.ranks) in models]  # fmt: skip
+        reduces = [(call, step_of.get((rank.rank, call.index))) for call in calls if call.op == _OP]
+        known = ((call, models.get(len(step.group.ranks))) for call, step in reduces if step is not None)
+        told = [model.seconds(call.bytes) for call, model in known if model is not None]
         modelled = sum(told) if told and len(told) == len(reduces) else None
         found.append(_Period(end - begin, end - begin - held, flying, max(0.0, flying - held), modelled))
     return found
@@ -288,13 +279,14 @@ def _overview(paces: Paces, style: Style) -> str:
     header = ["run", "α", "B", "error", "worst", "step", "model of it", "overlap", "busbw"]
     rows = []
     for run, pace in paces.items():
-        model = pace.models[-1] if pace.models else None
-        bounds = pace.bounds_s
-        between = f"{format_duration(bounds[0])} to {format_duration(bounds[1])}" if bounds else NONE
-        told = [format_duration(model.alpha_s), format_rate(model.bandwidth)] if model else [NONE, NONE]
-        errors = [_percent(model.error), _percent(model.worst)] if model else [NONE, NONE]
-        busbw = format_rate(model.timings[-1].busbw) if model else NONE
-        rows.append([run, *told, *errors, format_duration(pace.step_s), between, _percent(pace.overlap), busbw])
+        between = " to ".join(map(format_duration, pace.bounds_s)) if pace.bounds_s else NONE
+        told, busbw = [NONE] * 4, NONE
+        if pace.models:
+            model = pace.models[-1]
+            told = [format_duration(model.alpha_s), format_rate(model.bandwidth)]
+            told += map(_percent, (model.error, model.worst))
+            busbw = format_rate(model.timings[-1].busbw)
+        rows.append([run, *told, format_duration(pace.step_s), between, _percent(pace.overlap), busbw])
     return table_text(header, rows, style)
 
 
@@ -350,11 +342,9 @@ def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
         points = " ".join(f"{across.place(size):.1f},{up.place(model.busbw(size)):.1f}" for size in curve)
         shapes.add(element("polyline", points=points, fill="none", stroke=colour, stroke_width=1.5))
         for one in model.timings:
-            told = title(
-                f"{run}: {format_bytes(one.bytes)} in {format_duration(one.seconds)}, {format_rate(one.busbw)}"
-            )
+            took = f"{format_bytes(one.bytes)} in {format_duration(one.seconds)}, {format_rate(one.busbw)}"
             x, y = across.place(one.bytes), up.place(one.busbw)
-            shapes.add(element("circle", told, cx=x, cy=y, r=3.5, fill=colour))
+            shapes.add(element("circle", title(f"{run}: {took}"), cx=x, cy=y, r=3.5, fill=colour))
         error = f", error {_percent(model.error)}" if model.error is not None else ""
         text(shapes, _WIDTH - _RIGHT + 10, _TOP + 12 + 30 * number, _short(run), size=11, colour=colour)
         text(shapes, _WIDTH - _RIGHT + 10, _TOP + 25 + 30 * number, f"B {format_rate(model.bandwidth)}{error}", size=10)
@@ -368,18 +358,12 @@ def _steps(shapes: Shapes, paces: Paces, top: float) -> float:
         y, colour = top + number * _ROW, _COLOURS[number % len(_COLOURS)]
         step = pace.step_s or 0.0
         text(shapes, 6, y + 13, _short(run), size=11)
-        shapes.add(
-            element("rect", x=left, y=y, width=width * step / longest, height=_ROW - 8, fill=colour, opacity=0.6)
-        )
+        bar = {"x": left, "y": y, "width": width * step / longest, "height": _ROW - 8}
+        shapes.add(element("rect", **bar, fill=colour, opacity=0.6))
         if pace.bounds_s is not None:
             low, high = (left + width * bound / longest for bound in pace.bounds_s)
-            shapes.add(
-                element(
-                    "path",
-                    d=f"M{low:g} {y - 2:g}v{_ROW - 4:g}M{low:g} {y + 7:g}H{high:g}M{high:g} {y - 2:g}v{_ROW - 4:g}",
-                    stroke="#222",
-                )
-            )
+            ends = f"M{low:g} {y - 2:g}v{_ROW - 4:g}M{low:g} {y + 7:g}H{high:g}M{high:g} {y - 2:g}v{_ROW - 4:g}"
+            shapes.add(element("path", d=ends, stroke="#222"))
         told = f"{format_duration(pace.step_s)}, overlap {_percent(pace.overlap)}"
         text(shapes, _WIDTH - _RIGHT + 10, y + 13, told, size=11)
     return top + len(paces) * _ROW

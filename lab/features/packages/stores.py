@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import io
 import json
 import os
+import shutil
 import site
 import sys
-import tarfile
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from lab.engine import ownership as label
+from lab.engine.archive import pack_stream
 from lab.engine.docker.connection import Connection, Refused
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
@@ -135,11 +134,9 @@ class ImagePackages(_Store):
             BASE_LABEL: base.name,
             OWNER_LABEL: label.owner(),
         }
-        with tempfile.TemporaryFile(dir=folder) as archive:
-            _write_context(archive, _dockerfile(base, target, wheels), wheels)
-            archive.seek(0)
-            pieces = iter(lambda: archive.read(1 << 20), b"")
-            request: dict[str, Any] = {"labels": labels, "network_mode": "none"}
+        request: dict[str, Any] = {"labels": labels, "network_mode": "none"}
+        with _build_context(folder / "context", base, target, wheels) as context:
+            pieces = iter(lambda: context.read(1 << 20), b"")
             build_from(self._connection.client, name, lambda _: pieces, BuildLog(), lambda _: None, **request)
 
     def _examine(self, image: str) -> Target:
@@ -148,24 +145,15 @@ class ImagePackages(_Store):
         Raises:
             ImageUnfit: it has none.
         """
-        from docker.types import LogConfig
-
-        api = self._connection.client.api
-        log = LogConfig(type="json-file")
-        container = api.create_container(
-            image,
-            entrypoint=["/bin/sh", "-c", FIND_PYTHON],
-            command=[probe_text()],
-            user="0:0",
-            host_config=api.create_host_config(network_mode="none", cap_drop=["ALL"], log_config=log),
-            labels={label.OWNER: label.owner(), label.CLUSTER: "image"},
-        )["Id"]
-        try:
-            api.start(container)
-            code = api.wait(container, timeout=PROBE_DEADLINE_S)["StatusCode"]
-            reply = api.logs(container, stderr=False).decode("utf-8", "replace")
-        finally:
-            api.remove_container(container, force=True, v=True)
+        body = {
+            "Image": image,
+            "Entrypoint": ["/bin/sh", "-c", FIND_PYTHON],
+            "Cmd": [probe_text()],
+            "User": "0:0",
+            "Labels": {label.OWNER: label.owner(), label.CLUSTER: "image"},
+            "HostConfig": {"NetworkMode": "none", "CapDrop": ["ALL"], "LogConfig": {"Type": "json-file"}},
+        }
+        code, reply, _ = self._connection.run_container(body, deadline_s=PROBE_DEADLINE_S)
         if code == NO_TORCH:
             raise ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
         return Target.parse(f"image {image}", reply)
@@ -201,10 +189,21 @@ class ImagePackages(_Store):
         return ""
 
 
-def _dockerfile(base: ImageInfo, target: Target, wheels: Sequence[Path]) -> str:
-    """Install the wheels in a stage of its own, as a user without rights; the image gets the environment alone."""
+def _build_context(folder: Path, base: ImageInfo, target: Target, wheels: Sequence[Path]) -> IO[bytes]:
+    """What the engine gets to install wheels, as a tar whose files belong to root, and nobody else may change.
+
+    They are installed in a stage of its own, as a user without rights; the image gets the environment alone. The wheels
+    are moved into the folder.
+    """
     request = install_request(target, ENVIRONMENT, [f"{_STAGE}/wheels/{path.name}" for path in wheels], _STAGE)
-    return f"""\
+    library, packages = library_folder(), folder / "packages"
+    (packages / "wheels").mkdir(parents=True)
+    (folder / "environment").mkdir()
+    (packages / "install.py").write_text(program_text())
+    shutil.copytree(library, packages / library.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in wheels:
+        path.rename(packages / "wheels" / path.name)
+    (folder / "Dockerfile").write_text(f"""\
 FROM {base.id} AS packages
 USER root
 COPY packages/ {_STAGE}/
@@ -214,30 +213,8 @@ RUN {json.dumps([target.executable, "-I", f"{_STAGE}/install.py", request])}
 FROM {base.id}
 USER root
 COPY --from=packages --chown=0:0 {ENVIRONMENT}/ {ENVIRONMENT}/
-"""
-
-
-def _write_context(archive: IO[bytes], dockerfile: str, wheels: Sequence[Path]) -> None:
-    """Everything belongs to root, and nobody else may change it, whatever this machine thinks of modes."""
-
-    def as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
-        entry.mode = 0o755 if entry.isdir() else 0o644
-        return entry if entry.isdir() or entry.name.endswith((".py", ".whl")) else None
-
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name, text in (("Dockerfile", dockerfile), ("packages/install.py", program_text())):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text.encode()), 0o644
-            tar.addfile(entry, io.BytesIO(text.encode()))
-        empty = tarfile.TarInfo("environment")
-        empty.type, empty.mode = tarfile.DIRTYPE, 0o755
-        tar.addfile(empty)
-        library = library_folder()
-        tar.add(library, f"packages/{library.name}", filter=as_root)
-        for path in wheels:
-            tar.add(path, f"packages/wheels/{path.name}", filter=as_root)
+""")
+    return pack_stream(folder, ".")
 
 
 class EnvironmentPackages(_Store):
@@ -294,10 +271,9 @@ class EnvironmentPackages(_Store):
         """Those that are there, by name; one that was made only in part has neither packages nor a base."""
         environments = []
         for folder in sorted(_environments().glob("*")):
-            try:
+            about: dict[str, Any] = {"base": "", "requirements": [], "added": []}
+            with suppress(OSError, ValueError):
                 about = json.loads((folder / _MADE).read_text())
-            except (OSError, ValueError):
-                about = {"base": "", "requirements": [], "added": []}
             files = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
             size_bytes = sum(os.lstat(path).st_size for path in files)
             environments.append(Prepared(name=str(folder), engine=self._engine.name, size_bytes=size_bytes, **about))
@@ -327,12 +303,9 @@ def _is_used(folder: Path) -> bool:
     """Whether an agent has workers that use an environment."""
     wanted = f"{PACKAGES_VARIABLE}={folder}".encode()
     for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{entry}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
-                    return True
-        except OSError:
-            continue
+        with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
+            if wanted in file.read().split(b"\0"):
+                return True
     return False
 
 
@@ -393,8 +366,8 @@ def making(key: str, announce: Announce) -> Iterator[Path]:
     """
     locks, work = store() / "locks", store() / "fetching"
     try:
-        for folder in (locks, work):
-            folder.mkdir(parents=True, exist_ok=True)
+        locks.mkdir(parents=True, exist_ok=True)
+        work.mkdir(exist_ok=True)
         lock = (locks / key).open("ab")
     except OSError as error:
         raise _cannot_write(error) from error
@@ -406,10 +379,9 @@ def making(key: str, announce: Announce) -> Iterator[Path]:
                 raise ClusterError(f"another command has been making these packages ready for {waited}")
         for left in work.iterdir():  # by those who were killed
             with (locks / left.name).open("ab") as other:
-                if _lock(other):
+                if left.name == key or _lock(other):
                     remove_tree(left)
         folder = work / key
-        remove_tree(folder)
         folder.mkdir(mode=0o700)
         try:
             yield folder

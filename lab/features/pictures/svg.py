@@ -11,20 +11,7 @@ from typing import Any, NamedTuple
 
 from lab.features.pictures import model as story
 from lab.features.pictures.model import ELLIPSIS, Box, Contents, Form, Picture, Tensor
-from lab.features.timeline.svg import (
-    BAD,
-    GOOD,
-    SOFT,
-    WARN,
-    Shapes,
-    element,
-    escaped,
-    line,
-    rank_colour,
-    rectangle,
-    text,
-    title,
-)
+from lab.features.timeline import svg as draw
 from lab.features.values.expected import Part
 
 HEIGHT = 42.0
@@ -95,12 +82,12 @@ class Cells:
         """How far below the top of a rank's side the first box stands with such a part."""
         return next((p.y for p in self._placed[rank] if p.box is not None and holds(p.box.part)), 0.0)
 
-    def draw(self, shapes: Shapes, rank: int, x: float, y: float) -> float:
+    def draw_rank(self, shapes: draw.Shapes, rank: int, x: float, y: float) -> float:
         """Draw a rank's side at a place; returns its right edge."""
         row = self._placed[rank]
         if not row:
             words = self._absent[rank]
-            text(shapes, x, y + 26, words, size=12.5, colour=SOFT if words in ("nothing", "–") else WARN)
+            draw.text(shapes, x, y + 26, words, size=12.5, colour=draw.SOFT if words in ("nothing", "–") else draw.WARN)
             return x + len(words) * 7.0
         for placed in row:
             self._draw_box(shapes, placed, x + placed.x, y + placed.y)
@@ -124,52 +111,54 @@ class Cells:
             x = placed[-1].right
         return placed
 
-    def _draw_box(self, shapes: Shapes, placed: _Placed, x: float, y: float) -> None:
+    def _draw_box(self, shapes: draw.Shapes, placed: _Placed, x: float, y: float) -> None:
         box, width = placed.box, placed.width
         if box is None:
-            text(shapes, x + width / 2, y + 26, ELLIPSIS, text_anchor="middle")
+            draw.text(shapes, x + width / 2, y + 26, ELLIPSIS, text_anchor="middle")
             return
-        shapes.add("<g>" + title(box.told))
+        shapes.add("<g>" + draw.title(box.told))
         self._paint(shapes, box.part, x, y, width)
-        text(shapes, x + 5, y + 15, box.label, size=10.5, font_family=MONO)
+        draw.text(shapes, x + 5, y + 15, box.label, size=10.5, font_family=MONO)
         left = x
         for index, (cell, share) in enumerate(zip(box.cells, placed.columns, strict=True)):
             if cell.wrong:
-                rectangle(shapes, left + 2, y + 19, share - 4, HEIGHT - 22, "none", stroke=BAD, stroke_width=2)
-            colour, weight = (BAD, "bold") if cell.wrong else ("", "")
+                draw.rectangle(
+                    shapes, left + 2, y + 19, share - 4, HEIGHT - 22, "none", stroke=draw.BAD, stroke_width=2
+                )
+            colour, weight = (draw.BAD, "bold") if cell.wrong else ("", "")
             at = left + share / 2, y + 34
-            text(shapes, *at, cell.text, colour=colour, font_family=MONO, font_weight=weight, text_anchor="middle")
+            draw.text(shapes, *at, cell.text, colour=colour, font_family=MONO, font_weight=weight, text_anchor="middle")
             if index:
                 edge = f"M{left:g} {y + 19:g}v{HEIGHT - 21:g}"
-                shapes.add(element("path", d=edge, stroke="currentColor", stroke_opacity=".18"))
+                shapes.add(draw.element("path", d=edge, stroke="currentColor", stroke_opacity=".18"))
             left += share
         shapes.add("</g>")
         for index, (note, colour) in enumerate(placed.notes):
-            text(shapes, x, y + HEIGHT + 13 + 15 * index, note, size=10.5, colour=colour, font_family=MONO)
+            draw.text(shapes, x, y + HEIGHT + 13 + 15 * index, note, size=10.5, colour=colour, font_family=MONO)
 
-    def _paint(self, shapes: Shapes, part: Part, x: float, y: float, width: float) -> None:
+    def _paint(self, shapes: draw.Shapes, part: Part, x: float, y: float, width: float) -> None:
         """Background in the colour of the origin; of a reduction, a band with the colours of all of them."""
-        colours = [rank_colour(rank, self._picture.world_size) for rank in part.origins]
+        colours = [draw.rank_colour(rank, self._picture.world_size) for rank in part.origins]
         if not colours:
-            rectangle(shapes, x, y, width, HEIGHT, "none", stroke=SOFT, stroke_dasharray="4 3")
+            draw.rectangle(shapes, x, y, width, HEIGHT, "none", stroke=draw.SOFT, stroke_dasharray="4 3")
             return
         if not part.reduced:
-            rectangle(shapes, x, y, width, HEIGHT, colours[0], fill_opacity=0.22, stroke=colours[0])
-            rectangle(shapes, x, y, width, _BAND, colours[0])
+            draw.rectangle(shapes, x, y, width, HEIGHT, colours[0], fill_opacity=0.22, stroke=colours[0])
+            draw.rectangle(shapes, x, y, width, _BAND, colours[0])
             return
-        rectangle(shapes, x, y, width, HEIGHT, "currentColor", fill_opacity=0.05, stroke=SOFT)
+        draw.rectangle(shapes, x, y, width, HEIGHT, "currentColor", fill_opacity=0.05, stroke=draw.SOFT)
         share = width / len(colours)
         for index, colour in enumerate(colours):
-            rectangle(shapes, x + index * share, y, share, _BAND, colour)
+            draw.rectangle(shapes, x + index * share, y, share, _BAND, colour)
 
 
 def _boxes(tensors: Iterable[Tensor | None]) -> list[tuple[int, int, Box | None, list[tuple[str, str]]]]:
     """The boxes of a row, each with the number of its tensor, its own in it, and text and colour of lines below."""
-    colours = {"bad": BAD, "good": GOOD}
+    colours = {"bad": draw.BAD, "good": draw.GOOD}
     row = []
     for place, tensor in enumerate(tensors):
         notes = [
-            (line, colours.get(kind, SOFT))
+            (line, colours.get(kind, draw.SOFT))
             for kind, words in (tensor.notes if tensor else ())
             for line in (words.split(", ") if kind == "summary" else [words])
         ]
@@ -213,11 +202,11 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
         heading: whether it says itself what was called where; a page that does so around it needs no second one.
         standalone: whether it is a file of its own, with a background, and not a part of a page.
     """
-    shapes = Shapes()
+    shapes = draw.Shapes()
     y = _heading(picture, shapes) if heading else 0.0
     y = _paragraph(shapes, y, story.sentence(picture), 72, 19) + 12
     if any(rank.before or rank.after for rank in picture.ranks):
-        y = _Sheet(picture, shapes).draw(y)
+        y = _Sheet(picture, shapes).draw_below(y)
     else:
         y = _waits(picture, shapes, y)
     y = _below(picture, shapes, y)
@@ -228,31 +217,31 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" style="max-width:100%;height:auto" fill="currentColor" '
         f'font-family="system-ui, sans-serif" font-size="13">'
-        f"<title>{escaped(title)}</title><desc>{escaped(described.strip())}</desc>"
+        f"<title>{draw.escaped(title)}</title><desc>{draw.escaped(described.strip())}</desc>"
         f"{_STANDALONE if standalone else ''}{''.join(shapes.parts)}</svg>"
     )
 
 
-def _heading(picture: Picture, shapes: Shapes) -> float:
+def _heading(picture: Picture, shapes: draw.Shapes) -> float:
     y = 24.0
-    text(shapes, 12, y, picture.step.title, size=16, font_weight="bold")
+    draw.text(shapes, 12, y, picture.step.title, size=16, font_weight="bold")
     for words in story.heading(picture):
-        y = _paragraph(shapes, y, words, 80, 16, size=11.5, colour=SOFT)
+        y = _paragraph(shapes, y, words, 80, 16, size=11.5, colour=draw.SOFT)
     return y
 
 
-def _paragraph(shapes: Shapes, y: float, words: str, letters: int, height: float, **look: Any) -> float:
+def _paragraph(shapes: draw.Shapes, y: float, words: str, letters: int, height: float, **look: Any) -> float:
     """Words in lines of so many letters, below `y`; returns where they end."""
     for one in textwrap.wrap(words, letters):
         y += height
-        text(shapes, 12, y, one, **look)
+        draw.text(shapes, 12, y, one, **look)
     return y
 
 
-def _below(picture: Picture, shapes: Shapes, y: float) -> float:
+def _below(picture: Picture, shapes: draw.Shapes, y: float) -> float:
     kind, verdict = story.verdict(picture)
     y += 10
-    sign, colour = {"good": ("✔", GOOD), "bad": ("✘", BAD)}.get(kind, ("?", WARN))
+    sign, colour = {"good": ("✔", draw.GOOD), "bad": ("✘", draw.BAD)}.get(kind, ("?", draw.WARN))
     letters, weight = (64, "bold") if kind == "bad" else (72, "")
     if verdict:
         y = _paragraph(shapes, y, f"{sign} {verdict}", letters, 18, colour=colour, font_weight=weight)
@@ -261,15 +250,15 @@ def _below(picture: Picture, shapes: Shapes, y: float) -> float:
     return y + 6
 
 
-def _waits(picture: Picture, shapes: Shapes, y: float) -> float:
+def _waits(picture: Picture, shapes: draw.Shapes, y: float) -> float:
     """A bar for each rank, as long as it waited."""
     y += 8
     for rank, told, share in story.waits(picture):
-        colour = rank_colour(rank, picture.world_size)
-        text(shapes, 12, y + 14, f"rank {rank}", font_weight="bold")
+        colour = draw.rank_colour(rank, picture.world_size)
+        draw.text(shapes, 12, y + 14, f"rank {rank}", font_weight="bold")
         length = max(3.0, share * 220)
-        rectangle(shapes, _NAME_WIDTH, y, length, 20, colour, fill_opacity=0.35, stroke=colour)
-        text(shapes, _NAME_WIDTH + length + 8, y + 14, told, size=12)
+        draw.rectangle(shapes, _NAME_WIDTH, y, length, 20, colour, fill_opacity=0.35, stroke=colour)
+        draw.text(shapes, _NAME_WIDTH + length + 8, y + 14, told, size=12)
         y += 28
     return y
 
@@ -277,14 +266,14 @@ def _waits(picture: Picture, shapes: Shapes, y: float) -> float:
 class _Sheet:
     """The rows of ranks: side by side with lines between before and after, or one above the other."""
 
-    def __init__(self, picture: Picture, shapes: Shapes) -> None:
+    def __init__(self, picture: Picture, shapes: draw.Shapes) -> None:
         self._picture = picture
         self._shapes = shapes
         self._contents = Contents(picture, _MOST_RANKS)
         self._places: dict[int, tuple[float, float]] = {}
         """By rank: the top of its row, and the right edge of its first side there."""
 
-    def draw(self, y: float) -> float:
+    def draw_below(self, y: float) -> float:
         """Draw it all below `y`, in the first form that fits; returns where it ends."""
         form, before, after = next(filter(None, map(self._fit, _FORMS)))
         if form.stacked:
@@ -308,19 +297,21 @@ class _Sheet:
     def _draw_rows(self, y: float, heads_at: float, *sides: tuple[float, Cells]) -> float:
         """The ranks with one side or both, each with its place and, unless it is 0, that of heads; returns the end."""
         for x, cells in sides:
-            text(self._shapes, heads_at or x, y + 14, cells.head, font_weight="bold")
-            text(self._shapes, heads_at or x, y + 29, cells.kind, size=11, colour=SOFT, font_family=MONO)
+            draw.text(self._shapes, heads_at or x, y + 14, cells.head, font_weight="bold")
+            draw.text(self._shapes, heads_at or x, y + 29, cells.kind, size=11, colour=draw.SOFT, font_family=MONO)
         y += 38
         for rank in self._contents.rows:
             if isinstance(rank, str):
-                text(self._shapes, 22, y + 10, rank, size=12, colour=SOFT)
+                draw.text(self._shapes, 22, y + 10, rank, size=12, colour=draw.SOFT)
                 y += 16 + _ROW_GAP
                 continue
-            rectangle(self._shapes, 12, y + 8, 5, HEIGHT - 16, rank_colour(rank.rank, self._picture.world_size))
+            draw.rectangle(
+                self._shapes, 12, y + 8, 5, HEIGHT - 16, draw.rank_colour(rank.rank, self._picture.world_size)
+            )
             below = story.below_name(self._picture, rank)
-            text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", font_weight="bold")
-            text(self._shapes, 22, y + 31, below, size=10.5, colour=SOFT)
-            edges = [cells.draw(self._shapes, rank.rank, x, y) for x, cells in sides]
+            draw.text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", font_weight="bold")
+            draw.text(self._shapes, 22, y + 31, below, size=10.5, colour=draw.SOFT)
+            edges = [cells.draw_rank(self._shapes, rank.rank, x, y) for x, cells in sides]
             self._places[rank.rank] = y, edges[0]
             y += max(cells.height(rank.rank) for _, cells in sides) + _ROW_GAP
         return y - _ROW_GAP
@@ -350,5 +341,5 @@ class _Sheet:
                 y + HEIGHT / 2 + (same.index(end) - (len(same) - 1) / 2) * min(7.0, 24.0 / len(same))
                 for y, same in ((above, starts), (below, finishes))
             )
-            colour = rank_colour(origin, self._picture.world_size)
-            line(self._shapes, self._places[origin][1] + 4, start, right - 4, finish, colour, width)
+            colour = draw.rank_colour(origin, self._picture.world_size)
+            draw.line(self._shapes, self._places[origin][1] + 4, start, right - 4, finish, colour, width)

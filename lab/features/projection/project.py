@@ -9,12 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import add_attempt, answer, write_text
 from lab.errors import LabError, UsageError
 from lab.features.network_model.model import Line, line_through
+from lab.features.projection import program as training
 from lab.features.projection.cores import Ran, cores_of
 from lab.features.projection.costs import (
     LIBRARIES,
@@ -26,19 +27,6 @@ from lab.features.projection.costs import (
     choices,
     parse_network,
     pattern_of,
-)
-from lab.features.projection.program import (
-    AT_ONCE,
-    OPTIMIZER,
-    Flight,
-    Growth,
-    Program,
-    flights_of,
-    growth_of,
-    own_work,
-    pipeline_of,
-    program_of,
-    with_stages,
 )
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay
 from lab.features.stragglers.timing import Span
@@ -88,8 +76,7 @@ class Sample:
         return recorded_cost(self.op, self.ranks, self.bytes, library)[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(NamedTuple):
     """Alpha and bandwidth that fit the calls of one operation."""
 
     op: str
@@ -119,7 +106,7 @@ def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, 
     return name, formula(layout, size)
 
 
-def _samples_of(flights: Sequence[Flight], clock: Clock, settled: Collection[int], ran: float) -> list[Sample]:
+def _samples_of(flights: Sequence[training.Flight], clock: Clock, settled: Collection[int], ran: float) -> list[Sample]:
     """By operation, ranks and size; the first of each is left out where others follow.
 
     Args:
@@ -180,13 +167,12 @@ def _tells_both(samples: Sequence[Sample], library: str) -> bool:
 # -- a run as it is projected from
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """A run on record, as far as it is needed."""
 
     run: str
     trace: Trace
-    program: Program
+    program: training.Program
     samples: Sequence[Sample]
     library: str
     """What carried its bytes, as `lab.features.projection.costs` names it."""
@@ -205,7 +191,7 @@ def source_of(run: str, trace: Trace) -> Source:
         LabError: it has no training steps, too few of them, or no communication in them.
     """
     cannot = f"run {run} cannot be projected"
-    if not any(mark.name == OPTIMIZER for rank in trace.ranks.values() for mark in rank.marks):
+    if not any(mark.name == training.OPTIMIZER for rank in trace.ranks.values() for mark in rank.marks):
         raise LabError(
             f"{cannot}: it has no training steps",
             "a training step lies between two steps of an optimizer of torch.optim, on every rank",
@@ -213,7 +199,7 @@ def source_of(run: str, trace: Trace) -> Source:
     steps = match(trace)
     backends = [group.backend for group in trace.groups.values() if group.backend]
     library = next((name for name in LIBRARIES for backend in backends if name in backend), "gloo")
-    flights = flights_of(steps, library)
+    flights = training.flights_of(steps, library)
     cores = [cores_of(rank) for rank in trace.ranks.values()]
     first, last = min(one.own.begin for one in cores), max(one.own.end for one in cores)
 
@@ -224,11 +210,11 @@ def source_of(run: str, trace: Trace) -> Source:
         return Working(spans, min(most, wanted_s / known_s if known_s and wanted_s else 1.0))
 
     others = [one.beside for one in cores]
-    own = working(own_work(trace), [one.own for one in cores], 1.0)
+    own = working(training.own_work(trace), [one.own for one in cores], 1.0)
     moving = working([span for flight in flights for span in flight.spans], others, _MOST_WANTED)
     machine = _shared_machine(trace, (own, moving))
     clock = Clock((own, moving), machine)
-    program = program_of(trace, steps, flights, clock, own.wanting)
+    program = training.program_of(trace, steps, flights, clock, own.wanting)
     if program is None:
         raise LabError(
             f"{cannot}: it has no two training steps in which all ranks called the same and were done",
@@ -268,7 +254,7 @@ def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
     if not wanted:
         return Machine(min(counts))
     trained = min(
-        mark.end for rank in trace.ranks.values() for mark in rank.marks if mark.name == OPTIMIZER and mark.end
+        mark.end for rank in trace.ranks.values() for mark in rank.marks if mark.name == training.OPTIMIZER and mark.end
     )
     settled = [one._replace(spans=[span for span in one.spans if span[0] >= trained]) for one in working]
     return machine_of(settled, min(counts), ran / wanted)
@@ -369,14 +355,14 @@ def project(
                 f"{', '.join(sorted(its_ops))}, the second {', '.join(sorted(ops))}",
                 "give runs of the same script with different numbers of ranks",
             )
-    growth = growth_of(base.program, base.trace)
+    growth = training.growth_of(base.program, base.trace)
     samples = [sample for source in sources for sample in source.samples if sample.op in ops]
     fits = _fit_all(samples, base.library, any(source.crowded for source in sources))
     recorded = _Network(None, base.library, base.library, fits)
     network = recorded if target is None else _Network(target, library or "nccl", base.library, fits)
     checks = []
     for source in sources:
-        own = growth if growth.stages else growth_of(source.program, source.trace)
+        own = growth if growth.stages else training.growth_of(source.program, source.trace)
         machines = [source.machine] if source.machine else []
         checks.append(_row(source, source.program.ranks, own, recorded, machines, 0.0))
     sizes = ranks or [count for count in WORLDS if not count % growth.replica and count <= growth.most]
@@ -414,8 +400,7 @@ def _machines(sources: Sequence[Source], others: float | None) -> list[Machine]:
     return [replace(base, others=one) for one in shown]
 
 
-@dataclass(frozen=True, slots=True)
-class _Network:
+class _Network(NamedTuple):
     """What transfers take: as they were measured, or as a network would have it."""
 
     target: Target | None
@@ -449,7 +434,7 @@ class _Network:
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
 
 
-def _grow(source: Source, ranks: int, growth: Growth, network: _Network) -> tuple[World, list[Call]]:
+def _grow(source: Source, ranks: int, growth: training.Growth, network: _Network) -> tuple[World, list[Call]]:
     """The world of so many ranks, and what is called in it."""
     program, factor = source.program, ranks / source.program.ranks
     transfers, turns = program.transfers, program.turns
@@ -465,7 +450,7 @@ def _grow(source: Source, ranks: int, growth: Growth, network: _Network) -> tupl
             for rank, steps in program.turns.items()
         }
     elif ranks != program.ranks:
-        turns, transfers = with_stages(program, pipeline_of(program), ranks)
+        turns, transfers = training.with_stages(program, training.pipeline_of(program), ranks)
     calls, parts, common = {}, {}, set()
     for key, one in transfers.items():
         grows = one.group in growth.groups and pattern_of(operation(one.op)) is not Pattern.MESSAGE
@@ -483,7 +468,7 @@ def _grow(source: Source, ranks: int, growth: Growth, network: _Network) -> tupl
         seconds={key: call.seconds for key, call in calls.items()},
         parts=parts,
         spread={op: fit.spread for op, fit in network.fits.items()} if network.target is None else {},
-        at_once=AT_ONCE.get(network.library, 1),
+        at_once=training.AT_ONCE.get(network.library, 1),
         carrying=source.carrying,
         copies=copies,
         common=frozenset(common),
@@ -492,7 +477,9 @@ def _grow(source: Source, ranks: int, growth: Growth, network: _Network) -> tupl
     return world, list(calls.values())
 
 
-def _row(source: Source, ranks: int, growth: Growth, network: _Network, machines: Sequence[Machine], off: float) -> Row:
+def _row(
+    source: Source, ranks: int, growth: training.Growth, network: _Network, machines: Sequence[Machine], off: float
+) -> Row:
     """Replay one world: as it is, with faster and slower transfers, and with other programs as they may be."""
     world, calls = _grow(source, ranks, growth, network)
     world = replace(world, machine=machines[0] if machines else None)

@@ -17,11 +17,10 @@ from urllib.parse import urlsplit
 from lab.engine.docker.connection import DirectApi
 
 _CHUNK_BYTES = 1 << 16
-_GOODBYE_S = 10.0
 
 
 class TlsEnd:
-    """One end of it, whose `recv` and `send` do not wait, once it is made.
+    """One end of such a connection; one thread may receive while another one sends.
 
     Args:
         address: such as `https://b:2376`.
@@ -42,98 +41,74 @@ class TlsEnd:
             context.load_cert_chain(*own)
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=where.hostname)
+        self._state, self._sending = threading.Lock(), threading.Lock()
+        """Held while something is done with the state of TLS, which never waits, and while something is sent."""
         self._early = b""
         """What was read before anybody asked for it."""
-        self._held = b""
-        """What is still to be sent, and how much of what was to be sent it stands for."""
-        self._stands_for = 0
         self._socket = socket.create_connection((where.hostname or "", where.port or 2376), timeout_s)
         try:
             self._shake_hands()
         except BaseException:
             self._socket.close()
             raise
+        self._socket.settimeout(None)
 
     def _shake_hands(self) -> None:
-        done = False
-        while not done:
-            try:
-                self._tls.do_handshake()
-                done = True
-            except ssl.SSLWantReadError:
-                self._flush()
-                self._in.write(self._socket.recv(_CHUNK_BYTES) or self._hung_up())
-        self._flush()
-
-    def _hung_up(self) -> bytes:
-        raise ConnectionResetError("the engine hung up")
-
-    def _flush(self) -> None:
-        self._held += self._out.read()
-        while self._held:
-            self._held = self._held[self._socket.send(self._held) :]
-
-    def fileno(self) -> int:
-        """The descriptor of its socket."""
-        return self._socket.fileno()
-
-    def setblocking(self, flag: bool) -> None:
-        """Whether its socket waits."""
-        self._socket.setblocking(flag)
-
-    def recv(self, most: int) -> bytes:
-        """What has come; empty: the engine says no more.
-
-        Raises:
-            BlockingIOError: nothing has come yet.
-        """
-        if self._early:
-            taken, self._early = self._early[:most], self._early[most:]
-            return taken
         while True:
             try:
-                return self._tls.read(most)
+                self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                data = self._socket.recv(_CHUNK_BYTES)
-                if not data:
-                    return b""
+                self._flush()
+                if not (data := self._socket.recv(_CHUNK_BYTES)):
+                    raise ConnectionResetError("the engine hung up") from None
                 self._in.write(data)
-            except ssl.SSLZeroReturnError:
-                return b""
-
-    def send(self, data: bytes) -> int:
-        """Send some of it; returns how much.
-
-        Raises:
-            BlockingIOError: not yet; call it again with the same.
-        """
-        if not self._stands_for:
-            self._stands_for = self._tls.write(data)
+            else:
+                break
         self._flush()
-        sent, self._stands_for = self._stands_for, 0
-        return sent
+
+    def _flush(self) -> None:
+        with self._sending:
+            with self._state:
+                data = self._out.read()
+            self._socket.sendall(data)
+
+    def recv(self, size: int) -> bytes:
+        """What comes next, at most so much; empty: the engine says no more."""
+        while True:
+            with self._state, suppress(ssl.SSLWantReadError):
+                if self._early:
+                    data, self._early = self._early[:size], self._early[size:]
+                    return data
+                try:
+                    return self._tls.read(size)
+                except ssl.SSLZeroReturnError:
+                    return b""
+            if not (data := self._socket.recv(_CHUNK_BYTES)):
+                return b""
+            with self._state:
+                self._in.write(data)
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of it."""
+        with self._state:
+            self._tls.write(data)
+        self._flush()
 
     def shutdown_write(self) -> None:
-        """Say that no more will come; what the engine says is still heard."""
-        with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            while more := self._tls.read(_CHUNK_BYTES):  # what has come would be lost
-                self._early += more
-        with suppress(ssl.SSLError):  # that no answer has come yet
-            self._tls.unwrap()
-        self._socket.setblocking(True)
-        self._socket.settimeout(_GOODBYE_S)
+        """Say that no more will come; what the engine says is still received."""
+        with self._state:
+            with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+                while more := self._tls.read(_CHUNK_BYTES):  # what has come would be lost
+                    self._early += more
+            with suppress(ssl.SSLError):  # that no answer has come yet
+                self._tls.unwrap()
         self._flush()
-        self._socket.setblocking(False)
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up; who waits for what comes waits no more."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-
-
-_PIECE_BYTES = 1 << 16
-_LOOK_AGAIN_MS = 1000
-_LOOK_SOON_MS = 20
-"""A channel of ssh has no descriptor that says when it takes more."""
 
 
 def open_stream(api: Any, path: str, body: Mapping[str, Any] | None, by_client: Callable[[], Any]) -> Any:
@@ -146,84 +121,54 @@ def open_stream(api: Any, path: str, body: Mapping[str, Any] | None, by_client: 
         by_client: makes the same request by docker-py.
     """
     if str(api.base_url).startswith("https://"):
-        direct = DirectApi(lambda timeout_s: _carried(TlsEnd(api.base_url, api.verify, api.cert, timeout_s)))
+        direct = DirectApi(lambda timeout_s: carry(TlsEnd(api.base_url, api.verify, api.cert, timeout_s)))
         return direct.stream(path, body)
     stream = by_client()
     wrapped = getattr(stream, "_sock", stream)
-    return stream if isinstance(wrapped, socket.socket) else _carried(wrapped, stream)
+    if isinstance(wrapped, socket.socket):
+        return stream
+    wrapped.setblocking(True)  # it has the timeout of requests
+    return carry(wrapped, getattr(stream, "_response", None))
 
 
-def _carried(far: Any, stream: Any = None) -> socket.socket:
+def carry(far: Any, response: Any = None) -> socket.socket:
+    """A plain socket for what threads carry to and from a channel; when it is closed, so is the channel.
+
+    Args:
+        far: the channel, of TLS or ssh.
+        response: what holds the channel open.
+    """
     ours, near = socket.socketpair()
-    threading.Thread(target=_carry, args=(far, near, stream), name="carries bytes of a node", daemon=True).start()
+    for carrying in (_carry_in, _carry_out):
+        threading.Thread(
+            target=carrying, args=(far, near, response), name="carries bytes of a node", daemon=True
+        ).start()
     return ours
 
 
-class _Way:
-    """Bytes that go one way."""
-
-    def __init__(self, source: Any, target: Any) -> None:
-        self.source, self.target = source, target
-        self.held = b""
-        self.over = False
-
-    def move(self) -> bool:
-        """Take or pass on what can be; whether anything could."""
-        if self.over:
-            return False
-        try:
-            if self.held:
-                self.held = self.held[self.target.send(self.held) :]
-            else:
-                self.held = self.source.recv(_PIECE_BYTES)
-                self.over = not self.held
-        except (BlockingIOError, TimeoutError):  # the latter of ssh
-            return False
-        except OSError:
-            self.over = True
-        return True
+def _carry_in(far: Any, near: socket.socket, response: Any) -> None:
+    with suppress(OSError):  # one of both is gone
+        while data := far.recv(_CHUNK_BYTES):
+            near.sendall(data)
+    with suppress(OSError):
+        near.shutdown(socket.SHUT_RDWR)
+    _close(far, response)
 
 
-def _carry(far: Any, near: socket.socket, stream: Any) -> None:
-    """Carry bytes both ways until the far end is over, or nobody has the other end of `near` any more."""
-    far.setblocking(False)
-    near.setblocking(False)
-    inward, outward, told = _Way(far, near), _Way(near, far), False
+def _carry_out(far: Any, near: socket.socket, response: Any) -> None:
     with near:
-        while not inward.over:
-            moved = [inward.move(), outward.move()]
-            if outward.over and _is_closed(near):
-                break
-            if outward.over and not told:
-                told = True
-                with suppress(OSError):
-                    far.shutdown_write()
-            if not any(moved):
-                _await(inward, outward)
-    for end in (far, getattr(stream, "_response", None)):
+        with suppress(OSError):
+            while data := near.recv(_CHUNK_BYTES):
+                far.sendall(data)
+            far.shutdown_write()
+        closed = select.poll()  # who only says no more may still receive
+        closed.register(near, 0)
+        closed.poll()
+        _close(far, response)
+
+
+def _close(*ends: Any) -> None:
+    for end in ends:
         if end is not None:
             with suppress(OSError):
                 end.close()
-
-
-def _await(*ways: _Way) -> None:
-    """Wait until one of them may have something to do."""
-    poll, patience_ms, asked = select.poll(), _LOOK_AGAIN_MS, dict[int, int]()
-    for way in ways:
-        if way.over:
-            continue
-        end, event = (way.target, select.POLLOUT) if way.held else (way.source, select.POLLIN)
-        if way.held and not isinstance(end, socket.socket | TlsEnd):
-            patience_ms = _LOOK_SOON_MS
-            continue
-        asked[end.fileno()] = asked.get(end.fileno(), 0) | event
-    for descriptor, events in asked.items():
-        poll.register(descriptor, events)
-    poll.poll(patience_ms)
-
-
-def _is_closed(near: socket.socket) -> bool:
-    """Whether the other end is closed; to one that only says no more, something may still be said."""
-    poll = select.poll()
-    poll.register(near, 0)
-    return any(event & select.POLLHUP for _, event in poll.poll(0))

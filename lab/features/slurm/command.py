@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from lab.engine import ownership as label
@@ -113,7 +114,11 @@ def allocate(argv: Sequence[str], deadline_s: float, announce: Announce) -> str:
         asking.terminate()  # it takes its job out of the queue
         raise
     finally:
-        _await_end(asking)
+        try:
+            asking.wait(timeout=_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            asking.kill()
+            asking.wait(timeout=_LEAVE_S)
     granted = _GRANTED.search(said)
     if granted is None or asking.returncode:
         raise ClusterError(
@@ -127,40 +132,28 @@ def _listen(asking: subprocess.Popen[bytes], deadline_s: float, announce: Announ
     """What salloc says until it ends."""
     assert asking.stderr is not None
     said, began, told = b"", time.monotonic(), _FIRST_S - _TELL_S
-    while True:
-        waited = time.monotonic() - began
-        if waited > deadline_s + _SPARE_S:
-            raise ClusterError(
-                f"Slurm gave no allocation within {format_duration(deadline_s)}", "--allocation immediate=SECONDS"
-            )
-        if select.select([asking.stderr], [], [], min(1.0, _TELL_S))[0]:
-            data = asking.stderr.read1(65536)  # type: ignore[attr-defined]
+    while (waited := time.monotonic() - began) <= deadline_s + _SPARE_S:
+        if select.select([asking.stderr], [], [], 1.0)[0]:
+            data = os.read(asking.stderr.fileno(), 65536)
             if not data:
                 return said.decode("utf-8", "replace")
             said += data
         if waited - told >= _TELL_S:
             told = waited
             announce(f"waiting in Slurm's queue for {format_duration(round(waited))}{_why(said)}")
+    raise ClusterError(
+        f"Slurm gave no allocation within {format_duration(deadline_s)}", "--allocation immediate=SECONDS"
+    )
 
 
 def _why(said: bytes) -> str:
     """What Slurm says that a job waits for."""
-    number = _NUMBER.search(said.decode("utf-8", "replace"))
-    if number is None:
-        return ""
-    try:
-        state, _, reason = ask("squeue", "--noheader", f"--jobs={number[1]}", "--format=%T %r").strip().partition(" ")
-    except EngineUnavailable:
-        return ""
-    return f" (job {number[1]}, {state}: {reason})" if state else ""
-
-
-def _await_end(asking: subprocess.Popen[bytes]) -> None:
-    try:
-        asking.wait(timeout=_LEAVE_S)
-    except subprocess.TimeoutExpired:
-        asking.kill()
-        asking.wait(timeout=_LEAVE_S)
+    state = ""
+    if number := _NUMBER.search(said.decode("utf-8", "replace")):
+        with suppress(EngineUnavailable):
+            words = ("--noheader", f"--jobs={number[1]}", "--format=%T: %r")
+            state = ask("squeue", *words).strip()
+    return f" (job {number[1]}, {state})" if number and state else ""
 
 
 HOME = f"{label.NAMESPACE}.home"
@@ -225,19 +218,16 @@ def pairs(line: str) -> dict[str, str]:
 
 def read_hosts(text: str) -> list[Host]:
     """The machines in the answer of `scontrol --oneliner show node`."""
-    found = []
-    for line in text.splitlines():
-        said = pairs(line)
-        if "NodeName" in said:
-            found.append(
-                Host(
-                    name=said["NodeName"],
-                    address=said.get("NodeAddr") or said["NodeName"],
-                    state=said.get("State", ""),
-                    reason=_meant(said.get("Reason", "")),
-                )
-            )
-    return found
+    machines = [said for said in map(pairs, text.splitlines()) if "NodeName" in said]
+    return [
+        Host(
+            name=said["NodeName"],
+            address=said.get("NodeAddr") or said["NodeName"],
+            state=said.get("State", ""),
+            reason=_meant(said.get("Reason", "")),
+        )
+        for said in machines
+    ]
 
 
 class Fate(NamedTuple):
@@ -291,13 +281,8 @@ def least_machine(text: str) -> Machine:
     rows = [row for row in rows if row[0].endswith("*")] or rows
     if not rows:
         raise EngineUnavailable("Slurm has no partition for you", "ask whoever runs the cluster")
-    cores = min(_number(cpus) for _, cpus, _ in rows)
-    return Machine(cores=cores, memory_bytes=min(_number(memory) for *_, memory in rows) << 20)
-
-
-def _number(word: str) -> int:
-    """`16`, or `16+` where some have more."""
-    return int(word.rstrip("+"))
+    cores, megabytes = (min(int(row[at].rstrip("+")) for row in rows) for at in (1, 2))  # 16+ where some have more
+    return Machine(cores=cores, memory_bytes=megabytes << 20)
 
 
 def is_well(host: Host) -> bool:

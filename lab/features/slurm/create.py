@@ -194,14 +194,7 @@ def requests_for(
         ClusterUnfit: Slurm cannot be asked for that.
     """
     _refuse_impossible(shape)
-    labels = {
-        label.CLUSTER: cluster,
-        label.OWNER: owner,
-        label.VERSION: __version__,
-        label.SHAPE: shape.to_json(),
-        HOME: str(home),
-        **({label.RUN: run} if run else {}),
-    }
+    labels = {**label.cluster_labels(cluster, owner, shape.to_json(), run), HOME: str(home)}
     shared = shared_folder(home, cluster)
     requests = [
         Request(what=f"allocation {job_name(cluster)}", body={"argv": salloc(cluster, shape, labels)}),

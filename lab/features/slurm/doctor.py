@@ -43,11 +43,8 @@ def _machines(wanted: Wanted) -> list[Check]:
         default = partition.endswith("*")
         name = f"{partition.rstrip('*')}{' (the default)' if default else ''}"
         told = f"{name}: {plural(len(states), 'machine')}, {idle} idle"
-        if default and len(states) < wanted.nodes:
-            fix = f"--allocation partition=NAME, or fewer than {wanted.nodes} nodes"
-            checks.append(Check("warning", "partition", told, fix))
-        else:
-            checks.append(Check("ok", "partition", told))
+        fix = f"--allocation partition=NAME, or fewer than {wanted.nodes} nodes"
+        checks.append(Check.judge("partition", told, default and len(states) < wanted.nodes, fix))
     return checks or [Check("failed", "partition", "Slurm has no partition for you", "ask whoever runs the cluster")]
 
 
@@ -55,9 +52,8 @@ def _munge() -> list[Check]:
     if shutil.which("munge") is None:
         return []
     done = subprocess.run(["munge", "--no-input"], capture_output=True, text=True, timeout=_TRY_S, check=False)
-    if not done.returncode:
-        return [Check("ok", "munge", "it answers")]
-    return [Check("failed", "munge", last_word(done.stderr) or "it does not answer", "ask whoever runs the cluster")]
+    found = (last_word(done.stderr) or "it does not answer") if done.returncode else "it answers"
+    return [Check.judge("munge", found, done.returncode, "ask whoever runs the cluster", "failed")]
 
 
 def _a_node(pythons: Sequence[str]) -> list[Check]:
@@ -84,10 +80,9 @@ def _a_node(pythons: Sequence[str]) -> list[Check]:
             return [Check("failed", "node", f"none of {listing(pythons)} has torch there", fix)]
         return [Check("warning", "node", last_word(done.stderr) or _NOT_FREE, "try again later")]
     off_s = max(began - float(when), float(when) - ended, 0.0)
-    clock = Check("ok", "clock", f"that of a node is less than {ended - began:.1f} s from this one")
-    if off_s > _CLOCK_OFF_S:
-        away = f"that of a node is {off_s:.1f} s from this one"
-        clock = Check("warning", "clock", away, "ask for NTP on all machines")
+    is_off = off_s > _CLOCK_OFF_S
+    away = f"{off_s:.1f} s" if is_off else f"less than {ended - began:.1f} s"
+    clock = Check.judge("clock", f"that of a node is {away} from this one", is_off, "ask for NTP on all machines")
     return [Check("ok", "node", f"has torch, in {python}"), clock]
 
 

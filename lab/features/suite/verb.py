@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab.cli import arguments as shared
-from lab.cli import arguments as types
 from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
 from lab.features.compare.verb import add_baseline, comparison
-from lab.features.suite.cases import Asked, Case, Matrix, Outcome, make_cases
+from lab.features.suite.cases import Asked, Case, Matrix, make_cases
 from lab.features.suite.run import start
 from lab.features.suite.view import SuiteDisplay, suite_text, write_files
-from lab.report.style import Style, style_for
+from lab.report.style import style_for
 from lab.report.table import table_text
 from lab.run.options import RunOptions
 from lab.words import NONE
@@ -42,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "-k", dest="only", metavar="WORDS", help="only cases that are meant by 'scatter and not nodes=5'"
     )
-    which.add_argument("--nodes", type=_several(types.positive), default=(), metavar="N,...", help="each with so many")
+    which.add_argument("--nodes", type=_several(shared.positive), default=(), metavar="N,...", help="each with so many")
     which.add_argument(
-        "--nproc-per-node", type=_several(types.positive), default=(), metavar="N,...", help="workers on each node"
+        "--nproc-per-node", type=_several(shared.positive), default=(), metavar="N,...", help="workers on each node"
     )
     which.add_argument(
         "--backend",
@@ -55,20 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument("--list", action="store_true", help="print the cases, and why some cannot run, and stop")
     how = parser.add_argument_group("how")
-    how.add_argument("-j", "--jobs", type=types.positive, metavar="N", help="at most so many clusters side by side")
+    how.add_argument("-j", "--jobs", type=shared.positive, metavar="N", help="at most so many clusters side by side")
     how.add_argument(
-        "--retries", type=types.whole, default=0, metavar="N", help="try again what failed; if it passes, it is flaky"
+        "--retries", type=shared.whole, default=0, metavar="N", help="try again what failed; if it passes, it is flaky"
     )
-    how.add_argument("--repeat", type=types.positive, default=1, metavar="N", help="run each so often, for rates")
+    how.add_argument("--repeat", type=shared.positive, default=1, metavar="N", help="run each so often, for rates")
     how.add_argument("--shuffle", action="store_true", help="in an order by chance")
     how.add_argument(
-        "--seed", type=types.whole, metavar="N", help="of that order, and of the first repetition, as $LAB_SEED"
+        "--seed", type=shared.whole, metavar="N", help="of that order, and of the first repetition, as $LAB_SEED"
     )
     stop = how.add_mutually_exclusive_group()
     stop.add_argument(
         "-x", dest="maxfail", action="store_const", const=1, help="begin nothing more when one has failed"
     )
-    stop.add_argument("--maxfail", type=types.positive, metavar="N", help="begin nothing more when N have failed")
+    stop.add_argument("--maxfail", type=shared.positive, metavar="N", help="begin nothing more when N have failed")
     shared.add_conduct(parser)
     parser.add_argument("--no-trace", dest="trace", action="store_false", help="do not record the collectives")
     parser.add_argument(
@@ -97,8 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _list(make_cases(asked, arguments.engine, seed=asked.seed), arguments)
     compare = comparison(arguments) if arguments.baseline else None
     began = time.time()
-    show = _AsJson if arguments.json else SuiteDisplay
-    with show(sys.stdout, sys.stderr, quiet=arguments.quiet, machine=arguments.json) as display:
+    with SuiteDisplay(sys.stdout, sys.stderr, quiet=arguments.quiet, machine=arguments.json) as display:
         found = start(asked, display)
     compared = compare(found.records) if compare is not None else None
     if arguments.json:
@@ -121,13 +119,10 @@ def _asked(arguments: argparse.Namespace) -> Asked:
     env = shape.pop("env")  # that of the runs, whatever a cluster was given
     images = tuple(filter(None, (shape.pop("image") or "").split(",")))
     said = shared.fields_said(RunOptions, arguments)
-    for dimension in ("nodes", "nproc_per_node", "backend"):
-        said.pop(dimension)
+    dimensions = {name: said.pop(name) for name in ("nodes", "nproc_per_node", "backend")}
     return Asked(
         scenarios=named_scenarios(arguments.scenarios, arguments.rest, env),
-        matrix=Matrix(
-            nodes=arguments.nodes, nproc_per_node=arguments.nproc_per_node, backend=arguments.backend, image=images
-        ),
+        matrix=Matrix(**dimensions, image=images),
         only=arguments.only or "",
         engine=arguments.engine,
         name=arguments.name,
@@ -156,24 +151,19 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
         for case in cases
     ]
 
-    def text(style: Style) -> str:
-        shown = []
-        for row in rows:
-            why = f"skipped: {row['skipped']}" if row["skipped"] else ""
-            shown.append([row["id"], str(row["nodes"] or NONE), str(row["nproc_per_node"]), why])
-        return table_text(["case", "nodes", "workers of each", ""], shown, style)
-
-    return answer(arguments, lambda: rows, text)
+    shown = [
+        [
+            row["id"],
+            str(row["nodes"] or NONE),
+            str(row["nproc_per_node"]),
+            row["skipped"] and f"skipped: {row['skipped']}",
+        ]
+        for row in rows
+    ]
+    head = ["case", "nodes", "workers of each", ""]
+    return answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
 
 
 def _several(one: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """Values that are separated by commas."""
     return lambda words: tuple(map(one, words.split(",")))
-
-
-class _AsJson(SuiteDisplay):
-    """Prints each outcome as a line of JSON too."""
-
-    def ended(self, outcome: Outcome, done: int) -> None:
-        super().ended(outcome, done)
-        print(json.dumps(outcome.to_json()), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -175,13 +176,13 @@ class SuiteDisplay(Watcher):
         out: where cases that have ended are told.
         status: where the rest goes.
         quiet: tell nothing but what did not pass.
-        machine: `out` is for data, and nothing is told there.
+        machine: `out` is for data: a line of JSON for each case that has ended.
     """
 
     def __init__(self, out: IO[str], status: IO[str], *, quiet: bool = False, machine: bool = False) -> None:
         self._out = status if machine else out
-        self._status = status
-        self._quiet = quiet
+        self._data = out if machine else None
+        self._status, self._quiet = status, quiet
         self._style: Style = style_for(self._out)
         self._live: Live | None = None
         self._workers: dict[int, tuple[str, float]] = {}
@@ -231,6 +232,8 @@ class SuiteDisplay(Watcher):
         self._bad += not outcome.good
         if not (self._quiet and outcome.good):
             self._print(outcome_line(outcome, done, self._planned, self._style))
+        if self._data is not None:
+            print(json.dumps(outcome.to_json()), file=self._data, flush=True)
 
     def tick(self) -> None:
         """Draw what every worker does, and the bar."""
@@ -295,7 +298,7 @@ def _suite_blocks(found: SuiteResult) -> Iterator[str]:
     head, rows = suite_rows(found.outcomes)
     if found.repeated:
         head = ["case", "how often", "in which ways"]
-        rows = [[rate.name, rate_text(rate), "; ".join(map(_way, rate.kinds))] for rate in rates(found.outcomes)]
+        rows = [[rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))] for rate in rates(found.outcomes)]
     table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     yield "\n".join(table + [f"| {' | '.join(map(in_markdown, row))} |" for row in rows])
 
@@ -312,10 +315,11 @@ def _failure_blocks(outcome: Outcome) -> Iterator[str]:
         yield f"Record: {in_markdown(str(result.path))}"
 
 
-def _way(kind: Kind) -> str:
+def kind_text(kind: Kind) -> str:
+    """One way in which repetitions failed: `2 x failed: rank 1 raised ValueError (seeds 3, 7)`."""
     seeds = f"{', '.join(map(str, kind.seeds[:_MOST_SEEDS]))}{', …' if len(kind.seeds) > _MOST_SEEDS else ''}"
-    way = f"{kind.count} x {kind.status}: {clip(kind.reason, _LONGEST_IN_MARKDOWN)}"
-    return f"{way} (seeds {seeds})" if kind.seeds else way
+    text = f"{kind.count} x {kind.status}: {clip(kind.reason, _LONGEST_IN_MARKDOWN)}"
+    return f"{text} (seeds {seeds})" if seeds else text
 
 
 # -- JUnit XML

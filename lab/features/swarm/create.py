@@ -14,8 +14,7 @@ from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Request
 from lab.engine.ready import HELLO, closing_channels, wait_ready
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, NodeLost
-from lab.features.swarm.hosts import Hosts, TaskChannel
-from lab.features.swarm.state import OFF, OWNER, POWER, filters, host_of, on_their_hosts
+from lab.features.swarm.hosts import OFF, OWNER, POWER, Hosts, TaskChannel, filters, host_of, on_their_hosts
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 from lab.words import format_duration, listing, plural

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,8 +14,7 @@ from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.doctor import Check, Wanted
 from lab.errors import EngineUnavailable, LabError
-from lab.features.swarm.hosts import Host, Hosts, Settings
-from lab.features.swarm.state import OWNER
+from lab.features.swarm.hosts import OWNER, Host, Hosts, Settings
 from lab.words import format_duration, listing
 
 _CLOCK_S = 0.1
@@ -84,8 +84,8 @@ def examine(hosts: Hosts, settings: Settings, wanted: Wanted) -> list[Check]:
 def _shared(settings: Settings, hosts: int) -> Check:
     if settings.shared is not None:
         return Check("ok", "shared", f"/shared of all nodes is in {settings.shared} of every host")
-    found, fix = "/shared is one for each host", "name a folder that all hosts have in common: docs/swarm.md"
-    return Check("warning", "shared", found, fix) if hosts > 1 else Check("ok", "shared", found)
+    fix = "name a folder that all hosts have in common: docs/swarm.md"
+    return Check.judge("shared", "/shared is one for each host", hosts > 1, fix)
 
 
 def _silent(hosts: Hosts, host: Host) -> Check:
@@ -104,7 +104,7 @@ def _host_checks(hosts: Hosts, host: Host, image: str) -> list[Check]:
     fix = f"docker node update --availability active {host.name}" if host.ready else "see its engine's log"
     usable = host.ready and host.takes_tasks
     checks = [
-        Check("ok", what, found) if usable else Check("failed", what, f"{found}: Swarm gives it no tasks", fix),
+        Check.judge(what, found if usable else f"{found}: Swarm gives it no tasks", not usable, fix, "failed"),
         clock_check(what, clock_of(connection)),
     ]
     if inspect_image(connection.client, image) is None:
@@ -127,12 +127,11 @@ def clock_of(connection: Connection) -> Clock:
 
 def read_time(text: str) -> float:
     """Seconds since 1970 of a time as engines write it, with up to nine digits of a second."""
-    whole, dot, rest = text.partition(".")
-    digits = rest[: next((at for at, sign in enumerate(rest) if not sign.isdigit()), len(rest))]
-    zone = (rest[len(digits) :] if dot else "").replace("Z", "+00:00")
-    return datetime.fromisoformat((whole if dot else text.replace("Z", "+00:00")) + zone).timestamp() + float(
-        f"0.{digits or 0}"
-    )
+    found = re.fullmatch(r"([^.Z+]*?)(\.\d+)?(Z|[+-]\d\d:\d\d)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time")
+    whole = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
+    return whole.timestamp() + float(found[2] or 0)
 
 
 def clock_check(what: str, clock: Clock) -> Check:
@@ -180,10 +179,10 @@ def _network_checks(what: str, known: Mapping[str, Host], found: Mapping[str, An
         for port, there in sorted(shut.items())
     ] or [Check("ok", what, "the others' ports 2377, 7946 and 4789 are not shut to it")]
     mtu, least = found.get("mtu"), _OVERLAY_MTU + _VXLAN_BYTES
-    if mtu is not None and mtu < least:
-        needed = f"of up to {_OVERLAY_MTU} bytes and {_VXLAN_BYTES} of VXLAN, do not fit"
-        lost = f"MTU {mtu}: packets of the cluster's network, {needed}"
-        checks.append(Check("failed", what, lost, f"set it to {least} or more"))
-    elif mtu is not None:
-        checks.append(Check("ok", what, f"MTU {mtu}"))
+    if mtu is not None:
+        needed = (
+            f"packets of the cluster's network, of up to {_OVERLAY_MTU} bytes and {_VXLAN_BYTES} of VXLAN, do not fit"
+        )
+        told = f"MTU {mtu}: {needed}" if mtu < least else f"MTU {mtu}"
+        checks.append(Check.judge(what, told, mtu < least, f"set it to {least} or more", "failed"))
     return checks

@@ -27,8 +27,19 @@ from lab.engine.protocol import (
     refuse_for_one_host,
 )
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, LabError, MachineLacks, NodeLost
-from lab.features.swarm import state
-from lab.features.swarm.hosts import Hosts, TaskChannel, read_settings
+from lab.features.swarm.create import create, start, stop, translated, usable_hosts
+from lab.features.swarm.hosts import (
+    OWNER,
+    Hosts,
+    TaskChannel,
+    filters,
+    find_clusters,
+    forget,
+    on_their_hosts,
+    read_settings,
+    remember,
+    sweep,
+)
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 from lab.waiting import wait_until
@@ -68,12 +79,12 @@ class SwarmEngine:
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part, by their labels."""
         if cluster is None:
-            state.sweep(self.hosts)
-        return state.find(self.hosts, self.name, cluster)
+            sweep(self.hosts)
+        return find_clusters(self.hosts, self.name, cluster)
 
     def nodeless(self) -> list[str]:
         """Names of the owner's clusters of which a network, a container or a volume is there, but no service."""
-        asked = state.filters(None)
+        asked = filters(None)
         alive = {service["Spec"]["Labels"][label.CLUSTER] for service in self.hosts.services(asked)}
 
         def on_host(name: str) -> set[str]:
@@ -109,7 +120,7 @@ class SwarmEngine:
         Raises:
             NodeLost: it has no container there.
         """
-        return state.on_their_hosts(self.hosts, [node])[0]
+        return on_their_hosts(self.hosts, [node])[0]
 
     # -- making
 
@@ -120,7 +131,6 @@ class SwarmEngine:
     def _requests(self, cluster: str, shape: Shape, run: str | None, image: str | None) -> list[Request]:
         """The same with the id that the image has on every host: what has a name is looked for in a registry."""
         from lab.engine.docker.request import requests_for
-        from lab.features.swarm.create import translated, usable_hosts
 
         if shape.gpus:
             raise MachineLacks("the swarm engine gives nodes no GPUs", "use --engine docker on a machine that has some")
@@ -144,7 +154,6 @@ class SwarmEngine:
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
         from lab.engine.docker.image import DEFAULT_IMAGE
-        from lab.features.swarm.create import create, usable_hosts
         from lab.features.swarm.images import ensure_on_all
 
         self.requests(cluster, shape, run=run)  # refuses what cannot be, before images are sent
@@ -163,7 +172,7 @@ class SwarmEngine:
                     "warning: nodes share /shared with those on the same host only; docs/swarm.md says how with all"
                 )
             create(self.hosts, cluster, self._requests(cluster, shape, run, identity), image, announce)
-            return state.find(self.hosts, self.name, cluster)[0]
+            return find_clusters(self.hosts, self.name, cluster)[0]
         except BaseException as error:
             with uninterrupted(), suppress(LabError):
                 self.remove(cluster, settle=True)
@@ -177,7 +186,7 @@ class SwarmEngine:
         """Run a command, in a container of an image, on the folder that hosts share, which it sees as /all."""
         from lab.features.swarm.images import run_in_folder
 
-        labels = {state.OWNER: label.owner(), label.CLUSTER: cluster}
+        labels = {OWNER: label.owner(), label.CLUSTER: cluster}
         run_in_folder(self.hosts.manager, image, str(self._settings.shared), command, labels)
 
     def has_image(self, image: str) -> bool:
@@ -196,7 +205,7 @@ class SwarmEngine:
         """Open a channel to the agent of each of these nodes."""
         channels: list[Channel] = []
         try:
-            for node, there in zip(nodes, state.on_their_hosts(self.hosts, nodes), strict=True):
+            for node, there in zip(nodes, on_their_hosts(self.hosts, nodes), strict=True):
                 stream = self.hosts.engine(node.host).connection.attach(there.handle)
                 channels.append(TaskChannel(node, stream, there.handle))
         except (Refused, EngineUnavailable) as error:
@@ -207,14 +216,10 @@ class SwarmEngine:
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
-        from lab.features.swarm.create import stop
-
         stop(self.hosts, nodes)
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
         """Have Swarm make the tasks of nodes that do not run anew, and wait until their agents can fork workers."""
-        from lab.features.swarm.create import start
-
         start(self.hosts, cluster, nodes, announce)
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
@@ -240,12 +245,12 @@ class SwarmEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them, by their labels, from every host that answers."""
-        state.sweep(self.hosts)
-        asked, hosts = state.filters(cluster), self.hosts
+        sweep(self.hosts)
+        asked, hosts = filters(cluster), self.hosts
         services, networks = hosts.services(asked), hosts.networks(asked)
         names = {service["Spec"]["Labels"][label.CLUSTER] for service in services}
         names |= {network["Labels"][label.CLUSTER] for network in networks}
-        state.remember(hosts.known, names)
+        remember(hosts.known, names)
         for service in services:
             hosts.remove(f"services/{service['ID']}")
 
@@ -263,7 +268,7 @@ class SwarmEngine:
             image = services[0]["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"]
             with suppress(LabError):  # files that nobody needs any more
                 self._in_shared(["rm", "-rf", "--", *(f"/all/{name}" for name in sorted(names))], min(names), image)
-        state.forget(on_hosts, names)
+        forget(on_hosts, names)
         forget_cluster(self.name, cluster)
         return Removed(
             clusters=tuple(sorted(names)),

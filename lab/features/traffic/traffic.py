@@ -34,7 +34,7 @@ from statistics import median
 from typing import NamedTuple
 
 from lab.features.values.expected import output_parts
-from lab.operations import operation
+from lab.operations import Cut, Operation, Who, operation
 from lab.trace.model import Call
 from lab.trace.steps import Step
 
@@ -160,6 +160,17 @@ def size_of(step: Step) -> int:
     return max(call.bytes for call in step.calls.values())
 
 
+def bus_factor(op: Operation, ranks: int) -> float | None:
+    """What nccl-tests multiplies the algorithm bandwidth by; None where no data moves or nobody knows how."""
+    if not op.moves_data or op.cut is Cut.OTHER:
+        return None
+    collects = op.giver is Who.ALL and op.cut is Cut.WHOLE and not op.reduces
+    share = (ranks - 1) / ranks if ranks else 0.0
+    if op.reduces_for_all:
+        return 2 * share
+    return share if collects or op.cut is not Cut.WHOLE else 1.0
+
+
 def duration(step: Step) -> float | None:
     """Seconds from the entry of the last rank to the end of the last; None where somebody never came or failed.
 
@@ -196,7 +207,7 @@ def _row(op: str, steps: list[_Measured]) -> OpRow:
     timed = [(one, one.seconds) for one in steps if one.seconds is not None]
     total = sum(seconds for _, seconds in timed)
     moved = sum(one.size for one, _ in timed)
-    bus = sum(one.size * (operation(op).bus_factor(one.ranks) or 0.0) for one, _ in timed)
+    bus = sum(one.size * (bus_factor(operation(op), one.ranks) or 0.0) for one, _ in timed)
     sizes, ranks = {one.size for one in steps}, {one.ranks for one in steps}
     sums = _sum_flows(one.step for one in steps)
     return OpRow(

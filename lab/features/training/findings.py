@@ -120,7 +120,8 @@ def _phase_counts(facts: PhaseCounts) -> Words:
     return f"{'; '.join(sides)}: in backward {number} {name_ranks(first)} {did}, and {name_ranks(second)} {others}"
 
 
-def _on(sides: Sequence[Side]) -> str:
+def on_sides(sides: Sequence[Side]) -> str:
+    """`3 steps on rank 0 and 4 steps on rank 1`."""
     return listing(f"{side.what} on {name_ranks(side.ranks)}" for side in sides)
 
 
@@ -146,7 +147,7 @@ def _replicas(facts: Replicas) -> Words:
         if facts.unused_forward:
             why = "The forward of the module was never called: what it holds was called past it."
         after = f"after {plural(facts.steps, 'optimizer step')} the replicas of {title} are no longer the same"
-        return f"{after}: the norm of {facts.parameter} is {_on(facts.sides)}", why
+        return f"{after}: the norm of {facts.parameter} is {on_sides(facts.sides)}", why
     never = [rank for rank in (*facts.ranks, *facts.others) if rank not in facts.stepped]
     return (
         f"{name_ranks(facts.stepped)} stepped the parameters of {title}{at(facts.stepped_at)}, and "
@@ -158,7 +159,7 @@ def _weights_apart(facts: WeightsApart) -> Words:
     return (
         f"{name_ranks((*facts.ranks, *facts.others))} train by the same gradients, reduced at "
         f"{listing(facts.reduced_at)}, but not the same weights: after {plural(facts.steps, 'step')} of the optimizer"
-        f"{at(facts.stepped_at)} the norm of its {ordinal(facts.place)} parameter is {_on(facts.sides)}"
+        f"{at(facts.stepped_at)} the norm of its {ordinal(facts.place)} parameter is {on_sides(facts.sides)}"
     )
 
 

@@ -6,7 +6,8 @@ Only what differs between ranks is told: a forward without a backward is as good
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Literal
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, majority
@@ -15,20 +16,6 @@ from lab.trace.model import Mark, RankTrace, calls_within
 
 Flags = Sequence[bool | None]
 """Of each forward or backward, whether something came of it; None where the run was over before that was known."""
-
-
-class _Difference(NamedTuple):
-    """Where ranks differ for the first time."""
-
-    number: int
-    """Of the forward or backward, from 1."""
-    ranks: tuple[int, ...]
-    """Who differs from most others, or of two from its own habit; else the lower side."""
-    others: tuple[int, ...]
-    did: bool
-    """What the first side did there."""
-    named: bool
-    """Whether they are known to be the odd ones."""
 
 
 def count_phases(evidence: Evidence) -> list[Finding]:
@@ -40,25 +27,19 @@ def count_phases(evidence: Evidence) -> list[Finding]:
         for name in ("forward", "backward")
     )
     exchanged: dict[int, Flags] = {}
-    differ = _compare({number: _followed(ours) for number, ours in marks.items()})
-    if differ is None and any(rank.modules for rank in ranks.values()):
+    facts = _compare("forward", {number: _followed(ours) for number, ours in marks.items()})
+    if facts is None and any(rank.modules for rank in ranks.values()):
         exchanged = {number: _exchanged(rank, backwards[number]) for number, rank in ranks.items()}
-        differ = _compare(exchanged)
-    if differ is None:
+        facts = _compare("backward", exchanged)
+    if facts is None:
         return []
-    both, phase = (*differ.ranks, *differ.others), backwards if exchanged else forwards
-    facts = PhaseCounts(
-        phase="backward" if exchanged else "forward",
-        number=differ.number,
-        did=differ.did,
-        first=differ.ranks,
-        second=differ.others,
+    both, phase = (*facts.first, *facts.second), backwards if exchanged else forwards
+    facts = replace(
+        facts,
         forwards={rank: len(forwards[rank]) for rank in both},
         backwards={rank: len(backwards[rank]) for rank in both},
         exchanged={rank: sum(map(bool, exchanged[rank])) for rank in both if exchanged},
-        ranks=differ.ranks if differ.named else (),
-        others=differ.others if differ.named else both,
-        lines=tuple(phase[rank][differ.number - 1].source for rank in both),
+        lines=tuple(phase[rank][facts.number - 1].source for rank in both),
     )
     return [facts.as_finding(TrainingKind.COUNTS)]
 
@@ -97,8 +78,8 @@ def _exchanged(rank: RankTrace, backwards: Sequence[Mark]) -> Flags:
     return flags
 
 
-def _compare(flags: Mapping[int, Flags]) -> _Difference | None:
-    """The first forward or backward at which a rank differs from most others."""
+def _compare(phase: Literal["forward", "backward"], flags: Mapping[int, Flags]) -> PhaseCounts | None:
+    """The first forward or backward at which a rank differs from most others, or of two from its own habit."""
     known = {rank: of for rank, of in flags.items() if of}
     for n in range(min(map(len, known.values()), default=0)):
         here = {rank: of[n] for rank, of in known.items()}
@@ -106,14 +87,13 @@ def _compare(flags: Mapping[int, Flags]) -> _Difference | None:
             continue
         common, odd = majority(here)
         if common is None:
-            odd = tuple(rank for rank in here if _left_its_habit(known[rank], n))
+            habits = {rank: majority(dict(enumerate(of)))[0] for rank, of in known.items()}
+            odd = tuple(rank for rank, habit in habits.items() if habit is not None and here[rank] != habit)
         named = bool(odd) and len({here[rank] for rank in odd}) == 1 and len(odd) < len(here)
-        first = here[min(odd if named else here)]
-        sides = [tuple(rank for rank, flag in here.items() if (flag == first) == same) for same in (True, False)]
-        return _Difference(n + 1, sides[0], sides[1], bool(first), named)
+        did = here[min(odd if named else here)]
+        first, second = (tuple(rank for rank, flag in here.items() if (flag == did) == same) for same in (True, False))
+        ranks, others = (first, second) if named else ((), (*first, *second))
+        return PhaseCounts(
+            phase=phase, number=n + 1, did=bool(did), first=first, second=second, ranks=ranks, others=others
+        )
     return None
-
-
-def _left_its_habit(flags: Flags, n: int) -> bool:
-    habit, _ = majority(dict(enumerate(flags)))
-    return habit is not None and flags[n] != habit

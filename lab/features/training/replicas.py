@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, FindingKind, Kind, group_ranks, majority, sides_of, unique_lines
-from lab.features.training.findings import Replicas, TrainingKind, WeightsApart
+from lab.diagnosis.finding import Finding, FindingKind, Kind, majority, sides_of, unique_lines
+from lab.features.training.findings import Replicas, TrainingKind, WeightsApart, on_sides
+from lab.features.training.trace_lines import Turn, turns_of
 from lab.features.values.expected import number_of
 from lab.frozen import dataclass
 from lab.plan.plan import Plan
@@ -18,8 +20,8 @@ from lab.spec.declare import key
 from lab.spec.expressions import RankVariables
 from lab.spec.kinds import choice
 from lab.spec.scenario import Tolerance
-from lab.trace.model import Buffer, Call, Module, RankTrace, Turn
-from lab.words import listing, name_ranks, ordinal, plural
+from lab.trace.model import Buffer, Call, Module, RankTrace
+from lab.words import name_ranks, ordinal, plural
 
 _CLOSE = 1e-4
 """Norms that differ by less than this part of them are taken to be the same: processors round differently."""
@@ -213,15 +215,6 @@ Turns = Mapping[int, Turn]
 """By rank: the same step of the same optimizer."""
 
 
-class _WeightsApart(NamedTuple):
-    """Ranks whose weights differ after a step that took the same gradients on all of them."""
-
-    steps: int
-    turns: Turns
-    reductions: tuple[str, ...]
-    """Lines from which the gradients were reduced."""
-
-
 class _Sum(NamedTuple):
     """What a reduction gave to a rank."""
 
@@ -239,7 +232,12 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
     Weights may well differ: those of a pipeline's stages, of parts of a matrix, of an ensemble. But then gradients do,
     too, or they are not what a reduction gave.
     """
-    of_ranks = {rank: turns for rank, trace in evidence.trace.ranks.items() if (turns := _with_gradients(trace.turns))}
+    of_ranks = {}
+    for rank, trace in evidence.trace.ranks.items():
+        # Gradients of the last step may have been dropped before they were on record.
+        turns = {of: turn for of, turn in turns_of(trace).items() if any(norm is not None for norm in turn.gradients)}
+        if turns:
+            of_ranks[rank] = turns
     common = set.intersection(*map(set, of_ranks.values())) if of_ranks else set()
     findings = []
     for optimizer in sorted({number for number, _ in common}):
@@ -247,24 +245,34 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
         apart = [
             [*_weights_apart(n, {rank: of[optimizer, n] for rank, of in of_ranks.items()}, evidence)] for n in numbers
         ]
-        still = [last.turns.keys() for last in apart[-1]]
-        findings += [_weights(first) for first in apart[0] if first.turns.keys() in still]
-    return findings
+        still = [{*last.ranks, *last.others} for last in apart[-1]]
+        findings += [first for first in apart[0] if {*first.ranks, *first.others} in still]
+    return [facts.as_finding(TrainingKind.DIVERGED) for facts in findings]
 
 
-def _with_gradients(turns: Mapping[tuple[int, int], Turn]) -> dict[tuple[int, int], Turn]:
-    """The steps whose gradients are on record; those of the last step may have been dropped before that."""
-    return {step: turn for step, turn in turns.items() if any(norm is not None for norm in turn.gradients)}
-
-
-def _weights_apart(steps: int, turns: Turns, evidence: Evidence) -> Iterator[_WeightsApart]:
+def _weights_apart(steps: int, turns: Turns, evidence: Evidence) -> Iterator[WeightsApart]:
     """Among the ranks that made a step, those of the same gradients whose weights differ."""
     for alike in _of_the_same_gradients(turns):
-        first = next(iter(alike.values()))
-        if not all(close(first.norms, turn.norms) for turn in alike.values()):
-            reduced = [_reductions(turn, _sums(rank, turn, alike, evidence)) for rank, turn in alike.items()]
-            if all(reduced):
-                yield _WeightsApart(steps, alike, tuple(dict.fromkeys(line for lines in reduced for line in lines)))
+        norms = {rank: turn.norms for rank, turn in alike.items()}
+        if _alike(norms):
+            continue
+        reduced = [_reductions(turn, _sums(rank, turn, alike, evidence)) for rank, turn in alike.items()]
+        if not all(reduced):
+            continue
+        reduced_at = unique_lines(chain(*reduced))
+        first, odd = _first_apart(norms)
+        others = tuple(rank for rank in alike if rank not in odd)
+        shown = {rank: "unknown" if of[first] is None else f"{of[first]:.6g}" for rank, of in norms.items()}
+        yield WeightsApart(
+            reduced_at=reduced_at,
+            steps=steps,
+            stepped_at=unique_lines(turn.source for turn in alike.values()),
+            place=first + 1,
+            sides=sides_of(shown),
+            ranks=odd,
+            others=others,
+            lines=(*reduced_at, *(alike[rank].source for rank in (*odd, *others))),
+        )
 
 
 def _of_the_same_gradients(turns: Turns) -> Iterator[Turns]:
@@ -272,12 +280,8 @@ def _of_the_same_gradients(turns: Turns) -> Iterator[Turns]:
     left = dict(turns)
     while left:
         first = next(iter(left.values()))
-        alike = {
-            rank: turn
-            for rank, turn in left.items()
-            if turn.sizes == first.sizes and close(turn.gradients, first.gradients)
-        }
-        left = {rank: turn for rank, turn in left.items() if rank not in alike}
+        same = [n for n, of in left.items() if of.sizes == first.sizes and close(of.gradients, first.gradients)]
+        alike = {rank: left.pop(rank) for rank in same}
         if len(alike) > 1:
             yield alike
 
@@ -316,25 +320,6 @@ def _find(count: int, norm: float, sums: Sequence[_Sum]) -> _Sum | None:
     return next((one for one in sums if one.size == count and any(close((n,), (norm,)) for n in one.norms)), None)
 
 
-def _weights(apart: _WeightsApart) -> Finding:
-    turns = apart.turns
-    norms = {rank: turn.norms for rank, turn in turns.items()}
-    first, odd = _first_apart(norms)
-    others = tuple(rank for rank in turns if rank not in odd)
-    shown = {rank: "unknown" if of[first] is None else f"{of[first]:.6g}" for rank, of in norms.items()}
-    facts = WeightsApart(
-        reduced_at=apart.reductions,
-        steps=apart.steps,
-        stepped_at=unique_lines(turn.source for turn in turns.values()),
-        place=first + 1,
-        sides=sides_of(shown),
-        ranks=odd,
-        others=others,
-        lines=(*apart.reductions, *(turns[rank].source for rank in (*odd, *others))),
-    )
-    return facts.as_finding(TrainingKind.DIVERGED)
-
-
 class _Trained(NamedTuple):
     """What one rank trains in one place: a DDP module, or the parameters of an optimizer without one."""
 
@@ -364,30 +349,27 @@ def judge_replicas(
 
 def check_replicas(tolerance: Tolerance, evidence: Evidence, world_size: int) -> Expectation:
     """The expectation that whatever ranks train is the same on all of them; not met where that is not known."""
-    problem = _problem(tolerance, evidence, range(world_size))
+    problem = next(_problems(tolerance, evidence, range(world_size)), None)
     return Expectation(what="replicas", expected="equal", got=problem or "equal", met=problem is None)
 
 
-def _problem(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) -> str | None:
+def _problems(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) -> Iterator[str]:
     traces = evidence.trace.ranks
     missing = [rank for rank in ranks if rank not in traces or not traces[rank].recorded]
     if missing:
-        return f"(no trace of {name_ranks(missing)} is on record)"
-    by_rank = {rank: dict(_trained(traces[rank])) for rank in ranks}
-    places = dict.fromkeys(key for of_rank in by_rank.values() for key in of_rank)
-    if not places:
-        return "(no step of an optimizer is on record)"
-    for place in places:
-        replicas = {rank: of_rank[place] for rank, of_rank in by_rank.items() if place in of_rank}
-        lacking = [rank for rank in ranks if rank not in replicas]
-        if lacking:
-            return (
-                f"{next(iter(replicas.values())).title} is on {name_ranks(replicas)}, and not on {name_ranks(lacking)}"
-            )
-        problem = _difference(tolerance, replicas)
-        if problem:
-            return problem
-    return None
+        yield f"(no trace of {name_ranks(missing)} is on record)"
+        return
+    trained: dict[tuple[str, int], dict[int, _Trained]] = {}
+    for rank in ranks:
+        for place, one in _trained(traces[rank]):
+            trained.setdefault(place, {})[rank] = one
+    if not trained:
+        yield "(no step of an optimizer is on record)"
+    for replicas in trained.values():
+        if lacking := [rank for rank in ranks if rank not in replicas]:
+            title = next(iter(replicas.values())).title
+            yield f"{title} is on {name_ranks(replicas)}, and not on {name_ranks(lacking)}"
+        yield from _differences(tolerance, replicas)
 
 
 def _trained(trace: RankTrace) -> Iterator[tuple[tuple[str, int], _Trained]]:
@@ -396,38 +378,33 @@ def _trained(trace: RankTrace) -> Iterator[tuple[tuple[str, int], _Trained]]:
         names = [parameter.name for parameter in module.parameters]
         if module.norms:
             yield ("module", turn), _Trained(f"the DDP module at {module.source}", names, module.norms)
-    for number in dict.fromkeys(number for number, _ in trace.turns):
-        turns = {steps: turn for (of, steps), turn in trace.turns.items() if of == number}
+    optimizers: dict[int, dict[int, Turn]] = {}
+    for (number, steps), one in turns_of(trace).items():
+        optimizers.setdefault(number, {})[steps] = one
+    for number, turns in optimizers.items():
         first = next(iter(turns.values()))
         names = [f"its {ordinal(place + 1)} parameter" for place in range(len(first.sizes))]
         title = f"the optimizer that steps at {first.source}"
         yield ("optimizer", number), _Trained(title, names, {steps: turn.norms for steps, turn in turns.items()})
 
 
-def _difference(tolerance: Tolerance, replicas: Mapping[int, _Trained]) -> str | None:
-    """The first thing in which the replicas of one thing differ."""
+def _differences(tolerance: Tolerance, replicas: Mapping[int, _Trained]) -> Iterator[str]:
+    """In what the replicas of one thing differ; the first of these is known to be so."""
     first = next(iter(replicas.values()))
-    numbers = group_ranks({rank: plural(len(one.names), "parameter") for rank, one in replicas.items()})
+    numbers = sides_of({rank: plural(len(one.names), "parameter") for rank, one in replicas.items()})
     if len(numbers) > 1:
-        return f"{first.title} has {_on(numbers)}"
+        yield f"{first.title} has {on_sides(numbers)}"
     for steps in sorted(set.intersection(*(set(one.norms) for one in replicas.values()))):
-        for place, name in enumerate(first.names):
-            norms = {rank: one.norms[steps][place] for rank, one in replicas.items()}
-            if not all(_close(norms[rank], other, tolerance) for rank in norms for other in norms.values()):
-                shown = group_ranks(
-                    {rank: "unknown" if norm is None else f"{norm:.9g}" for rank, norm in norms.items()}
-                )
-                return f"after {plural(steps, 'step')} of {first.title} the norm of {name} is {_on(shown)}"
-    ends = group_ranks({rank: plural(max(one.norms), "step") for rank, one in replicas.items()})
+        for name, *norms in zip(first.names, *(one.norms[steps] for one in replicas.values()), strict=False):
+            if not all(_close(one, other, tolerance) for one, other in combinations(norms, 2)):
+                shown = ["unknown" if norm is None else f"{norm:.9g}" for norm in norms]
+                sides = on_sides(sides_of(dict(zip(replicas, shown, strict=True))))
+                yield f"after {plural(steps, 'step')} of {first.title} the norm of {name} is {sides}"
+    ends = sides_of({rank: plural(max(one.norms), "step") for rank, one in replicas.items()})
     if len(ends) > 1:
-        return f"{first.title} made {_on(ends)}"
+        yield f"{first.title} made {on_sides(ends)}"
     if all(norm is None for one in replicas.values() for norms in one.norms.values() for norm in norms):
-        return f"(the norms of {first.title} cannot be read)"
-    return None
-
-
-def _on(by_what: Mapping[str, Sequence[int]]) -> str:
-    return listing(f"{what} on {name_ranks(ranks)}" for what, ranks in by_what.items())
+        yield f"(the norms of {first.title} cannot be read)"
 
 
 def _close(one: float | None, other: float | None, tolerance: Tolerance) -> bool:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from lab.trace.model import Buckets, Buffer, Module, Parameter, RankTrace, Turn
+from lab.trace.model import Buckets, Buffer, Call, Mark, Module, Parameter, RankTrace
 from lab.trace.read import RankReader, sizes, whole
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 _DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
 """What divides gradients before it adds them up: DDP itself, and these hooks of PyTorch; of others nobody knows."""
+
+
+class Turn(NamedTuple):
+    """What an optimizer had and did at one of its steps."""
+
+    time: float
+    source: str
+    sizes: tuple[int, ...]
+    """Elements of each of its parameters."""
+    gradients: tuple[float | None, ...]
+    """The norm of the gradient of each, None where it had none or it is not known; of a sample where that is large."""
+    norms: tuple[float | None, ...]
+    """The norm of each parameter after the step."""
+
+
+def turns_of(rank: RankTrace) -> dict[tuple[int, int], Turn]:
+    """By number of an optimizer that has no parameter of a DDP module, and of a step of it."""
+    turns: dict[tuple[int, int], Turn] = rank.extra.setdefault("optimizer_turns", {})
+    return turns
 
 
 class ModuleReader:
@@ -32,7 +49,7 @@ class ModuleReader:
     def _read_layout(self, line: Mapping[str, Any]) -> None:
         """A module was constructed, or has rebuilt its buckets."""
         number, module = whole(line["d"]), self._module(line)
-        group = self.reader.groups.name(str(line.get("g", "")))
+        group = self.reader.group_name(line)
         if "params" in line:
             parameters = [Parameter(str(name), str(dtype), sizes(shape)) for name, dtype, shape in line["params"]]
             module = Module(number, group, str(line.get("at", "")), tuple(parameters))
@@ -60,7 +77,7 @@ class ModuleReader:
         if not len(elements) == len(gradients) == len(norms):
             raise ValueError(line)
         turn = Turn(self.reader.seconds(line), str(line.get("at", "")), elements, gradients, norms)
-        self.result.turns[whole(line["o"]), whole(line["steps"])] = turn
+        turns_of(self.result)[whole(line["o"]), whole(line["steps"])] = turn
 
     def _read_call(self, line: Mapping[str, Any]) -> None:
         """Which module's forward begins next, where there are several or its gradients will not be exchanged."""
@@ -95,31 +112,24 @@ def assign_buckets(rank: RankTrace) -> None:
         return
     divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
     due: dict[int, int] = {}
-    forwarded: set[int] = set()
-    backward, began = -1, attrgetter("begin")
-    begins = [mark.begin for mark in rank.marks if mark.name == "backward"]
-    forwards = [mark for mark in rank.marks if mark.name == "forward"]
-    for call in rank.calls:
-        if call.phase != "backward" or not call.operation.synchronises:
-            continue
-        number = bisect_right(begins, call.begin)
-        if number != backward:
-            backward, due = number, {}
-            since = begins[number - 2] if number > 1 else float("-inf")
-            between = slice(bisect_right(forwards, since, key=began), bisect_right(forwards, call.begin, key=began))
-            forwarded = {mark.module for mark in forwards[between] if mark.module is not None}
-        latest = {one.module: one for one in rank.buckets if one.group == call.group and one.time <= call.begin}
-        size = sum(buffer.count for buffer in call.inputs)
-        fitting = [
-            layout
-            for layout in latest.values()
-            if call.inputs and layout.sizes[(at := due.get(layout.module, 0)) : at + 1] == (size,)
-        ]
-        if len(fitting) > 1:
-            fitting = [layout for layout in fitting if layout.module in forwarded]
-        if len(fitting) == 1:
-            [layout] = fitting
-            position = due.get(layout.module, 0)
-            call.bucket, call.module, call.parameters = position, layout.module, layout.buckets[position]
-            call.divided = layout.module in divided and call.reduce_op == "SUM"
-            due[layout.module] = position + 1
+    before, since = set[int | None](), set[int | None]()  # modules that went forward before the last backward and since
+    marks = [mark for mark in rank.marks if mark.name in ("forward", "backward")]
+    timeline: list[Mark | Call] = [*marks, *rank.calls]
+    for one in sorted(timeline, key=lambda one: (one.begin, isinstance(one, Call))):
+        if isinstance(one, Mark):
+            if one.name == "forward":
+                since.add(one.module)
+            else:
+                due, before, since = {}, since, set()
+        elif one.phase == "backward" and one.operation.synchronises and one.inputs:
+            latest = {of.module: of for of in rank.buckets if of.group == one.group and of.time <= one.begin}
+            size = sum(buffer.count for buffer in one.inputs)
+            fitting = [of for of in latest.values() if of.sizes[(at := due.get(of.module, 0)) : at + 1] == (size,)]
+            if len(fitting) > 1:
+                fitting = [of for of in fitting if of.module in before | since]
+            if len(fitting) == 1:
+                [layout] = fitting
+                position = due.get(layout.module, 0)
+                one.bucket, one.module, one.parameters = position, layout.module, layout.buckets[position]
+                one.divided = layout.module in divided and one.reduce_op == "SUM"
+                due[layout.module] = position + 1

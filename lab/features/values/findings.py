@@ -260,20 +260,17 @@ def _holds_nan(buffer: Buffer) -> bool:
 
 def _largest(call: Call) -> float | None:
     """The largest absolute value that a call brought; None where that is not known, or of whole numbers."""
-    values = [*_extremes(call.inputs)]
-    return max(map(abs, values)) if values and not any(map(math.isnan, values)) else None
-
-
-def _extremes(buffers: Sequence[Buffer]) -> Iterator[float]:
-    for buffer in buffers:
+    values: list[Any] = []
+    for buffer in call.inputs:
         if not buffer.dtype.startswith(("float", "bfloat")):
-            yield math.nan
+            return None
         summary = buffer.summary or {}
-        values = buffer.values if buffer.values is not None else (summary.get("min"), summary.get("max"))
-        try:
-            yield from map(float, values)
-        except (TypeError, ValueError):
-            yield math.nan
+        values += buffer.values if buffer.values is not None else (summary.get("min"), summary.get("max"))
+    try:
+        sizes = [abs(float(value)) for value in values]
+    except (TypeError, ValueError):
+        return None
+    return None if any(map(math.isnan, sizes)) else max(sizes, default=None)
 
 
 # -- reductions to which all ranks bring the same: the same data everywhere, or gradients that were reduced already
@@ -320,18 +317,16 @@ def _content(buffer: Buffer) -> Hashable | None:
     if not buffer.dtype.startswith(("float", "bfloat")):
         return None
     if buffer.values is not None:
-        kinds = {*map(type, buffer.values)}
-        numbers = buffer.values if kinds == {float} else [one for one in buffer.values if not isinstance(one, str)]
-        return tuple(buffer.values) if list not in kinds and _varied(numbers) else None  # no floats are pairs
+        if any(isinstance(one, list) for one in buffer.values):  # no floats are pairs
+            return None
+        numbers = [one for one in buffer.values if not isinstance(one, str)]
+        # Ones and counts say nothing: numbers have to differ from each other, and not to be all whole.
+        is_varied = any(number % 1 for number in numbers) and any(number != numbers[0] for number in numbers)
+        return tuple(buffer.values) if is_varied else None
     summary = buffer.summary or {}
     if not summary.get("hash") or summary.get("min") == summary.get("max"):
         return None
     return tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
-
-
-def _varied(numbers: Sequence[float]) -> bool:
-    """Whether numbers differ from each other and are not all whole: neither ones nor counts."""
-    return any(number % 1 for number in numbers) and any(number != numbers[0] for number in numbers)
 
 
 def _wrong_result_wording(facts: WrongResult) -> Words:

@@ -27,8 +27,8 @@ from lab.engine.payload import part, sent_first
 from lab.engine.protocol import Announce
 from lab.engine.ready import HELLO
 from lab.features.zygote import first
-from lab.features.zygote.on_node.entering import GROUPS
-from lab.features.zygote.on_node.messages import Enter, Entered, Lines, encode
+from lab.features.zygote.on_node.entering import GROUPS, KINDS, Enter, Entered
+from lab.node.messages import wire
 from lab.plan.cluster import RUNNING, Node
 from lab.plan.limits import NodeCost
 from lab.words import plural
@@ -153,17 +153,24 @@ class ForkingStarter(Starter):
             self.send_agent(channel)
 
 
-def _waits(channel: DockerChannel) -> bool:
-    """Whether the first process of a node comes to wait for its agent; it may end instead."""
-    end, said = time.monotonic() + boot.DEADLINE_S, b""
+def _receive(channel: DockerChannel, end: float) -> bytes:
+    """What comes next, before a monotonic time; empty: nothing came, or nothing more will."""
     while (left := end - time.monotonic()) > 0 and select.select([channel], [], [], left)[0]:
         chunk = channel.receive()
-        if chunk == b"":
+        if chunk is not None:
+            return chunk
+    return b""
+
+
+def _waits(channel: DockerChannel) -> bool:
+    """Whether the first process of a node comes to wait for its agent; it may end instead."""
+    end, text = time.monotonic() + boot.DEADLINE_S, b""
+    while not text.endswith(first.WAITS):
+        chunk = _receive(channel, end)
+        if not chunk:
             return False
-        said += chunk or b""
-        if said.endswith(first.WAITS):
-            return True
-    return False
+        text += chunk
+    return True
 
 
 class Zygote:
@@ -179,7 +186,7 @@ class Zygote:
             Node(name=NAME, node_rank=-1, handle=container, address=""), connection.attach(container)
         )
         self._connection = connection
-        self._lines = Lines()
+        self._reader = wire.LineReader(KINDS)
         self._asked: dict[str, Node] = {}
         self._sending = threading.Lock()
 
@@ -194,20 +201,14 @@ class Zygote:
         with self._sending:
             asked = Enter(uuid.uuid4().hex, pid, node.handle)
             self._asked[asked.asked] = node
-            self._channel.send(encode(asked))
+            self._channel.send(wire.encode(asked))
 
     def answers(self, deadline_s: float) -> list[tuple[Node, str]]:
         """Wait until all is answered that was asked: the nodes that have no agent, and why."""
         refused: list[tuple[Node, str]] = []
         end = time.monotonic() + deadline_s
-        while self._asked:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self._channel], [], [], left)[0]:
-                break
-            chunk = self._channel.receive()
-            if chunk == b"":
-                break
-            for answer in self._lines.feed(chunk or b"", Entered):
+        while self._asked and (chunk := _receive(self._channel, end)):
+            for answer in [one for one in self._reader.feed(chunk) if isinstance(one, Entered)]:
                 node = self._asked.pop(answer.asked, None)
                 if node is not None and answer.problem:
                     refused.append((node, answer.problem))

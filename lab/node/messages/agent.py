@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Optional, Union
 
 OUTPUT_BYTES = 256 << 20
 """What each rank may print."""
@@ -72,11 +72,88 @@ def ended_file(socket: str) -> str:
     return f"{socket}.ended"
 
 
-class Named(NamedTuple):
-    """A script named another backend for its process groups than the run has."""
+if TYPE_CHECKING:
+    from typing_extensions import Self, dataclass_transform
+else:
+
+    def dataclass_transform(**_):
+        """For type checkers only."""
+        return lambda kind: kind
+
+
+@dataclass_transform(frozen_default=True)
+class Message:
+    """A value with fields, as those of a NamedTuple, but a class derived from it has its fields too, before its own."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _field_defaults: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        own = [name for name in cls.__annotations__ if name not in cls._fields]
+        cls._fields = (*cls._fields, *own)
+        cls._field_defaults = {name: getattr(cls, name) for name in cls._fields if hasattr(cls, name)}
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        values = vars(self)
+        values.update(self._field_defaults)
+        values.update(zip(self._fields, arguments))
+        values.update(named)
+        if len(values) != len(self._fields) or not values.keys() >= {*self._fields}:
+            raise TypeError(f"{type(self).__name__} has the fields {', '.join(self._fields)}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._asdict().values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+    def _asdict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **changes: Any) -> Self:
+        return type(self)(**{**vars(self), **changes})
+
+
+class OfRun(Message):
+    """A message about a run."""
+
+    run: str
+
+
+class OfRank(OfRun):
+    """A message about a rank of a run."""
+
+    rank: int
+
+
+class FromRank(Message):
+    """What a rank states."""
 
     rank: int
     time: float
+
+
+class NodeEvent(Message):
+    """What an agent reports of its node."""
+
+    time: float
+    node: str = ""
+    run: str = ""
+
+
+class RankEvent(FromRank):
+    """What an agent reports of a rank."""
+
+    node: str = ""
+    run: str = ""
+
+
+class Named(FromRank):
+    """A script named another backend for its process groups than the run has."""
+
     named: str = ""
     backend: str = ""
     """That of the run."""
@@ -93,7 +170,7 @@ MOST_LEFT_OUT = 20
 
 
 # -- from an agent to the lab, and unchanged into the events of the record
-class Staged(NamedTuple):
+class Staged(Message):
     """The check is given copies of what the ranks of its node left, but for these."""
 
     time: float
@@ -106,19 +183,17 @@ class Staged(NamedTuple):
 
 
 # -- from the lab to an agent
-class AskTime(NamedTuple):
+class AskTime(OfRun):
     """Asks for the time."""
 
-    run: str
     asked: float
     """Unix time by the lab's clock: it is in the answer."""
 
 
 # -- from an agent to the lab
-class TimeTold(NamedTuple):
+class TimeTold(OfRun):
     """What time it is on a node."""
 
-    run: str
     asked: float
     time: float
     """Unix time by the node's clock."""
@@ -144,64 +219,48 @@ ANSWERS = 4
 """The stream of what a rank that is called answers; it is no output, and not part of any log."""
 
 
-class Input(NamedTuple):
+class Input(OfRank):
     """From the lab: what a rank is to read."""
 
-    run: str
-    rank: int
     data: bytes
     last: bool = False
     """Whether nothing follows."""
 
 
-class Taken(NamedTuple):
+class Taken(OfRank):
     """From an agent: so much of it the rank has been given."""
 
-    run: str
-    rank: int
     bytes: int
     closed: bool = False
     """Whether nobody reads it any more."""
 
 
-class Grant(NamedTuple):
+class Grant(OfRank):
     """From the lab: the rank that asked for the terminal has it now."""
 
-    run: str
-    rank: int
 
-
-class Window(NamedTuple):
+class Window(OfRank):
     """From the lab: how large the terminal is."""
 
-    run: str
-    rank: int
     rows: int
     columns: int
 
 
-class Breakpoint(NamedTuple):
+class Breakpoint(FromRank):
     """From a worker, and its agent: its debugger asks for the terminal."""
 
-    rank: int
-    time: float
     at: str
     """`file:line`."""
     node: str = ""
     run: str = ""
 
 
-class Continued(NamedTuple):
+class Continued(RankEvent):
     """From a worker, and its agent: its debugger has no use for the terminal now."""
-
-    rank: int
-    time: float
-    node: str = ""
-    run: str = ""
 
 
 # -- from the lab to an agent
-class Neighbours(NamedTuple):
+class Neighbours(Message):
     """Tells a node where the others of a large cluster are."""
 
     address: str
@@ -210,7 +269,7 @@ class Neighbours(NamedTuple):
     """By address of another one: its hardware address."""
 
 
-class Do(NamedTuple):
+class Do(Message):
     """Asks for a fault action: see `lab.features.faults.on_node.actions`."""
 
     id: str
@@ -222,29 +281,17 @@ class Do(NamedTuple):
     """The run whose client asks; empty: somebody beside any run."""
 
 
-class Undo(NamedTuple):
+class Undo(Do):
     """Asks for a deed to be taken back, whether it was done or not."""
 
-    id: str
-    deed: str
-    said: dict[str, Any]
-    run: str = ""
 
-
-class LookAt(NamedTuple):
+class LookAt(Do):
     """Asks how it is with a deed; nothing is changed."""
 
-    id: str
-    deed: str
-    said: dict[str, Any]
-    run: str = ""
 
-
-class Release(NamedTuple):
+class Release(OfRank):
     """Lets a rank go on that is held."""
 
-    run: str
-    rank: int
     hold: int
     """The number that it gave its hold."""
     deed: dict[str, Any]
@@ -252,7 +299,7 @@ class Release(NamedTuple):
 
 
 # -- from an agent to the lab
-class Done(NamedTuple):
+class Done(Message):
     """The answer to a request for a deed, or for one to be taken back, or looked at."""
 
     id: str
@@ -264,11 +311,9 @@ class Done(NamedTuple):
     """As in the request."""
 
 
-class Reached(NamedTuple):
+class Reached(FromRank):
     """A rank is held at a point that a fault waits for; also what a worker says to its agent."""
 
-    rank: int
-    time: float
     hold: int
     """A number of its own for this hold."""
     trigger: int
@@ -312,35 +357,25 @@ def is_joined(number: int) -> bool:
 
 
 # -- from such a process to its agent, with descriptors
-class Joining(NamedTuple):
-    """It is about to join a process group; with it come its trace and where it writes its stack, both memfds."""
+class Joining(FromRank):
+    """It is about to join a process group as this rank; with it come its trace and its stack, both memfds."""
 
-    rank: int
-    """Who it says that it is."""
-    time: float
     world_size: int
     meeting: str = ""
     """Where the ranks meet, as far as that can be told: a port, a path."""
 
 
-class Leaving(NamedTuple):
+class Leaving(FromRank):
     """It ends by itself."""
 
-    rank: int
-    time: float
     code: Optional[int] = None
     """None where it cannot know."""
 
 
 # -- from an agent to the lab, and unchanged into the events of the record
-class Joined(NamedTuple):
-    """A process that a worker started joins a process group."""
+class Joined(RankEvent):
+    """A process that a worker started joins a process group; in the place of its rank is its number, `number_of`."""
 
-    rank: int
-    """Its number, see `number_of`."""
-    time: float
-    node: str = ""
-    run: str = ""
     pid: int = 0
     said: int = 0
     """Which rank it says that it is."""
@@ -350,12 +385,9 @@ class Joined(NamedTuple):
     """That of the worker, see `Started`."""
 
 
-class LeftRunning(NamedTuple):
+class LeftRunning(NodeEvent):
     """A process that a script had started was still there when all workers had ended, and was stopped."""
 
-    time: float
-    node: str = ""
-    run: str = ""
     pid: int = 0
     rank: Optional[int] = None
     """Whose it was; None where that cannot be told."""
@@ -380,26 +412,23 @@ class MadeFile(NamedTuple):
     """Whether its owner may execute it; nothing else of its mode is sent."""
 
 
-class Made(NamedTuple):
+class Made(OfRun):
     """From an agent: every process of the run has ended, and this is what they made."""
 
-    run: str
     files: tuple[MadeFile, ...]
     more: int = 0
     """How many more there are."""
 
 
-class Fetch(NamedTuple):
+class Fetch(OfRun):
     """From the lab: asks for some of these files; then nothing of the run is to be left."""
 
-    run: str
     paths: tuple[str, ...]
 
 
-class Piece(NamedTuple):
+class Piece(OfRun):
     """From an agent: a part of such a file."""
 
-    run: str
     path: str
     data: bytes
     last: bool
@@ -477,12 +506,9 @@ LONG_WAYS = 4
 """if that is so many round trips."""
 
 
-class Connections(NamedTuple):
+class Connections(NodeEvent):
     """What the kernel of a node says of its TCP connections to one other node, taken together."""
 
-    time: float
-    node: str = ""
-    run: str = ""
     peer: str = ""
     """The other node: its address as an agent says it, its name in the record."""
     number: int = 0
@@ -520,11 +546,9 @@ class Connections(NamedTuple):
         return self.silent_s >= max(STUCK_S, LONG_WAYS * self.round_trip_s)
 
 
-class ThreadRaised(NamedTuple):
+class ThreadRaised(FromRank):
     """A thread of a script, not its main one, ended by an error that nobody caught."""
 
-    rank: int
-    time: float
     thread: str = ""
     """Its name."""
     error: str = ""
@@ -540,10 +564,9 @@ RUN_ON = 1 << 62
 """In the place of a call's index: it is not held any more."""
 
 
-class Follow(NamedTuple):
+class Follow(OfRun):
     """From the lab: asks for traces as soon as they are written, before the workers are prepared."""
 
-    run: str
     step: bool = False
     """Whether each worker is held before each call that is recorded."""
 
@@ -557,10 +580,9 @@ class Held(NamedTuple):
     """Its index in the rank's trace; or RUN_ON."""
 
 
-class LetGo(NamedTuple):
+class LetGo(OfRun):
     """From the lab: lets ranks go on that are held at these calls."""
 
-    run: str
     calls: tuple[Held, ...]
 
 
@@ -569,16 +591,15 @@ PROTOCOL = 11
 
 
 # -- from the lab to an agent
-class Hello(NamedTuple):
+class Hello(Message):
     """Asks whether the agent is ready."""
 
     version: int = PROTOCOL
 
 
-class Claim(NamedTuple):
+class Claim(OfRun):
     """Asks for the node, for one run."""
 
-    run: str
     owner: str
     """Whose run it is; told to others who ask."""
     lease_s: float
@@ -598,20 +619,18 @@ class Claim(NamedTuple):
     version: int = PROTOCOL
 
 
-class Files(NamedTuple):
+class Files(OfRun):
     """A piece of the compressed tar of the scenario's folder."""
 
-    run: str
     data: bytes
     last: bool
     for_check: bool = False
     """Whether it is what the check of the scenario gets instead; no rank ever sees that."""
 
 
-class Prepare(NamedTuple):
+class Prepare(OfRun):
     """Asks for workers that wait at their gate, or for starters that do; again in mid-run, for more of them."""
 
-    run: str
     workers: tuple[WorkerStart, ...]
     store: Optional[Store] = None
     emptied: str = ""
@@ -624,29 +643,22 @@ class Prepare(NamedTuple):
     a `rank` where that is said, and `op` or `phase`, with `count` and `edge`, or `note`."""
 
 
-class Go(NamedTuple):
+class Go(OfRun):
     """Lets the workers run."""
 
-    run: str
 
-
-class Ping(NamedTuple):
+class Ping(OfRun):
     """Says that the client is still there."""
 
-    run: str
 
-
-class Stop(NamedTuple):
+class Stop(OfRun):
     """Asks for an end of all workers: SIGTERM, or SIGKILL where `hard`."""
 
-    run: str
     hard: bool
 
 
-class Stacks(NamedTuple):
+class Stacks(OfRun):
     """Asks where the workers are."""
-
-    run: str
 
 
 CHECK = -1
@@ -655,10 +667,9 @@ FILES_IN = "files in "
 """How a limit is called that a folder of a node has; the folder follows."""
 
 
-class Check(NamedTuple):
+class Check(OfRun):
     """Asks for the scenario's own check of the results."""
 
-    run: str
     reference: str
     """`file.py:function`."""
     results: list[dict[str, Any]]
@@ -666,10 +677,9 @@ class Check(NamedTuple):
     env: dict[str, str]
 
 
-class Finish(NamedTuple):
+class Finish(OfRun):
     """Asks the agent to leave nothing of the run; where it made files that are wanted, not before they were fetched."""
 
-    run: str
     outputs: Optional[tuple[str, ...]] = None
     """Patterns that name the files that are wanted; empty: all that the run made; None: none."""
     outputs_bytes: int = 0
@@ -679,7 +689,7 @@ class Finish(NamedTuple):
 
 
 # -- from an agent to the lab
-class Ready(NamedTuple):
+class Ready(Message):
     """The answer to hello."""
 
     node: str
@@ -690,45 +700,38 @@ class Ready(NamedTuple):
     """Seconds since it last heard of a run, or since it started; 0 while it has one."""
 
 
-class Claimed(NamedTuple):
+class Claimed(OfRun):
     """The node takes part in the run."""
 
-    run: str
     time: float
     boot: str
     """Identity of the node's clock, see `clock_id`."""
 
 
-class Busy(NamedTuple):
+class Busy(OfRun):
     """Another run has the node."""
 
-    run: str
     holder: str
     """The run that has it."""
     owner: str
     age_s: float
 
 
-class Refused(NamedTuple):
+class Refused(OfRun):
     """A message was not acted on."""
 
-    run: str
     what: str
     """Kind of that message; `node` where the node is none for any run, `run` where the agent gave the whole run up."""
     reason: str
 
 
-class Prepared(NamedTuple):
+class Prepared(OfRun):
     """The workers wait at their gate, and the store listens."""
 
-    run: str
 
-
-class Output(NamedTuple):
+class Output(OfRank):
     """Something that a worker, or starter, printed."""
 
-    run: str
-    rank: int
     stream: int
     """1: standard output, 2: standard error, 3: the terminal that it has, 4: its answers to whoever calls it."""
     time: float
@@ -736,34 +739,25 @@ class Output(NamedTuple):
     attempt: str = ""
 
 
-class Trace(NamedTuple):
+class Trace(OfRank):
     """Whole lines that a worker's recorder wrote."""
 
-    run: str
-    rank: int
     data: bytes
     attempt: str = ""
 
 
-class Cleaning(NamedTuple):
+class Cleaning(OfRun):
     """Processes of the run are still being ended, or its files removed."""
 
-    run: str
 
-
-class Finished(NamedTuple):
+class Finished(OfRun):
     """Nothing of the run is left in the node."""
-
-    run: str
 
 
 # -- from an agent to the lab, and unchanged into the events of the record; the defaults are for damaged ones
-class Limited(NamedTuple):
+class Limited(NodeEvent):
     """A limit was reached by a rank, or where there is none by a node; of several about the same, the last counts."""
 
-    time: float
-    node: str = ""
-    run: str = ""
     rank: Optional[int] = None
     what: str = "output"
     """`output`, `notes` or a kind of `trace` of a rank, in bytes; `disk`; `processes`, `memory` or `files in FOLDER` of
@@ -774,48 +768,32 @@ class Limited(NamedTuple):
     attempt: str = ""
 
 
-class Started(NamedTuple):
+class Started(RankEvent):
     """A worker was let go."""
 
-    rank: int
-    time: float
-    node: str = ""
-    run: str = ""
     pid: int = 0
     attempt: str = ""
     """The workers of a run that meet one another have the same; empty where the launcher knows one attempt only."""
 
 
-class Stack(NamedTuple):
+class Stack(RankEvent):
     """Where a worker is."""
 
-    rank: int
-    time: float
-    node: str = ""
-    run: str = ""
     text: str = ""
     attempt: str = ""
 
 
-class Halted(NamedTuple):
+class Halted(RankEvent):
     """A signal stopped a worker, or let it go on."""
 
-    rank: int
-    time: float
-    node: str = ""
-    run: str = ""
     signal: str = ""
     """What stopped it; empty: it goes on."""
     attempt: str = ""
 
 
-class Exited(NamedTuple):
+class Exited(RankEvent):
     """A worker ended."""
 
-    rank: int
-    time: float
-    node: str = ""
-    run: str = ""
     code: Optional[int] = None
     """None where a signal killed it."""
     signal: Optional[str] = None
@@ -834,11 +812,9 @@ class Exited(NamedTuple):
     attempt: str = ""
 
 
-class Note(NamedTuple):
+class Note(FromRank):
     """A value that a script stated with `lab.note`; goes on to the lab and into the record."""
 
-    rank: int
-    time: float
     name: str = "?"
     value: Any = None
     node: str = ""
@@ -853,20 +829,16 @@ Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, 
                Done, Reached, Connections, TimeTold, ThreadRaised, Staged]  # fmt: skip
 
 
-class Raised(NamedTuple):
+class Raised(FromRank):
     """What ended a script."""
 
-    rank: int
-    time: float
     error: str
     traceback: str
 
 
-class Launched(NamedTuple):
+class Launched(FromRank):
     """A process that a starter started became a worker; its descriptors come with this."""
 
-    rank: int
-    time: float
     local_rank: int
     pid: int
     """Of the worker; who sends this is its parent."""
@@ -875,7 +847,7 @@ class Launched(NamedTuple):
     """The names of the descriptors, see `channels`; `status` has its wait statuses."""
 
 
-class Imported(NamedTuple):
+class Imported(Message):
     """Slow parts of torch that a script had to import itself."""
 
     rank: int

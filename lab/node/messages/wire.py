@@ -7,15 +7,15 @@ import os
 import select
 import selectors
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Union, get_args
 
-from .agent import PROTOCOL, Answer, Request, Statement
+from .agent import PROTOCOL, Answer, Message, Request, Statement
 from .typed import Misfit, read, write_bytes
 
-Message = Union[Request, Answer, Statement]
+__all__ = ("Connection", "LineReader", "Malformed", "Message", "await_room", "decode", "encode", "kind_of", "listen")
 
-_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Message)}
+_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in get_args(Union[Request, Answer, Statement])}
 _OTHER_VERSION = "it is of another version of the lab: make a new cluster with `lab down` and `lab up`"
 
 
@@ -51,8 +51,8 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def decode(line: bytes) -> Message | Malformed | None:
-    """The message that a line carries; None where it carries no JSON object."""
+def decode(line: bytes, kinds: Mapping[str, type[Message]] = _KINDS) -> Message | Malformed | None:
+    """The message of one of these kinds that a line carries, or Malformed; None where it carries no JSON object."""
     try:
         data = json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
@@ -60,23 +60,23 @@ def decode(line: bytes) -> Message | Malformed | None:
     if not isinstance(data, dict):
         return None
     run, what = (data[key] if isinstance(data.get(key), str) else "" for key in ("run", "is"))
-    kind = _KINDS.get(what)
+    kind = kinds.get(what)
     if kind is None:
         return Malformed(run, what, f"{what!r} is not a kind of message; {_OTHER_VERSION}")
     if "version" in kind._fields and data.get("version") != PROTOCOL:
         spoken = f"{what} speaks version {data.get('version')} of the protocol, not {PROTOCOL}"
         return Malformed(run, what, f"{spoken}; {_OTHER_VERSION}")
     try:
-        message: Message = read(kind, data)
+        return read(kind, data)
     except Misfit as error:
         return Malformed(run, what, f"{what}: {error}")
-    return message
 
 
 class LineReader:
     """Turns chunks of bytes into messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Mapping[str, type[Message]] = _KINDS) -> None:
+        self._kinds = kinds
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[Message | Malformed]:
@@ -87,7 +87,7 @@ class LineReader:
         lines = (b"".join(self._chunks) + chunk).split(b"\n")
         self._chunks = [lines.pop()]
         for line in lines:
-            message = decode(line)
+            message = decode(line, self._kinds)
             if message is not None:
                 yield message
 
@@ -125,34 +125,24 @@ class Connection:
         self.write_fd = write_fd
         self.owner = owner
         self.reader = LineReader()
-        self.waiting: list[bytes] = []
-        self.waiting_bytes = 0
+        self._waiting = bytearray()
         os.set_blocking(read_fd, False)
         os.set_blocking(write_fd, False)
 
     def send(self, message: Message) -> None:
         """Queue a message and send what can be sent."""
-        line = encode(message)
-        self.waiting.append(line)
-        self.waiting_bytes += len(line)
+        self._waiting += encode(message)
         self.flush()
 
     def flush(self) -> None:
         """Send what can be sent without waiting."""
-        while self.waiting:
-            data = self.waiting[0]
-            try:
-                sent = os.write(self.write_fd, data[:_BACKLOG_BYTES])
-            except BlockingIOError:
-                return
-            except OSError:  # nobody listens now
-                self._give_up()
-                return
-            self.waiting_bytes -= sent
-            if sent == len(data):
-                self.waiting.pop(0)
-            else:
-                self.waiting[0] = data[sent:]
+        try:
+            while self._waiting:
+                del self._waiting[: os.write(self.write_fd, self._waiting[:_BACKLOG_BYTES])]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody listens now
+            self._waiting.clear()
 
     def receive(self) -> bytes | None:
         """What has arrived; None where nothing has yet; empty when the other end is gone."""
@@ -166,25 +156,22 @@ class Connection:
     @property
     def congested(self) -> bool:
         """Whether so much waits to be sent that nothing should be added."""
-        return self.waiting_bytes > _BACKLOG_BYTES
+        return len(self._waiting) > _BACKLOG_BYTES
 
     def drain(self) -> None:
         """Wait until it is not congested; a client that takes nothing for ten seconds gets nothing more."""
         while self.congested:
             if not await_room(self.write_fd, _DRAIN_DEADLINE_S):
-                self._give_up()
+                self._waiting.clear()
             self.flush()
-
-    def _give_up(self) -> None:
-        self.waiting, self.waiting_bytes = [], 0
 
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait until it can be read, and written where something waits to be sent."""
-        both = selectors.EVENT_READ | selectors.EVENT_WRITE
-        same = self.read_fd == self.write_fd
-        selector.register(self.read_fd, both if self.waiting and same else selectors.EVENT_READ)
-        if self.waiting and not same:
-            selector.register(self.write_fd, selectors.EVENT_WRITE)
+        events = {self.read_fd: selectors.EVENT_READ}
+        if self._waiting:
+            events[self.write_fd] = events.get(self.write_fd, 0) | selectors.EVENT_WRITE
+        for fd, event in events.items():
+            selector.register(fd, event)
 
 
 def standard_streams() -> Connection:

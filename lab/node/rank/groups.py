@@ -65,7 +65,8 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
             if not isinstance(given or "", str) or (place and not given):
                 return make(*arguments, **named)
             asked = str(given or "")
-            is_other = bool(asked) and not _is_among(wanted, asked)
+            kinds = [part.rpartition(":")[2].strip() for part in asked.lower().split(",")]  # `cpu:gloo,cuda:nccl`
+            is_other = bool(asked) and wanted not in kinds
             if is_other and asked not in _reported:  # once: a script may make many groups
                 _reported.add(asked)
                 at = note.line_in(folder, traceback.walk_stack(sys._getframe()))
@@ -89,11 +90,6 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
 
     if wanted:
         when_imported("torch.distributed.distributed_c10d", watch)
-
-
-def _is_among(wanted: str, named: str) -> bool:
-    """Whether a name stands for this backend; it may be one for each kind of device, `cpu:gloo,cuda:nccl`."""
-    return wanted in (part.rpartition(":")[2].strip() for part in named.lower().split(","))
 
 
 def _without_places(named: Mapping[str, Any]) -> dict[str, Any]:

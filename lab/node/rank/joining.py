@@ -36,18 +36,17 @@ _FAR = 100
 class _Process:
     """What there is to know of this process."""
 
-    def __init__(self) -> None:
-        self.started = False
-        """Whether a script started it; a worker is none of those."""
-        self.folder = ""
-        self.values: int | None = None
-        self.socket = ""
-        self.trace = -1
-        self.rank = -1
-        """Who it says that it is, once it has."""
-        self.left = False
-        self.of_worker = False
-        """Whether it is a fork of a worker, whose crashes are told to the agent; others' are their own matter."""
+    started = False
+    """Whether a script started it; a worker is none of those."""
+    folder = ""
+    values: int | None = None
+    socket = ""
+    trace = -1
+    rank = -1
+    """Who it says that it is, once it has."""
+    left = False
+    of_worker = False
+    """Whether it is a fork of a worker, whose crashes are told to the agent; others' are their own matter."""
 
     def forked(self) -> None:
         """This process is a fork of one that knew this."""

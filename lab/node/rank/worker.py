@@ -20,6 +20,7 @@ import traceback
 import types
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from os import _exit  # as it is now: a script may put another one into `os`
 from typing import Any, NoReturn
 
@@ -112,18 +113,14 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     if "trace_fd" in spec:
         recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
         joining.prepare(spec["folder"], spec["trace_values"], spec["note_socket"])
-    _hide_from_packages()
+    # No package is to find this module, which decides on the exit code: who imports it gets a copy without effect.
+    sys.modules.pop(__name__, None)
+    vars(sys.modules[__package__]).pop(__name__.rpartition(".")[2], None)
     for prepare in hooks("environment"):
         prepare(spec)
     path = os.path.join(spec["folder"], spec["script"])
     names = vars(_main_module(path))
     return _run_script(path, names, spec), names
-
-
-def _hide_from_packages() -> None:
-    """Let no package find this module, which decides on the exit code: who imports it gets a copy without effect."""
-    sys.modules.pop(__name__, None)
-    sys.modules[__package__].__dict__.pop(__name__.rpartition(".")[2], None)
 
 
 def start_cold() -> None:
@@ -161,35 +158,24 @@ def _main_module(path: str) -> types.ModuleType:
 def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
     """Run the script; returns its exit code, or the number of the signal that is to end it, negative."""
     try:
-        return _run_once(path, namespace, spec)
-    except BaseException as error:  # a handler of a signal raised it, while another was being told
-        _tell(error, spec)
-        return 1
-
-
-def _run_once(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
-    try:
-        with io.open_code(path) as file:
-            code = _COMPILE(file.read(), path, "exec", dont_inherit=True)
-        _EXECUTE(code, namespace)
-    except SystemExit as error:
-        status = _exit_code(error.code)
-        if status:
-            _report(error, spec)
-        return status
-    except KeyboardInterrupt as error:
-        without_frames(error, _OWN_CODE)
-        sys.excepthook(type(error), error, error.__traceback__)
-        return -signal.SIGINT
-    except BaseException as error:
-        _tell(error, spec)
+        try:
+            with io.open_code(path) as file:
+                code = _COMPILE(file.read(), path, "exec", dont_inherit=True)
+            _EXECUTE(code, namespace)
+        except SystemExit as error:
+            status = _exit_code(error.code)
+            if status:
+                _report(error, spec)
+            return status
+        except KeyboardInterrupt as error:
+            without_frames(error, _OWN_CODE)
+            sys.excepthook(type(error), error, error.__traceback__)
+            return -signal.SIGINT
+    except BaseException as failure:  # the script's, or of a handler of a signal while another one was reported
+        _undisturbed(partial(_report, failure, spec), times=2)
+        _undisturbed(partial(sys.excepthook, type(failure), failure, failure.__traceback__))
         return 1
     return 0
-
-
-def _tell(error: BaseException, spec: dict[str, Any]) -> None:
-    _undisturbed(lambda: _report(error, spec), times=2)
-    _undisturbed(lambda: sys.excepthook(type(error), error, error.__traceback__))
 
 
 def _undisturbed(action: Callable[[], object], times: int = 1) -> None:

@@ -82,27 +82,19 @@ def wrap_backends(compiled: ModuleType, group: Any) -> None:
         return backends.get(self, {}).get(id(backend), (backend,))[0]
 
     def named_by_kind(method: Any) -> Any:
-        @wraps(method)
-        def name(self: Any) -> str:
-            kind = kinds.get(self)
-            return str(method(self)) if kind is None else str(kind.name).lower()
-
-        return name
+        return wraps(method)(lambda self: str(kinds[self].name).lower() if self in kinds else str(method(self)))
 
     def asking_gloo(method: Any) -> Any:
         """A method that groups have for known types of backends only, of which CUSTOM is none."""
 
         @wraps(method)
         def wrapper(self: Any) -> Any:
-            known = list(backends.get(self, {}).values())
-            if kinds.get(self) != types.GLOO or not known:
-                return method(self)
-            return getattr(known[0][0], method.__name__)()
+            known = list(backends.get(self, {}).values()) if kinds.get(self) == types.GLOO else []
+            return getattr(known[0][0], method.__name__)() if known else method(self)
 
         return wrapper
 
-    group._register_backend = _register_backend
-    group._set_default_backend = _set_default_backend
-    group._get_backend = _get_backend
+    for replacement in (_register_backend, _set_default_backend, _get_backend):
+        setattr(group, replacement.__name__, replacement)
     replace_methods(group, ("name", "_get_backend_name"), named_by_kind)
     replace_methods(group, ("_get_sequence_number_for_group", "_set_sequence_number_for_group"), asking_gloo)

@@ -35,7 +35,7 @@ def watch(module: ModuleType, compiled: Any) -> None:
 
 
 def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
-    def described(ranks: Any, *arguments: Any, **named: Any) -> Any:
+    def described(ranks: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         made = make(*arguments, **named)
         if isinstance(made, tuple):  # the group and its store
             group, default = made[0], not ranks
@@ -54,11 +54,11 @@ def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
             return make(*arguments, **named)
         ranks = _argument(2, "global_ranks_in_group", arguments, named)
         if make.__name__ == "split_group" or not ranks:  # the default group, which init_process_group's mark is about
-            return described(ranks, *arguments, **named)
+            return described(ranks, arguments, named)
         name = _argument(5, "group_name", arguments, named)
         marks.begin_phase("new_group", g=str(name), ranks=[int(rank) for rank in ranks])
         try:
-            return described(ranks, *arguments, **named)
+            return described(ranks, arguments, named)
         finally:
             marks.end_phase("new_group")
 

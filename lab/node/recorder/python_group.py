@@ -16,7 +16,7 @@ import time
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch._C._distributed_c10d import ProcessGroup as PlainGroup
@@ -35,12 +35,7 @@ _MOST = 4096
 """A tensor of more elements is summarised from a sample, taken in evenly spread blocks, as by the compiled recorder."""
 _BLOCKS, _BLOCK = 32, 8
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
-_CODES: dict[torch.dtype, Literal["f", "d", "q", "i"]] = {
-    torch.float32: "f",
-    torch.float64: "d",
-    torch.int64: "q",
-    torch.int32: "i",
-}
+_CODES = {torch.float32: "f", torch.float64: "d", torch.int64: "q", torch.int32: "i"}
 """How Python reads what lies in memory; it is twice as fast as torch after a large call has emptied the caches."""
 OPERATIONS = {
     "all_reduce": ("allreduce",),
@@ -77,8 +72,9 @@ class Call:
         self._number, self._open = next(_numbers), True
         self._results = (inputs if outputs is None else outputs) or ()
         self._stream: Any = _start_time((*(inputs or ()), *(outputs or ())))
+        self._most_values = journal.values if self._stream is None else 0  # reading what is on a GPU waits for it
         if inputs is not None:
-            facts.update(_shapes("in", inputs), **self._contents("i", inputs))
+            facts.update(_shapes("in", inputs), **contents("i", inputs, self._most_values))
         if outputs is not None:
             facts.update(_shapes("out", outputs))
         facts.update(source.place())
@@ -92,7 +88,7 @@ class Call:
             return
         self._open, now = False, time.monotonic_ns()
         if error is None:
-            facts.update(self._contents("o", self._results))
+            facts.update(contents("o", self._results, self._most_values))
         else:
             facts["err"] = (str(error).partition("\n")[0] or type(error).__name__)[:_LONGEST_REASON]
         journal.add("end", t=now, i=self._number, **facts)
@@ -104,10 +100,6 @@ class Call:
             self.end(**facts)
         else:
             self._stream.end(lambda took_ns: self.end(gpu=took_ns, **facts))
-
-    def _contents(self, side: str, tensors: Tensors) -> dict[str, Any]:
-        """Values, or summaries of them; not of what is on a GPU, since reading waits for it."""
-        return contents(side, tensors, journal.values) if self._stream is None else {}
 
     def end_with(self, work: Any) -> Any:
         """Have the end written once the backend is done; returns the handle for the caller."""
@@ -164,7 +156,7 @@ def summary(tensor: torch.Tensor) -> dict[str, Any]:
     count, dtype, data = flat.numel(), flat.dtype, sample(flat)
     facts: dict[str, Any] = {"n": count}
     if count:
-        code = _CODES.get(dtype)
+        code: Any = _CODES.get(dtype)
         if code:
             numbers: list[Any] = memoryview(data).cast("B").cast(code).tolist()
         else:

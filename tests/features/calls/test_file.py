@@ -12,7 +12,6 @@ from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.errors import LabError, UsageError
 from lab.features.calls.snapshot import SnapshotFile, beside, hold_against, with_stated_calls
 from lab.record.result import Expectation
-from lab.spec.load import is_installed, library_folder
 from lab.spec.scenario import Expect, Scenario
 from tests.traces import TraceMaker
 
@@ -153,11 +152,8 @@ def test_without_a_trace_nothing_can_be_compared(tmp_path: Path, file: SnapshotF
 def test_nothing_is_written_among_the_lessons_of_an_installed_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not is_installed(library_folder() / "scatter.yaml")
     package = tmp_path / "site" / "lab"
     (package / "scenarios").mkdir(parents=True)
-    (package / "spec").mkdir()
-    monkeypatch.setattr("lab.spec.load.__file__", str(package / "spec" / "lessons.py"))
     monkeypatch.setattr("lab.feature.__file__", str(package / "carried.py"))
     file = beside(package / "scenarios" / "scatter.yaml", 1, 1)
     [(met, got)] = held(file, run(tmp_path / "a", {0: STEP}), update=True)

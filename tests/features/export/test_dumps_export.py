@@ -131,7 +131,7 @@ def nodes_of(record: Record, folder: Path) -> dict[int, list[Any]]:
     """The nodes of each rank, as the schema's reader gives them; every file is accepted."""
     folder.mkdir()
     traces = chakra_traces(*opened(record))
-    for name, data in traces.named():
+    for name, data in traces:
         (folder / name).write_bytes(data)
     found = {rank: read_trace_file(folder / f"lab.{rank}.et") for rank in traces.files}
     for metadata, nodes in found.values():

@@ -9,7 +9,7 @@ import pytest
 from lab.errors import ClusterUnfit, LabError, UsageError
 from lab.features.faults.fault import START, Fault, FaultsPart, When
 from lab.features.faults.kinds.nodes import Kill, Start
-from lab.features.launchers.torchrun import Torchrun
+from lab.features.launchers.launchers import Torchrun
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
 from lab.plan.plan import present, refuse_absence
 from lab.spec.launching import Launching

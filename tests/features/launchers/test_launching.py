@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ScenarioError
-from lab.features.launchers.torchrun import Torchrun
+from lab.features.launchers.launchers import Torchrun
 from lab.spec.launching import Lab, Launching
 from lab.spec.load import dump_scenario, load_scenario
 from lab.spec.scenario import Scenario

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.launchers.mpirun import MpirunLauncher as Launcher
+from lab.features.launchers.launchers import MpirunLauncher as Launcher
 from lab.spec.launching import Launching, Layout
 
 ASKED = "HYDRA_LAUNCH: /opt/bin/hydra_pmi_proxy --control-port node0:4711 --pgid 0 --proxy-id 2 "

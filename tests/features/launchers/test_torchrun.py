@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.features.launchers.torchrun import Torchrun
+from lab.features.launchers.launchers import Torchrun
 from lab.spec.launching import Launching, Layout, find_launcher, launcher_names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -212,7 +213,7 @@ def test_in_a_pipe_a_suite_is_plain_lines():
 def test_with_data_on_standard_output_the_lines_go_beside_it():
     out, status = io.StringIO(), io.StringIO()
     watched(out, status, machine=True)
-    assert out.getvalue() == ""
+    assert [json.loads(line)["id"] for line in out.getvalue().splitlines()] == ["one", "two"]
     assert "[2/2]" in status.getvalue()
 
 

@@ -9,7 +9,7 @@ from lab.engine import ownership as label
 from lab.engine.docker.request import requests_for
 from lab.engine.protocol import Request
 from lab.features.swarm.create import translated
-from lab.features.swarm.state import OWNER
+from lab.features.swarm.hosts import OWNER
 from lab.plan.cluster import Shape
 from lab.plan.limits import Machine
 from lab.spec.keys import Volume

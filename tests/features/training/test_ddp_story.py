@@ -198,7 +198,7 @@ def test_of_several_modules_each_is_told_what_is_its_own(tmp_path: Path) -> None
             made.line(0, "mark", now + 6, n="backward", e=1)
             now += 10
     one, other = find_modules(read_evidence(made.record()).trace.ranks[0])
-    assert (one.forwards, len(one.backwards), other.forwards, len(other.backwards)) == (4, 4, 4, 4)
+    assert [len(of) for of in (one.forwards, one.backwards, other.forwards, other.backwards)] == [4, 4, 4, 4]
     assert {call.parameters for backward in other.backwards for call in backward.buckets} == {("g.weight",)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cache
@@ -78,9 +78,27 @@ class FaultKind(ABC):
     """Why a strict cluster cannot have it, as the end of a sentence; empty: it can."""
 
     @classmethod
-    @abstractmethod
     def value(cls) -> Kind:
-        """What the value of its key may be: read as this class, dumped as a file says it."""
+        """What the value of its key may be: a mapping with keys of its own, of which the first says what it acts on.
+
+        Where no other is required, it may be the value of that one alone.
+        """
+        keys, required = keys_of(cls), required_keys(cls)
+        (name, main), *_ = ((name, one.kind) for name, one in keys.items())
+        alone, mapping_of = required == [name], ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
+        allowed = ", or ".join([main.allowed] * alone + [f"a mapping with the keys {mapping_of}"] * (len(keys) > 1))
+
+        def read(value: Value) -> Any:
+            if len(keys) == 1 or (alone and value.kind != "mapping"):
+                return cls(**{name: main.read(value)})
+            return read_fault(cls, value, allowed)
+
+        def dump(data: Any) -> Any:
+            values = dump_keys(data)
+            return values if len(values) > 1 else values[name]
+
+        schemas = [main.schema] * alone + [mapping_schema(cls, required=required)] * (len(keys) > 1)
+        return Kind(allowed, read, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, dump)
 
     @classmethod
     def why_not(cls, engine: str) -> str:
@@ -99,7 +117,9 @@ class FaultKind(ABC):
         Raises:
             UsageError: it says too little, or too much.
         """
-        text = " ".join(words)
+        keys, text = [*keys_of(cls)], " ".join(words)
+        if len(words) == 2 and len(keys) > 1:
+            text = f"{keys[0]}: {words[0]}, {keys[1]}: {words[1]}"
         return f"{{{text}}}" if ": " in text and not text.startswith("{") else text
 
     @classmethod
@@ -110,6 +130,12 @@ class FaultKind(ABC):
 
     def __str__(self) -> str:
         return self.says.format(key=key_of(type(self)), **vars(self))
+
+    @property
+    def amounts(self) -> dict[str, Any]:
+        """The values of its keys, by attribute, without the first one, which says what it acts on."""
+        _, *others = keys_of(type(self)).values()
+        return {one.attribute: getattr(self, one.attribute) for one in others}
 
     @property
     def deed(self) -> Mapping[str, Any]:
@@ -169,39 +195,6 @@ class FaultKind(ABC):
             LabError: that cannot be read.
         """
         raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyedFault(FaultKind):
-    """A kind with keys, of which the first says what it acts on: `cpu: {node: node1, cores: 0.2}`."""
-
-    @classmethod
-    def value(cls) -> Kind:
-        """The value of the first key, where no other is required, or a mapping with all keys."""
-        keys, required = keys_of(cls), required_keys(cls)
-        (name, main), *_ = ((name, one.kind) for name, one in keys.items())
-        alone, mapping_of = required == [name], ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
-        allowed = ", or ".join([main.allowed] * alone + [f"a mapping with the keys {mapping_of}"] * (len(keys) > 1))
-
-        def read(value: Value) -> Any:
-            if len(keys) == 1 or (alone and value.kind != "mapping"):
-                return cls(**{name: main.read(value)})
-            return read_fault(cls, value, allowed)
-
-        def dump(data: Any) -> Any:
-            values = dump_keys(data)
-            return values if len(values) > 1 else values[name]
-
-        schemas = [main.schema] * alone + [mapping_schema(cls, required=required)] * (len(keys) > 1)
-        return Kind(allowed, read, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, dump)
-
-    @classmethod
-    def parse(cls, words: Sequence[str]) -> str:
-        """Two words are the values of the first two keys: `node1 0.2`."""
-        keys = [*keys_of(cls)]
-        if len(words) == 2 and len(keys) > 1:
-            return f"{{{keys[0]}: {words[0]}, {keys[1]}: {words[1]}}}"
-        return super().parse(words)
 
 
 def required_keys(kind: type[FaultKind]) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from itertools import combinations
 from typing import Any, ClassVar
 
 from lab.errors import LabError, MachineLacks, UsageError
@@ -13,26 +14,30 @@ from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of,
 from lab.features.faults.network import (
     ALL,
     FASTEST,
+    LINK_ALLOWED,
     LONGEST_DELAY_S,
     PARTITION,
     PARTITION_ALLOWED,
+    PROFILES,
     SLOWEST,
+    Condition,
+    Layer,
     Link,
-    Network,
+    asked,
     checked_partition,
-    dump_network,
     find_drops,
     link,
     link_at_start,
     named_nodes,
-    network,
+    rate_kind,
+    share_kind,
     tables_of,
 )
 from lab.features.faults.on_node import LATE, NO_NETEM
 from lab.features.faults.target import ClusterTarget
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, keys_of, mapping_schema
-from lab.spec.kinds import NODE, Kind, list_of, read_text
+from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_keys
+from lab.spec.kinds import NODE, Kind, choice, list_of, read_text
 from lab.spec.reading import Value
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
@@ -48,9 +53,9 @@ class LinkFault(FaultKind):
     harm: ClassVar[Harm] = "slows"
     needs = "links"
 
-    @abstractmethod
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told, of nodes with these addresses."""
+        raise NotImplementedError
 
     def _told(self, target: ClusterTarget) -> list[tuple[str, dict[str, Any]]]:
         parts = self.tables(target.addresses)
@@ -137,8 +142,7 @@ class OnLink(LinkFault):
 
     def condition(self) -> Mapping[str, float]:
         """The condition that the link is in."""
-        attributes = [one.attribute for one in keys_of(type(self)).values() if one.attribute != "link"]
-        return {name: value for name in attributes if (value := getattr(self, name)) is not None}
+        return {name: value for name, value in self.amounts.items() if value is not None}
 
     @classmethod
     def value(cls) -> Kind:
@@ -194,7 +198,7 @@ class Corrupt(OnLink):
 
     does = "a bit of a packet is flipped by chance, so that the receiver drops it; needs netem in the kernel"
     example = "corrupt: node2 1%"
-    corrupt: float = key(MISSING, kinds.share(), "share: 1%", name="share")
+    corrupt: float = key(MISSING, share_kind(), "share: 1%", name="share")
     """How many of them."""
 
 
@@ -216,7 +220,7 @@ class Duplicate(OnLink):
 
     does = "packets arrive twice by chance"
     example = "duplicate: node2 10%"
-    duplicate: float = key(MISSING, kinds.share(), "share: 10%", name="share")
+    duplicate: float = key(MISSING, share_kind(), "share: 10%", name="share")
     """How many of them."""
 
 
@@ -226,7 +230,7 @@ class Loss(OnLink):
 
     does = "packets are lost by chance"
     example = "loss: node2 5%"
-    loss: float = key(MISSING, kinds.share(), "share: 5%", name="share")
+    loss: float = key(MISSING, share_kind(), "share: 5%", name="share")
     """How many of them."""
 
     @classmethod
@@ -241,7 +245,7 @@ class Rate(OnLink):
 
     does = "so much is sent in a second and no more: by a node to all others together, or on one link"
     example = "rate: node2 100mbit"
-    rate_bits_per_s: float = key(MISSING, kinds.rate(SLOWEST, FASTEST), "at: 100mbit", name="at")
+    rate_bits_per_s: float = key(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
     """Bits a second."""
 
     @classmethod
@@ -256,7 +260,7 @@ class Reorder(OnLink):
 
     does = "packets overtake others, which are late; needs netem in the kernel"
     example = "reorder: node2 25% by 10ms"
-    reorder: float = key(MISSING, kinds.share(), "share: 25%", name="share")
+    reorder: float = key(MISSING, share_kind(), "share: 25%", name="share")
     """How many overtake the others."""
     delay_s: float = key(0.01, kinds.duration(LONGEST_DELAY_S), "by: 10ms", name="by")
     """How late the others are."""
@@ -285,6 +289,17 @@ class Reset(OnLink):
         return {"reset": 1.0}
 
 
+def _node_or_all() -> Kind:
+    """The name of a node, or `all`."""
+    name, allowed = kinds.node(), f"the name of a node, such as node2, or {ALL}"
+
+    def read(value: Value) -> str:
+        is_all = value.kind == "text" and read_text(value, allowed) == ALL
+        return ALL if is_all else str(name.read(value))
+
+    return Kind(allowed, read, {"type": "string", "pattern": f"^({ALL}|{NODE})$"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dns(LinkFault):
     """Questions for names are refused; what a process knows already it goes on to know."""
@@ -294,19 +309,8 @@ class Dns(LinkFault):
     shown_as = ("name_resolution", "rendezvous")
     strict_cannot = "a strict cluster cannot have: its nodes know one another's names and ask nobody"
 
-    node: str
+    node: str = key(MISSING, _node_or_all(), "dns: node2")
     """A node, or `all`."""
-
-    @classmethod
-    def value(cls) -> Kind:
-        """The name of a node, or `all`."""
-        name, allowed = kinds.node(), f"the name of a node, such as node2, or {ALL}"
-
-        def read(value: Value) -> Dns:
-            is_all = value.kind == "text" and read_text(value, allowed) == ALL
-            return cls(node=ALL if is_all else name.read(value))
-
-        return Kind(allowed, read, {"type": "string", "pattern": f"^({ALL}|{NODE})$"}, lambda data: data.node)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -318,40 +322,142 @@ class Dns(LinkFault):
         return tables_of([], addresses, nameless=list(addresses) if self.node == ALL else [self.node])
 
 
+def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
+    """A mapping from names of one kind to values of another, as pairs."""
+
+    def read(value: Value) -> tuple[tuple[Any, Any], ...]:
+        return tuple(value.mapping(allowed, lambda key, item: (name.read(key), one.read(item))).items())
+
+    schema = {"type": "object", "additionalProperties": one.schema}
+    return Kind(allowed, read, schema, lambda data: {str(left): one.dump(right) for left, right in data})
+
+
+_LINKS = _mapping(
+    f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss",
+    link(),
+    Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
+)
+_RACKS = _mapping(
+    "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
+    kinds.text("the name of a rack"),
+    list_of(kinds.node(), "a list of nodes"),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
-class WholeNetwork(LinkFault):
-    """All links at once, as the key `network:` of a scenario has them."""
+class Network(Condition, LinkFault):
+    """What the links of a run are like, from before its workers start to its end."""
 
     does = "all links at once are as the key `network:` has them, by a profile's name or in full"
     example = "network: wan-40ms"
 
-    like: Network
+    profile: str | None = key(None, choice(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
+    """A network that many have, by its name; what else is said comes on top of it."""
+    racks: tuple[tuple[str, tuple[str, ...]], ...] = key(
+        (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
+    )
+    """Which nodes are in a rack together, for the profile `datacenter`."""
+    links: tuple[tuple[Link, Condition], ...] = key((), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none")
+    """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
 
     @classmethod
     def value(cls) -> Kind:
-        """A network."""
-        kind = network()
-        return kind._replace(read=lambda value: cls(like=kind.read(value)), dump=lambda data: dump_network(data.like))
+        """The name of a profile, or a mapping."""
+        allowed = f"a profile ({', '.join(PROFILES)}), or a mapping with the keys {', '.join(keys_of(cls))}"
+
+        def read(value: Value) -> Network:
+            if value.kind != "mapping":
+                word = read_text(value, allowed, quotable=False)
+                if word not in PROFILES:
+                    raise value.refused(allowed)
+                return cls(profile=word)
+            if not value.pairs(allowed):
+                raise value.refused(allowed, " that says nothing")
+            made = cls(**read_keys(value, cls))
+            if made.racks and made.profile != "datacenter":
+                raise value.problem("racks belong to the profile datacenter; write `profile: datacenter`")
+            if made.jitter_s and not made.delay_s and not made.profile:
+                raise value.problem("a jitter is a jitter of a delay; say `delay` too")
+            return made
+
+        def dump(data: Network) -> Any:
+            values = dump_keys(data)
+            return values["profile"] if list(values) == ["profile"] else values
+
+        schema = {"anyOf": [{"enum": [*PROFILES]}, mapping_schema(cls, minProperties=1)]}
+        return Kind(allowed, read, schema, dump)
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Those that it names."""
-        return self.like.nodes
+        named = [name for where, _ in self.links for name in where.nodes]
+        return tuple(dict.fromkeys([*named, *(name for _, names in self.racks for name in names)]))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
-        return self.like.tables(addresses)
+        return tables_of(self._layers(list(addresses)), addresses)
+
+    def _layers(self, names: Sequence[str]) -> list[Layer]:
+        """All conditions, the least exact first."""
+        layers = [(Link(ALL), asked(self))]
+        if self.profile is not None:
+            profile, middle = PROFILES[self.profile], (len(names) + 1) // 2
+            layers.insert(0, (Link(ALL), asked(profile.every)))
+            racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
+            home = {name: place for place, members in enumerate(racks) for name in members}
+            apart = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
+            layers += [(Link(one, "-", other), asked(profile.between)) for one, other in apart if profile.between]
+        own = [(where, asked(condition)) for where, condition in self.links]
+        return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
 
     def __str__(self) -> str:
         """`network wan-40ms`."""
-        data = dump_network(self.like)
+        data = type(self).value().dump(self)
         return f"network {data if isinstance(data, str) else _network_words(data)}"
+
+
+def network() -> Kind:
+    """A network, or the name of a profile."""
+    return Network.value()
+
+
+def network_of(data: str | Mapping[str, Any]) -> Network:
+    """A network that somebody says elsewhere than in a file, as a file would say it.
+
+    Raises:
+        ScenarioError: it is none; a line a problem.
+    """
+    from lab.spec.document import read_value  # imports yaml
+
+    found: Network = read_value(network(), json.dumps(data), "network", "network")
+    return found
 
 
 def _network_words(data: Mapping[str, Any]) -> str:
     """`rate 100mbit, node2 rate 10mbit`."""
     words = [f"{name} {value}" for name, value in data.items() if not isinstance(value, Mapping)]
     return ", ".join([*words, *(f"{where} {_network_words(how)}" for where, how in data.get("links", {}).items())])
+
+
+def _partition() -> Kind:
+    """The shape of a partition in words, or a map."""
+    name = kinds.node()
+    names = list_of(name, "a list of nodes")
+
+    def read(value: Value) -> str | dict[str, tuple[str, ...]]:
+        if value.kind == "mapping":
+            return {name.read(one): names.read(others) for one, others in value.pairs(PARTITION_ALLOWED)}
+        try:
+            return checked_partition(read_text(value, PARTITION_ALLOWED))
+        except UsageError:
+            raise value.refused(PARTITION_ALLOWED) from None
+
+    def dump(data: str | Mapping[str, tuple[str, ...]]) -> Any:
+        return data if isinstance(data, str) else {node: list(others) for node, others in data.items()}
+
+    mapping = {"type": "object", "propertyNames": {"pattern": f"^{NODE}$"}, "additionalProperties": names.schema}
+    text = {"type": "string", "pattern": f"^{PARTITION}$"}
+    return Kind(PARTITION_ALLOWED, read, {"anyOf": [text, mapping]}, dump)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,31 +468,8 @@ class Partition(LinkFault):
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
 
-    said: str | Mapping[str, tuple[str, ...]]
+    said: str | Mapping[str, tuple[str, ...]] = key(MISSING, _partition(), "partition: isolate node2")
     """Its shape, or each node with those whose packets it drops."""
-
-    @classmethod
-    def value(cls) -> Kind:
-        """Its shape in words, or a map."""
-        name = kinds.node()
-        names = list_of(name, "a list of nodes")
-
-        def read(value: Value) -> Partition:
-            if value.kind == "mapping":
-                return cls(said={name.read(one): names.read(others) for one, others in value.pairs(PARTITION_ALLOWED)})
-            try:
-                return cls(said=checked_partition(read_text(value, PARTITION_ALLOWED)))
-            except UsageError:
-                raise value.refused(PARTITION_ALLOWED) from None
-
-        def dump(data: Partition) -> Any:
-            if isinstance(data.said, str):
-                return data.said
-            return {node: list(names) for node, names in data.said.items()}
-
-        mapping = {"type": "object", "propertyNames": {"pattern": f"^{NODE}$"}, "additionalProperties": names.schema}
-        text = {"type": "string", "pattern": f"^{PARTITION}$"}
-        return Kind(PARTITION_ALLOWED, read, {"anyOf": [text, mapping]}, dump)
 
     @classmethod
     def drawn(cls, chance: Chance) -> FaultKind | None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from lab.errors import LabError
-from lab.features.faults.kinds import Chance, FaultKind, KeyedFault, ReadBack
+from lab.features.faults.kinds import Chance, FaultKind, ReadBack
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key
 from lab.spec.kinds import duration, node, number, size
+from lab.waiting import wait_until
 from lab.words import format_limit
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeFault(KeyedFault):
+class NodeFault(FaultKind):
     """A kind whose value is the name of a node, or a mapping with the keys of the class."""
 
     is_drawn: ClassVar[bool] = True
     """Whether a search draws it, on any node."""
+    runs: ClassVar[bool] = False
+    """Whether its node runs while it is in force, of a kind that is about that."""
     node: str = key(MISSING, node(), "kill: node2")
     """The node that it acts on."""
 
@@ -34,6 +36,10 @@ class NodeFault(KeyedFault):
     def nodes(self) -> tuple[str, ...]:
         """That node."""
         return (self.node,)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Whether it runs, or does not, as it is to."""
+        return ReadBack(target.running(self.node) is self.runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +61,6 @@ class PowerLost(NodeFault):
         """Start it again."""
         if not target.running(self.node):
             target.start(self.node)
-
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Whether it does not run."""
-        return ReadBack(not target.running(self.node))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,15 +95,12 @@ class Restart(PowerLost):
     example = "restart: node2"
     shown_as = ("node_lost", "killed")
     leaves_running = None
+    runs = True
 
     def apply(self, target: ClusterTarget) -> None:
         """Kill it, and start it again."""
         super().apply(target)
         target.start(self.node)
-
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Whether it runs again."""
-        return ReadBack(target.running(self.node))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +116,7 @@ class Stop(PowerLost):
     def apply(self, target: ClusterTarget) -> None:
         """Have the agent begin with it."""
         if target.running(self.node):
-            target.ask(self.node, "shutdown", {"grace_s": self.grace_s})
+            target.ask(self.node, "shutdown", self.amounts)
 
     def undo(self, target: ClusterTarget) -> None:
         """Call it off, or start the node again."""
@@ -141,7 +140,7 @@ class Start(NodeFault):
     does = "a node that was stopped or killed gets its power back, as with `lab start`"
     example = "start: node2"
     shown_as = ()
-    leaves_running = True
+    leaves_running = runs = True
     is_drawn = False
 
     def apply(self, target: ClusterTarget) -> None:
@@ -151,10 +150,6 @@ class Start(NodeFault):
 
     def undo(self, target: ClusterTarget) -> None:
         """Leave it: a node that runs is what a cluster has."""
-
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Whether it runs."""
-        return ReadBack(target.running(self.node))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +248,7 @@ class AgentFault(NodeFault):
     @property
     def arguments(self) -> Mapping[str, Any]:
         """What the agent needs to know."""
-        return {}
+        return self.amounts
 
     def apply(self, target: ClusterTarget) -> None:
         """Have the agent inject it."""
@@ -346,17 +341,10 @@ class Hog(AgentFault):
     leave_bytes: int = key(64 << 20, size(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave")
     """What is left for everybody else."""
 
-    @property
-    def arguments(self) -> Mapping[str, Any]:
-        """What is left."""
-        return {"left_bytes": self.leave_bytes}
-
     def apply(self, target: ClusterTarget) -> None:
         """Have its agent begin to eat, and wait until that is done."""
         super().apply(target)
-        until = time.monotonic() + _PATIENCE_S
-        while not self.read_back(target).in_force and time.monotonic() < until:
-            time.sleep(_PAUSE_S)
+        wait_until(lambda: self.read_back(target).in_force, _PATIENCE_S, _PAUSE_S)
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """What is left."""

@@ -8,16 +8,16 @@ from dataclasses import MISSING, dataclass
 from typing import Any
 
 from lab.errors import ClusterError
-from lab.features.faults.kinds import Chance, FaultKind, KeyedFault, ReadBack, key_of
+from lab.features.faults.kinds import Chance, FaultKind, ReadBack, key_of
 from lab.features.faults.target import ClusterTarget
-from lab.spec.declare import key, keys_of
+from lab.spec.declare import key
 from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
 from lab.waiting import wait_until
 from lab.words import plural
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankFault(KeyedFault):
+class RankFault(FaultKind):
     """A kind whose value is a rank, or a mapping with the keys of the class."""
 
     rank: int = key(MISSING, rank(), "signal: {rank: 2}")
@@ -76,13 +76,13 @@ class Signal(RankFault):
 
     def apply(self, target: ClusterTarget) -> None:
         """Send it."""
-        target.ask(self.node_in(target), "signal", {"rank": self.rank, "name": self.name})
+        target.ask(self.node_in(target), "signal", {"rank": self.rank, **self.amounts})
 
     def undo(self, target: ClusterTarget) -> None:
         """Let it go on, if it was stopped and is still there."""
         node = self.node_of(target) if self.name == _STOPS else None
         if node is not None and target.running(node):
-            target.take_back(node, "signal", {"rank": self.rank, "name": self.name})
+            target.take_back(node, "signal", {"rank": self.rank, **self.amounts})
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """What the process is doing; of a signal that scripts can catch, whatever that is."""
@@ -108,7 +108,7 @@ class Loader(RankFault):
 
     def apply(self, target: ClusterTarget) -> None:
         """Kill it."""
-        target.ask(self.node_in(target), "loader", {"rank": self.rank, "worker": self.worker})
+        target.ask(self.node_in(target), "loader", {"rank": self.rank, **self.amounts})
 
     def undo(self, _: ClusterTarget) -> None:
         """It stays dead."""
@@ -134,8 +134,7 @@ class WorkerFault(RankFault):
     @property
     def deed(self) -> Mapping[str, Any]:
         """What `lab.features.faults.on_node.holds` is told: the values of all keys but the rank."""
-        attributes = [one.attribute for one in keys_of(type(self)).values() if one.attribute != "rank"]
-        return {key_of(type(self)): {name: getattr(self, name) for name in attributes}}
+        return {key_of(type(self)): self.amounts}
 
 
 _ERRORS = (

@@ -326,7 +326,7 @@ _CGROUPS = (
 
 
 def apply_hog(context: Context, said: Said) -> Answer:
-    """Begin to eat; `left_bytes` says what to leave."""
+    """Begin to eat; `leave_bytes` says what to leave."""
     if left_bytes() is None:
         raise ValueError("its memory has no limit of its own that could be eaten up")
     undo_hog(context, said)
@@ -335,7 +335,7 @@ def apply_hog(context: Context, said: Said) -> Answer:
         try:
             processes.leave_agent_behind(-1, 2, 2, keep=())
             processes.die_with_parent(agent)
-            _eat(said["left_bytes"])
+            _eat(said["leave_bytes"])
         finally:
             os._exit(1)
     context.hogs.add(pid)

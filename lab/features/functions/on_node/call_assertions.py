@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 SETTINGS: dict[str, Any] = {}
@@ -25,17 +26,13 @@ def __getattr__(name: str) -> Any:
     return getattr(rewrite, name)
 
 
-def _first_false(operators: Any, results: Any, explanations: Any, objects: Any) -> str:
-    return next((text for holds, text in zip(results, explanations) if not holds), "")
-
-
 _PLAIN: dict[str, Any] = {
     "_saferepr": lambda value: repr(value)[:240],
     "_format_explanation": lambda text: re.sub(r"\n[>~{}]", "\n", text),
     "_format_assertmsg": str,
     "_format_boolop": lambda texts, is_or: "(" + (" or " if is_or else " and ").join(texts) + ")",
     "_should_repr_global_name": lambda _: False,
-    "_call_reprcompare": _first_false,
+    "_call_reprcompare": lambda _, results, texts, __: next((text for ok, text in zip(results, texts) if not ok), ""),
     "_call_assertion_pass": lambda *_: None,
     "_check_if_assertion_pass_impl": lambda: False,
 }
@@ -56,7 +53,7 @@ def _compare(op: str, left: object, right: object) -> str | None:
     if hasattr(truncate, "materialize_with_truncation"):
         lines = truncate.materialize_with_truncation(lines, config)
     else:
-        lines = truncate.truncate_if_required(list(lines), _Item(config))
+        lines = truncate.truncate_if_required(list(lines), SimpleNamespace(config=config))
     text = "\n~".join(line.replace("\n", "\\n") for line in lines)
     return text.replace("%", "%%") or None
 
@@ -93,8 +90,3 @@ class _Config:
 
     def _highlight(self, source: str, lexer: str = "python") -> str:
         return source
-
-
-class _Item:
-    def __init__(self, config: _Config) -> None:
-        self.config = config

@@ -21,24 +21,8 @@ from typing import Any
 from ....node import warm
 from ....node.lent import Lender, Lent
 from ....node.messages.typed import read
-from . import call_assertions, called
-from .messages import (
-    BEGIN,
-    CALL,
-    FAILURE,
-    KEPT,
-    LIMIT_BYTES,
-    MODULE,
-    READY,
-    VALUE,
-    Answered,
-    Failure,
-    Pieces,
-    Place,
-    Unsendable,
-    pack,
-    write_value,
-)
+from . import call_assertions, called, messages
+from .messages import Failure, Pieces, Place, Unsendable
 
 _READ_BYTES = 1 << 18
 
@@ -56,14 +40,14 @@ def serve() -> None:
     surroundings: Surroundings | None = None
     while (message := caller.await_call()) is not None:
         kind, body = message
-        if kind == BEGIN:
+        if kind == messages.BEGIN:
             if body:
                 dist.init_process_group(body.decode())
             surroundings = Surroundings()
-            caller.send(READY, "{}.{}".format(*sys.version_info).encode())
-        elif kind == MODULE:
+            caller.send(messages.READY, "{}.{}".format(*sys.version_info).encode())
+        elif kind == messages.MODULE:
             lender.keep(read(Lent, json.loads(body)))
-        elif kind == CALL and surroundings is not None:
+        elif kind == messages.CALL and surroundings is not None:
             _answer(caller, body, surroundings)
     with suppress(Exception):  # whatever it was, all calls were answered
         dist.destroy_process_group()
@@ -94,7 +78,7 @@ class Caller:
 
     def send(self, kind: bytes, body: bytes) -> None:
         """Send it a message."""
-        view = memoryview(pack(kind, body))
+        view = memoryview(messages.pack(kind, body))
         while view:
             view = view[os.write(self._answers, view) :]
 
@@ -103,11 +87,11 @@ class Caller:
         if os.getpid() != self._pid:
             return None  # a fork must not take what is said to its parent
         with self._lock:
-            self.send(MODULE, name.encode())
+            self.send(messages.MODULE, name.encode())
             earlier: list[tuple[bytes, bytes]] = []
             lent = None
             while lent is None and (message := self.receive()) is not None:
-                answer = read(Lent, json.loads(message[1])) if message[0] == MODULE else None
+                answer = read(Lent, json.loads(message[1])) if message[0] == messages.MODULE else None
                 if answer is not None and answer.name == name:
                     lent = answer
                 else:  # sent before the caller was asked
@@ -135,17 +119,17 @@ def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
         value = function(*arguments, **named)
     except BaseException as error:
         _let_prints_arrive()
-        caller.send(FAILURE, _json(describe(error, variables=variables)))
+        caller.send(messages.FAILURE, _json(describe(error, variables=variables)))
         raise
     try:
-        kind, answer = VALUE, write_value(value if wanted else None, LIMIT_BYTES)
+        kind, answer = messages.VALUE, messages.write_value(value if wanted else None, messages.LIMIT_BYTES)
     except Unsendable as error:
-        kind, answer = KEPT, str(error).encode("utf-8", "replace")
+        kind, answer = messages.KEPT, str(error).encode("utf-8", "replace")
     del value, function, arguments, named
     _let_prints_arrive()
     groups, used_up = surroundings.groups, surroundings.renew()
-    if kind == VALUE:
-        head = _json(Answered(used_up, groups))
+    if kind == messages.VALUE:
+        head = _json(messages.Answered(used_up, groups))
         answer = len(head).to_bytes(8, "big") + head + answer
     caller.send(kind, answer)
 
@@ -180,17 +164,33 @@ class Surroundings:
         import torch
         import torch.distributed as dist
 
-        self._torch, self._dist = torch, dist
+        self._dist = dist
         self._c10d: Any = dist.distributed_c10d
         self._folder = os.getcwd()
         self._environment = dict(os.environ)
         self._path = list(sys.path)
-        self._settings = self._read_settings()
+        settings = (
+            (torch.get_default_dtype, torch.set_default_dtype),
+            (torch.get_default_device, lambda _: torch.set_default_device(None)),
+            (torch.is_grad_enabled, torch.set_grad_enabled),
+            (torch.get_num_threads, torch.set_num_threads),
+            (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),  # imports a lot
+            (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+        )
+        self._settings: list[tuple[Any, Any, Any]] = [(get, put, get()) for get, put in settings]
+        """Of torch: what reads one, what writes it, and what it is at first."""
         self._group = dist.group.WORLD
         self._known = set(self._c10d._world.pg_map)
         self._made = False
-        if self._group is None:
-            self._note_groups()
+        if self._group is None:  # another one could not meet in the same store
+            make = self._c10d.init_process_group
+
+            @functools.wraps(make)
+            def noted(*arguments: Any, **named: Any) -> Any:
+                self._made = True
+                return make(*arguments, **named)
+
+            self._c10d.init_process_group = dist.init_process_group = noted
 
     def renew(self) -> str:
         """Put everything back; returns why that cannot be done wholly, or nothing."""
@@ -201,8 +201,9 @@ class Surroundings:
                 del os.environ[name]
             os.environ.update(self._environment)
         sys.path[:] = self._path
-        if self._read_settings() != self._settings:
-            self._write_settings()
+        for get, put, before in self._settings:
+            if get() != before:
+                put(before)
         random.seed()
         warm.renew_random_state()
         if self._made or self._dist.group.WORLD is not self._group:
@@ -211,46 +212,10 @@ class Surroundings:
             self._dist.destroy_process_group(group)
         return ""
 
-    def _note_groups(self) -> None:
-        """Where there is no process group, note when one is made: another one could not meet in the same store."""
-        make = self._c10d.init_process_group
-
-        @functools.wraps(make)
-        def noted(*arguments: Any, **named: Any) -> Any:
-            self._made = True
-            return make(*arguments, **named)
-
-        self._c10d.init_process_group = self._dist.init_process_group = noted
-
     @property
     def groups(self) -> int:
         """How many process groups this process has made; all ranks have to agree about that."""
         return int(self._c10d._world.group_count)
-
-    def _read_settings(self) -> tuple[Any, ...]:
-        torch = self._torch
-        return (
-            torch.get_default_dtype(),
-            torch.get_default_device() if hasattr(torch, "get_default_device") else None,
-            torch.is_grad_enabled(),
-            torch.get_num_threads(),
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_anomaly_enabled(),
-        )
-
-    def _write_settings(self) -> None:
-        torch = self._torch
-        writers = (
-            torch.set_default_dtype,
-            lambda _: torch.set_default_device(None),
-            torch.set_grad_enabled,
-            torch.set_num_threads,
-            torch.use_deterministic_algorithms,  # imports a lot
-            torch.autograd.set_detect_anomaly,
-        )
-        for write, before, now in zip(writers, self._settings, self._read_settings()):
-            if before != now:
-                write(before)
 
 
 # -- what a function raised, as plain data: enough to show it where it was called as if it was raised there
@@ -275,9 +240,8 @@ def describe(error: BaseException, *, variables: bool = False, seen: tuple[BaseE
     seen = (*seen, error)
 
     def describe_origin(other: BaseException | None) -> Failure | None:
-        if other is None or len(seen) >= _DEEPEST or any(other is one for one in seen):
-            return None
-        return describe(other, variables=variables, seen=seen)
+        is_told = other is None or len(seen) >= _DEEPEST or any(other is one for one in seen)
+        return None if other is None or is_told else describe(other, variables=variables, seen=seen)
 
     try:
         text = _clip(str(error), _LONGEST_TEXT)

@@ -56,7 +56,10 @@ def read_output(
     if kind not in _KINDS:
         raise ValueError(f"kind is {kind!r}, not one of {', '.join(_KINDS)}")
     top = os.path.realpath(folder or os.environ.get(FOLDER_VARIABLE) or os.getcwd())
-    name = _relative(os.fsdecode(path), top)
+    name = os.fsdecode(path)
+    name = os.path.normpath(os.path.relpath(name, top) if os.path.isabs(name) else name)
+    if name.split("/")[0] == ".." or "\0" in name:
+        raise OutputError(f"{files.printable(name)!r} is not below the folder of the ranks")
     try:
         data = _read(top, name, max_bytes)
         return data if kind == "bytes" else _decode(data) if kind == "text" else parse_json(_decode(data))
@@ -64,16 +67,6 @@ def read_output(
         raise OutputError(f"{files.printable(name)} cannot be read: {type(error).__name__}") from None
     except OutputError as error:
         raise OutputError(f"{files.printable(name)} {error}") from None
-
-
-def _relative(path: str, top: str) -> str:
-    """A path as it is below a folder."""
-    if os.path.isabs(path):
-        path = os.path.relpath(path, top)
-    path = os.path.normpath(path)
-    if path.split("/")[0] == ".." or "\0" in path:
-        raise OutputError(f"{files.printable(path)!r} is not below the folder of the ranks")
-    return path
 
 
 def _read(top: str, path: str, max_bytes: int) -> bytes:
@@ -86,10 +79,9 @@ def _read(top: str, path: str, max_bytes: int) -> bytes:
     except OSError as error:
         raise OutputError(f"cannot be read: {error.strerror}") from None
     with open(descriptor, "rb") as file:
-        if os.fstat(descriptor).st_size > max_bytes:
-            raise OutputError(f"is larger than {max_bytes:,} bytes")
-        data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:
+        too_large = os.fstat(descriptor).st_size > max_bytes
+        data = b"" if too_large else file.read(max_bytes + 1)
+    if too_large or len(data) > max_bytes:
         raise OutputError(f"is larger than {max_bytes:,} bytes")
     return data
 

@@ -11,7 +11,7 @@ from typing import Any
 from ....node.recorder import marks
 from ....node.recorder.journal import journal, source
 from ....node.recorder.patching import patch, wraps
-from . import replicas, usage
+from . import replicas
 
 _numbers = itertools.count(1)
 _OF_OTHER_TORCH = ((None, None),)
@@ -38,8 +38,6 @@ _described: list[int] = []
 def record() -> None:
     """Have modules of DDP and steps of optimizers recorded in this process."""
     patch("torch.nn.parallel.distributed", _watch)
-    usage.watch_collections()
-    patch("torch.optim.optimizer", usage.watch)
     patch("torch.optim.optimizer", replicas.watch)
 
 

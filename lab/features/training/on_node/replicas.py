@@ -1,16 +1,25 @@
-"""The `norms` and `weights` lines: norms of what optimizers changed, after their steps 1, 2, 4, 8, ... and the last.
+"""What is looked at after the steps of optimizers: norms of what they changed, and what else holds a step up.
 
-`norms` is about the parameters of a DDP module: they are the same on all ranks as long as the replicas are. `weights`
-is about an optimizer that has none of those: with the norms of its gradients, by which they are found among the tensors
-that were reduced. Norms of large tensors are those of the sample that a summary has.
+The `norms` and `weights` lines are about the steps 1, 2, 4, 8, ... and the last. `norms` is about the parameters of a
+DDP module: they are the same on all ranks as long as the replicas are. `weights` is about an optimizer that has none of
+those: with the norms of its gradients, by which they are found among the tensors that were reduced. Norms of large
+tensors are those of the sample that a summary has.
+
+`cpu` says how long threads have run and waited for a core, as their kernel counts it: the thread that trains, and the
+others of its process, which carry the bytes of its calls. `gc` says when Python's garbage collector held up all of them
+for a while.
 """
 
 from __future__ import annotations
 
+import gc
 import itertools
+import os
 import sys
+import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -69,9 +78,12 @@ def add(module: Any, number: int, parameters: list[Any]) -> None:
 
 
 def watch(module: ModuleType) -> None:
-    """Have the steps of all optimizers of `torch.optim.optimizer` watched."""
+    """Have the steps of all optimizers of `torch.optim.optimizer` watched, and the garbage collector."""
     module.register_optimizer_step_pre_hook(inlined(_before_step, nothing))
+    module.register_optimizer_step_post_hook(inlined(_write_usage, nothing))
     module.register_optimizer_step_post_hook(inlined(_after_step, nothing))
+    if _on_collection not in gc.callbacks:
+        gc.callbacks.append(_on_collection)
 
 
 def _before_step(optimizer: Any, *_: Any) -> None:
@@ -123,3 +135,48 @@ def _norm(tensor: Any) -> Any:
         return 0.0
     length = torch.linalg.vector_norm(torch.frombuffer(sample(flat), dtype=flat.dtype).double()).item()
     return float(f"{length:.9g}") if length - length == 0 else str(length)
+
+
+# -- what else holds up a step
+
+_DENSE, _SPARSE = 16, 32
+"""There is a `cpu` line after each of the first steps of an optimizer, then after every so many."""
+_MOST_BYTES = 64
+_LEAST_NS = 1_000_000
+"""Shorter collections hold nobody up: there are thousands of them."""
+_steps = itertools.count(1)
+_collection_began = 0
+
+
+def _write_usage(*_: Any) -> None:
+    step = next(_steps)
+    if journal.on and (step <= _DENSE or step % _SPARSE == 0):
+        try:
+            here = str(threading.get_native_id())
+            ran, queued = _read_times(here)
+            others = [_read_times(thread) for thread in os.listdir("/proc/self/task") if thread != here]
+        except (OSError, ValueError):  # the kernel does not count them, or a thread has just ended
+            return
+        beside, beside_queued = sum(one for one, _ in others), sum(one for _, one in others)
+        journal.add("cpu", ran=ran, queued=queued, beside=beside, beside_queued=beside_queued)
+
+
+def _read_times(thread: str) -> tuple[int, int]:
+    """Nanoseconds that a thread ran, and that it was queued."""
+    file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)  # `open` takes twice as long
+    try:
+        ran, queued = os.read(file, _MOST_BYTES).split()[:2]
+    finally:
+        os.close(file)
+    return int(ran), int(queued)
+
+
+def _on_collection(phase: str, facts: Mapping[str, Any]) -> None:
+    global _collection_began
+    if not journal.on:
+        return
+    now = time.monotonic_ns()
+    if phase == "start":
+        _collection_began = now
+    elif _collection_began and now - _collection_began >= _LEAST_NS:
+        journal.add("gc", t=now, took=now - _collection_began, gen=facts.get("generation"))

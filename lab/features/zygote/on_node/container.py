@@ -19,11 +19,10 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ....node import agent, strays, warm
-from ....node.messages import typed
+from ....node.messages import typed, wire
 from ....node.messages.agent import Config
 from . import entering
-from .entering import FirstProcess, Unlike, enter_namespace
-from .messages import Enter, Entered, Lines, encode
+from .entering import KINDS, Enter, Entered, FirstProcess, Unlike, enter_namespace
 
 _CHUNK_BYTES = 1 << 16
 _LONGEST_PROBLEM = 4096
@@ -42,7 +41,7 @@ class ContainerZygote:
     def __init__(self, archive: bytes) -> None:
         self._files = _content(archive)
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self._lines = Lines()
+        self._reader = wire.LineReader(KINDS)
         self._asked: dict[int, tuple[int, str]] = {}
         """By where they say what is in the way: those that are about to enter a node, and by whom that was asked."""
         self._open_on_image: tuple[str, ...] = ()
@@ -66,7 +65,7 @@ class ContainerZygote:
                     chunk = os.read(0, _CHUNK_BYTES)
                     if not chunk:
                         os._exit(0)
-                    for asked in self._lines.feed(chunk, Enter):
+                    for asked in [one for one in self._reader.feed(chunk) if isinstance(one, Enter)]:
                         problem = self._fork(asked)
                         if isinstance(problem, int):
                             selector.register(problem, selectors.EVENT_READ)
@@ -109,7 +108,7 @@ class ContainerZygote:
 
 def _say(answer: Entered) -> None:
     with suppress(OSError):
-        os.write(1, encode(answer))
+        os.write(1, wire.encode(answer))
 
 
 def _enter(first: FirstProcess, said: int, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:

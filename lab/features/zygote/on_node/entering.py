@@ -1,4 +1,4 @@
-"""How another process becomes one of a container: its first process, where that is, and what that may do."""
+"""How another process becomes one of a container: its first process, what that may do, and who is asked for that."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ctypes
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from ....node.messages.agent import Message
 
 _PTRACE_DETACH, _PTRACE_SEIZE, _PTRACE_INTERRUPT, _PTRACE_SECCOMP_GET_FILTER = 17, 0x4206, 0x4207, 0x420C
 _WALL = 0x40000000
@@ -269,3 +271,25 @@ def _mounts(mountinfo: str) -> Iterator[_Mount]:
         kind, _, options = after.split()[:3]
         if kind.startswith("cgroup") and f"{folder}/".startswith(f"{GROUPS}/"):
             yield _Mount(root, folder, kind, frozenset(options.split(",")))
+
+
+class Enter(Message):
+    """Asks for the agent of a node."""
+
+    asked: str
+    """Names the request: whoever is attached reads all answers."""
+    pid: int
+    """Of the node's first process, as the machine numbers it."""
+    container: str
+    """The engine's id of the node."""
+
+
+class Entered(Message):
+    """The agent is in its node, or why it is not."""
+
+    asked: str
+    problem: str = ""
+
+
+KINDS = {"enter": Enter, "entered": Entered}
+"""What is said, see `wire.LineReader`; whoever is attached reads all of it."""

@@ -8,10 +8,10 @@ import pytest
 
 from lab import feature as carried
 from lab.errors import UsageError
-from lab.spec import load as subject
-from lab.spec.load import find_scenarios, load_scenario
+from lab.features.lessons import library as subject
+from lab.spec.load import find_scenarios, library_folder, load_scenario, named_file
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_checkout_has_its_lessons_beside_the_package():
-    assert subject.library_folder() == ROOT / "scenarios"
+    assert library_folder() == ROOT / "scenarios"
 
 
 def test_an_installed_lab_has_its_lessons_in_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -35,11 +35,10 @@ def test_an_installed_lab_has_its_lessons_in_the_package(tmp_path: Path, monkeyp
     (library / "topic" / "a_b.yaml").touch()
     (library / ".hidden").mkdir()
     (library / ".hidden" / "c.yaml").touch()
-    assert subject.library_folder() == library
-    assert subject.lessons() == {"a_b": [library / "topic" / "a_b.yaml"]}
+    assert library_folder() == library
+    assert subject.list_lessons() == {"a_b": [library / "topic" / "a_b.yaml"]}
 
 
-@pytest.mark.features
 def test_every_lesson_is_found_by_the_name_of_its_file_and_by_its_own():
     for file in find_scenarios([ROOT / "scenarios"]):
         assert subject.find_lesson(file.stem) == file
@@ -53,7 +52,7 @@ def test_ones_own_scenarios_come_first(tmp_path: Path, monkeypatch: pytest.Monke
     Path("scenarios").mkdir()
     for name in ("one.yml", "three.yaml"):
         Path("scenarios", name).touch()
-    found = {name: str(files[0]) for name, files in subject.lessons().items()}
+    found = {name: str(files[0]) for name, files in subject.list_lessons().items()}
     assert found == {
         "one": "scenarios/one.yml",
         "two": str(library / "topic/two.yaml"),
@@ -71,4 +70,4 @@ def test_two_of_one_name_in_one_folder_have_to_be_told_apart(tmp_path: Path, mon
 
 def test_a_path_is_left_as_it_is():
     for path in ("scatter", "@scatter.yaml", "a/@b", "train.py"):
-        assert subject.named_file(Path(path)) == Path(path)
+        assert named_file(Path(path)) == Path(path)

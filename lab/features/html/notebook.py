@@ -1,0 +1,88 @@
+"""A result as a notebook shows it: the verdict, what explains it, timeline, pictures and output, as plain HTML.
+
+No scripts and no style sheets, so that it shows in JupyterLab, in VS Code and on nbviewer alike; text keeps the colour
+of the page around it, and so suits light and dark ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.explain import explain
+from lab.features.html.page import choose, kind_of
+from lab.features.html.timelines import timeline_svg
+from lab.features.html.write import fill
+from lab.features.pictures.model import picture_of
+from lab.features.pictures.svg import svg_of
+from lab.features.timeline.lanes import lanes_of
+from lab.features.timeline.svg import rank_colour
+from lab.record.read import Record
+from lab.record.result import Result
+from lab.report.harmless import plain
+from lab.report.style import VERDICTS
+from lab.report.verdict import unmet_sentences
+from lab.trace.steps import Step
+from lab.words import clip
+
+_MOST_PICTURES = 6
+_MOST_LINES = 200
+_MOST_OPEN = 12
+"""This many lines of output, or rows of notes, are open at first; more have to be opened."""
+_MOST_SENTENCES = 10
+
+
+def result_html(result: Result) -> str:
+    """The result as HTML; of one whose record is gone, what it says itself."""
+    record = Record(path=result.path) if result.path is not None and result.path.is_dir() else None
+    return fill(
+        "notebook",
+        {"plain": plain, "clip": clip, "colour": rank_colour},
+        most_lines=_MOST_LINES,
+        most_open=_MOST_OPEN,
+        most_sentences=_MOST_SENTENCES,
+        result=result,
+        tone=VERDICTS[result.verdict],
+        unmet=[sentence for sentence in unmet_sentences(result) if sentence not in result.reason],
+        notes=list(dict.fromkeys(name for rank in result.ranks for name in rank.notes)),
+        **(_recorded(result, record) if record is not None else {}),
+    )
+
+
+def _recorded(result: Result, record: Record) -> dict[str, Any]:
+    """What the record of a run adds to its result."""
+    evidence = read_evidence(record)
+    findings = explain(record, evidence).findings
+    sentences = [finding.sentence for finding in findings[:_MOST_SENTENCES]]
+    prefix = re.sub(r"[^A-Za-z0-9]+", "-", f"lab-{result.run}")
+    lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], findings)
+    pictures = (
+        (step, picture_of(step, result.expectations, len(result.ranks))) for step in _worth_a_picture(evidence.steps)
+    )
+    return {
+        "sentences": [text for text in sentences if text.rstrip(".") != result.reason.rstrip(".")],
+        "lines": _output(record),
+        "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.over, prefix=prefix),
+        "pictures": [(f"Step {step.number}: {step.title}", svg_of(picture)) for step, picture in pictures],
+    }
+
+
+def _worth_a_picture(steps: Sequence[Step]) -> list[Step]:
+    """What went wrong, and the first of each kind that moves data; a barrier alone shows nothing."""
+    moving = [step for step in steps if step.state != "completed" or step.operation.moves_data]
+    kinds = {kind_of(step): step for step in reversed(moving)}
+    wanted = {step.number for step in kinds.values()}
+    return choose([step for step in moving if step.state != "completed" or step.number in wanted], _MOST_PICTURES)
+
+
+def _output(record: Record) -> list[tuple[int, str]]:
+    """Every line in the order of arrival, with its rank."""
+    begun: dict[int, str] = {}
+    lines = []
+    for piece in record.output():
+        *whole, rest = (begun.get(piece.rank, "") + piece.data.decode("utf-8", "replace")).split("\n")
+        lines += [(piece.rank, text) for text in whole]
+        begun[piece.rank] = rest
+    return lines + [(rank, text) for rank, text in begun.items() if text]

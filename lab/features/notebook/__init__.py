@@ -1,1 +1,0 @@
-"""Notebook: a result as a notebook shows it."""

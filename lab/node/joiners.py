@@ -1,0 +1,181 @@
+"""Processes that workers started and that joined a process group, as their agent reads them to their end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import selectors
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from .messages import agent as messages
+from .messages import wire
+from .messages.agent import NOTES_BYTES
+from .rank_process import JoinedProcess
+from .statement import Letter
+from .trace_file import LIMIT_BYTES
+
+_MOST_AT_A_TIME = 256
+"""So many of a node are read at a time: each takes three descriptors."""
+_MOST_RANKS = 1 << 12
+_F_GET_SEALS = 1034
+_STATUS_PATIENCE_S = 0.5
+"""So long it may take whoever started a process to wait for it."""
+_READ_BYTES = 1 << 16
+_CLEANING_EVERY_S = 1.0
+
+
+class Sender:
+    """Sends messages to the lab, each with the node and the run that it is about.
+
+    Args:
+        run: name of the run.
+        node: name of this node.
+        emit: sends a message.
+    """
+
+    def __init__(self, run: str, node: str, emit: Callable[[wire.Message], object]) -> None:
+        self.run = run
+        self.node = node
+        self.emit = emit
+        self._cleaning_sent = 0.0
+
+    def __call__(self, message: Any) -> None:
+        """Send a message."""
+        if "node" in message._fields:
+            message = message._replace(node=self.node, run=self.run)
+        self.emit(message)
+
+    def send_cleaning(self) -> None:
+        """Report once a second that the agent is at it: whoever waits for the end of the run would give up."""
+        now = time.monotonic()
+        if now - self._cleaning_sent > _CLEANING_EVERY_S:
+            self._cleaning_sent = now
+            self.emit(messages.Cleaning(self.run))
+
+
+class Joiners:
+    """Processes of one run on this node that workers started, and that joined a process group.
+
+    Args:
+        send: sends a message to the lab.
+        notes_bytes: what those of a worker may note together.
+    """
+
+    def __init__(self, send: Sender, notes_bytes: int = NOTES_BYTES) -> None:
+        self._send = send
+        self._most_bytes = {"notes": notes_bytes, "trace": LIMIT_BYTES}
+        """What all of a worker may note, and write into their traces: together as much as a worker."""
+        self._by_pid: dict[int, JoinedProcess] = {}
+        self._counts: Counter[int] = Counter()
+        """How many there were of each worker."""
+        self._bytes: Counter[tuple[int, str]] = Counter()
+        """What all of a worker noted, and wrote into their traces."""
+
+    def __iter__(self) -> Iterator[JoinedProcess]:
+        return iter(list(self._by_pid.values()))
+
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Have a selector wait for the end of each."""
+        for process in self:
+            if process.ended is None:
+                selector.register(process.pidfd, selectors.EVENT_READ)
+
+    def handle(self, worker: int, letter: Letter, attempt: str = "") -> bool:
+        """Handle what such a process stated, or one that becomes such a process by it; False: somebody else did."""
+        statement, process = letter.told, self._by_pid.get(letter.pid)
+        if isinstance(statement, messages.Joining):
+            if process is None:
+                self._begin(worker, statement, letter, attempt)
+            return True
+        if process is None or process.ended is not None:
+            return isinstance(statement, messages.Leaving)
+        if isinstance(statement, messages.Raised):
+            process.raised = statement._replace(time=min(statement.time, time.time()))
+        elif isinstance(statement, messages.Leaving):
+            process.leaving = statement
+        elif isinstance(statement, messages.Note):
+            if self._has_capacity(process, "notes", letter.bytes):
+                self._send(statement._replace(rank=process.rank, attempt=process.attempt))
+        else:
+            return False
+        return True
+
+    def _begin(self, worker: int, joining: messages.Joining, letter: Letter, attempt: str) -> None:
+        """Read a process from now on, if there is nothing wrong with what it sent; its descriptors are ours then."""
+        nth, sane = self._counts[worker], worker >= 0 and 0 <= joining.rank < joining.world_size <= _MOST_RANKS
+        capacity = nth < messages.MOST_OF_A_WORKER and len(self._by_pid) < _MOST_AT_A_TIME
+        if not (sane and capacity and len(letter.fds) == 2 and all(map(_is_in_memory, letter.fds))):
+            return
+        try:
+            pidfd = os.pidfd_open(letter.pid)
+        except (OSError, AttributeError):  # it has ended, or this system has none
+            return
+        self._counts[worker] += 1
+        trace, stack = letter.fds
+        letter.fds.clear()
+        process = JoinedProcess(messages.number_of(worker, nth), letter.pid, attempt, trace, stack, pidfd)
+        self._by_pid[letter.pid] = process
+        joined = messages.Joined(process.rank, time.time(), pid=letter.pid, said=joining.rank, attempt=attempt)
+        self._send(joined._replace(world_size=joining.world_size, meeting=joining.meeting[:300]))
+
+    def see_ends(self, ready: Collection[int]) -> bool:
+        """Note which have ended, of those whose descriptors are ready; returns whether there are any."""
+        ended = [process for process in self if process.ended is None and process.pidfd in ready]
+        for process in ended:
+            process.ended = time.time()
+        return bool(ended)
+
+    def report_ends(self, *, last: bool = False) -> None:
+        """Report how those ended that have, and what they wrote; `last`: nobody is waited for."""
+        for process in self:
+            if process.ended is None:
+                continue
+            status, known = process.find_status(), last or process.leaving is not None
+            if status is None and not known and time.time() < process.ended + _STATUS_PATIENCE_S:
+                continue
+            self.send_trace(process, ended=True)
+            self._send(process.exited(status))
+            del self._by_pid[process.pid]
+            process.close()
+
+    def send_trace(
+        self, process: JoinedProcess, congested: Callable[[], bool] = lambda: False, *, ended: bool = False
+    ) -> bool:
+        """Pass on what one has written, as long as what is sent gets through; True if something was left."""
+        trace = process.trace
+        for chunk in trace.chunks(ended=ended) if trace else ():
+            if trace and trace.exceeded is None and not self._has_capacity(process, "trace", len(chunk)):
+                trace.cut("trace", self._most_bytes["trace"])
+                continue
+            self._send(messages.Trace(self._send.run, process.rank, chunk, process.attempt))
+            if congested():
+                return True
+        return False
+
+    def _has_capacity(self, process: JoinedProcess, what: str, size: int) -> bool:
+        """Whether all that a worker started may have so much more of something; reports once where they may not."""
+        worker, limit = messages.worker_of(process.rank), self._most_bytes[what]
+        before = self._bytes[worker, what]
+        self._bytes[worker, what] += size
+        if before <= limit < before + size:
+            self._send(messages.Limited(time.time(), rank=worker, what=what, limit=limit, attempt=process.attempt))
+        return before + size <= limit
+
+    def end(self) -> None:
+        """All of them are dead: report how they ended."""
+        for process in self:
+            process.ended = process.ended or time.time()
+        self.report_ends(last=True)
+
+
+def _is_in_memory(fd: int) -> bool:
+    """Whether a descriptor is a file in memory: reading it never waits for anybody, and takes no more than is there."""
+    try:
+        fcntl.fcntl(fd, _F_GET_SEALS)
+        os.pread(fd, 0, 0)
+    except OSError:
+        return False
+    return True
