@@ -53,6 +53,7 @@ class _Schemas:
         kinds = [*feature_findings("kinds")]
         modules = [vars(sys.modules[kind.__module__]) for kind in kinds]  # each has the facts of its kinds
         classes = dict.fromkeys(one for module in modules for one in module.values() if inspect.isclass(one))
+        classes |= dict.fromkeys(key for table in feature_findings("words") for key in table if inspect.isclass(key))
         common, hints = fields_of(Facts), get_type_hints(Facts)
         docs = self.docs_of(Facts)
         properties = {

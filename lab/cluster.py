@@ -29,6 +29,7 @@ from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import ClusterSlot, Place, catch_error, run_apart, run_one
 from lab.spec.keys import checked_folders
 from lab.spec.load import checked_requirements
+from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class Cluster:
         Args:
             scenario: a YAML file, a script, a lesson as `@scatter`, or a `Scenario`.
             args: arguments for the script, after those of the scenario.
-            observer: watches; see `lab.run.companion`.
+            observer: watches; see `lab.run.options`.
             options: how to run it; or its fields as keyword arguments, such as `cold=True`.
 
         Raises:
@@ -313,5 +314,7 @@ class Cluster:
     def _usable(self, lock: ClusterLock, options: RunOptions | None = None) -> ClusterInfo | None:
         cluster = self.place.usable(lock, remake=True, keep_faults=bool(options and options.keep_faults))
         if cluster is None and self._named:
-            self.place.tell_that_one_is_made()
+            meant = did_you_mean(self.name, [info.name for info in self.engine.find()])
+            warning = "warning: " if meant else ""
+            self.announce(f"{warning}there is no cluster {self.name}{meant}: making one for the run")
         return cluster

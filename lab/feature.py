@@ -29,6 +29,9 @@ IN_TREE = (
     "training",
     "values",
     "links",
+    "groups",
+    "messages",
+    "mismatches",
     "stragglers",
     "started",
     "compare",
@@ -77,7 +80,18 @@ LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
 KERNEL_FINDINGS = {"kinds": "lab.diagnosis.finding:FindingKind", "words": "lab.diagnosis.wording:WORDS"}
 """What the kernel has of what a feature can have in `findings`."""
-FINDINGS = ("training", "values", "links", "stragglers", "launchers", "started", "mpi")
+FINDINGS = (
+    "groups",
+    "messages",
+    "mismatches",
+    "training",
+    "values",
+    "links",
+    "stragglers",
+    "launchers",
+    "started",
+    "mpi",
+)
 """The features of the lab that add findings; what asks for those loads no others, which takes long."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""

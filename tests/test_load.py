@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from lab.errors import ScenarioError
 from lab.features.faults.fault import Fault, When
+from lab.features.faults.kinds.links import Network
 from lab.features.faults.kinds.nodes import Kill
-from lab.features.faults.network import Condition, Link, Network
+from lab.features.faults.network import Condition, Link
 from lab.features.grade.keys import Grading
 from lab.features.launchers.launchers import Torchrun
 from lab.features.lessons.question import Noted, Question

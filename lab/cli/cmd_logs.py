@@ -112,9 +112,7 @@ def _print_one(log: BinaryIO, *, raw: bool) -> None:
 def _record(arguments: argparse.Namespace) -> Record:
     if arguments.run or not arguments.name:
         return open_record(arguments)
-    by_cluster = {
-        record.readable_plan().cluster: record for record in list_records(arguments.runs)
-    }  # the latest of each
+    by_cluster = {one.readable_plan().cluster: one for one in list_records(arguments.runs)}  # the latest of each
     if arguments.name not in by_cluster:
         meant = did_you_mean(arguments.name, by_cluster)
         raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
@@ -122,17 +120,13 @@ def _record(arguments: argparse.Namespace) -> Record:
 
 
 def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Record) -> set[int]:
-    wanted = set(workers) | {-1}
-    if arguments.rank:
-        for rank in arguments.rank:
-            record.open_log(rank).close()  # refuses a rank that the run does not have
-        wanted &= set(arguments.rank)
-    if arguments.node:
-        for node in arguments.node:
-            if node not in workers.values():
-                raise UsageError(f"run {record.run} has no node {node!r}", f"it has {name_nodes(workers.values())}")
-        wanted = {rank for rank in wanted if workers.get(rank) in arguments.node}
-    return wanted
+    ranks, nodes = arguments.rank or [*workers, -1], arguments.node
+    for rank in arguments.rank or ():
+        record.open_log(rank).close()  # refuses a rank that the run does not have
+    for node in nodes or ():
+        if node not in workers.values():
+            raise UsageError(f"run {record.run} has no node {node!r}", f"it has {name_nodes(workers.values())}")
+    return {rank for rank in ranks if not nodes or workers.get(rank) in nodes}
 
 
 def _show(pieces: Iterable[Piece], workers: dict[int, str], live: LiveOutput, attempt: int, as_json: bool) -> None:

@@ -7,11 +7,12 @@ import json
 import sys
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import add_scenarios, named_scenarios, say
+from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, UsageError
 from lab.feature import hook
@@ -65,10 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _dry_run(scenarios, options, arguments, shape)
     many = len(scenarios) > 1
     options = replace(options, terminal=not (many or arguments.json or arguments.quiet or options.stdin))
-    if options.interactive is not None:
-        require_terminal = hook("require_terminal")
-        if require_terminal is not None:
-            require_terminal()
+    if options.interactive is not None and (require_terminal := hook("require_terminal")):
+        require_terminal()
     if many and (options.stdin or options.interactive is not None):
         raise UsageError(
             f"{len(scenarios)} scenarios cannot share the terminal or standard input",
@@ -110,37 +109,36 @@ def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOp
 def _run_many(
     cluster: Cluster, scenarios: list[Scenario], options: RunOptions, live: LiveOutput, arguments: argparse.Namespace
 ) -> int:
-    from lab.record.result import Result
     from lab.report.verdict import progress_line, summary_text
 
-    style, began, done = style_for(sys.stdout), time.monotonic(), 0
+    style, began, numbers = style_for(sys.stdout), time.monotonic(), count(1)
 
     def ended(scenario: Scenario, outcome: Result | LabError) -> None:
-        nonlocal done
-        done += 1
         live.finish()
+        number = next(numbers)
         if arguments.json:
             return
-        say(progress_line(done, len(scenarios), scenario, outcome, style))
-        if isinstance(outcome, Result) and not outcome.passed and not arguments.quiet:
+        say(progress_line(number, len(scenarios), scenario, outcome, style))
+        if isinstance(outcome, LabError):
+            return
+        if not outcome.passed and not arguments.quiet:
             say(verdict_text(outcome, style))
-        elif isinstance(outcome, Result):
+        else:
             for sentence in written_snapshots(outcome):
                 say(f"  {sentence}")
 
     outcomes = cluster.run_all(scenarios, observer=live, options=options, ended=ended)
-    if arguments.json:
-        print(json.dumps([_outcome_json(*pair) for pair in zip(scenarios, outcomes, strict=False)]))
-    else:
-        say(summary_text(outcomes, time.monotonic() - began, style))
-    arguments.results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
+    answer(
+        arguments,
+        lambda: [_outcome_json(*pair) for pair in zip(scenarios, outcomes, strict=False)],
+        lambda style: summary_text(outcomes, time.monotonic() - began, style),
+    )
+    arguments.results = [outcome for outcome in outcomes if not isinstance(outcome, LabError)]
     return max(0 if isinstance(outcome, MachineLacks) else outcome.exit_code for outcome in outcomes)
 
 
 def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, object]:
-    from lab.record.result import Result
-
-    if isinstance(outcome, Result):
+    if not isinstance(outcome, LabError):
         return outcome.to_json()
     verdict = "skipped" if isinstance(outcome, MachineLacks) else "error"
     error = {"verdict": verdict, "scenario": scenario.name, "reason": outcome.message, "hint": outcome.hint}
@@ -157,9 +155,8 @@ def _dry_run(
     except EngineUnavailable:  # then nobody can say how a cluster would be made, but what would run is known
         asked = {name: value for name, value in shape.items() if value}
         runs = [DryRun(plan=plan) for plan, _ in plan_all(scenarios, options, asked)]
-    if arguments.json:
-        data = [run.to_json() for run in runs]
-        print(json.dumps(data[0] if len(data) == 1 else data))
-    else:
-        say("\n\n".join(dry_run_text(run, style_for(sys.stdout)) for run in runs))
-    return 0
+    return answer(
+        arguments,
+        lambda: [run.to_json() for run in runs] if len(runs) > 1 else runs[0].to_json(),
+        lambda style: "\n\n".join(dry_run_text(run, style) for run in runs),
+    )

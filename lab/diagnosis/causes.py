@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.disagreement import disagreements, that_stop_a_run
+from lab.diagnosis.disagreement import that_stop_a_run
 from lab.diagnosis.evidence import Evidence, apply_rules
 from lab.diagnosis.failure import explain_failure
 from lab.diagnosis.finding import Finding, FindingKind
@@ -18,9 +18,9 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     ranks = evidence.facts.ranks
     silent = apply_rules(evidence, "state", "results", "values", "hints")
     if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
-        return [*disagreements(evidence), *silent]
+        return [*apply_rules(evidence, "disagreements"), *silent]
     stopping, other = that_stop_a_run(evidence)
-    stopping = [*find_causes_outside(evidence.facts), *stopping]
+    stopping = [*find_causes_outside(evidence), *stopping]
     counts = apply_rules(evidence, "counts")
     refused = [finding for finding in silent if finding.kind is FindingKind.SHAPE]
     failed = any(rank.failed or rank.node_lost for rank in ranks)

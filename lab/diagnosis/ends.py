@@ -42,6 +42,13 @@ class Wait(NamedTuple):
         return call_facts(self.call, self.step)
 
 
+class Waiting(NamedTuple):
+    """A run with what its ranks wait in, for rules of features."""
+
+    evidence: Evidence
+    waits: Mapping[int, Wait]
+
+
 def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, Wait]:
     """By rank: what every rank alive at the end waited in; if asked, also where ranks lost a peer or gave up."""
     waits = {}

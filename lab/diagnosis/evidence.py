@@ -163,13 +163,19 @@ class Explained(NamedTuple):
     """Whether it did not hang or fail."""
 
 
-def apply_rules(run: Evidence | Explained, *names: str) -> list[Finding]:
+def apply_rules(run: object, *names: str) -> list[Finding]:
     """What rules of features find: functions of the evidence of a run that return findings.
 
     `Feature.findings` names them by when they are asked:
 
     | name | what they find |
     |---|---|
+    | `cut` | where the network was broken when the run was over |
+    | `connections` | which connection between nodes broke first, by itself |
+    | `disagreements` | what ranks called differently |
+    | `groups` | what ranks did to worlds and groups that can have stopped a run |
+    | `rendezvous` | what kept ranks in init_process_group, or failed them there |
+    | `stand_off` | why ranks wait for each other, of an `ends.Waiting`, where that is no plain ring |
     | `counts` | in a run that broke, what ranks had done more or less often than others |
     | `state` | what ranks hold that should be the same on all of them |
     | `results` | what operations gave that no inputs give |

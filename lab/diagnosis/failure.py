@@ -12,9 +12,8 @@ from lab.diagnosis.ends import blame, calls_at, common_progress, culprit_by, end
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, WentAlone
-from lab.diagnosis.groups import explain_rendezvous
 from lab.diagnosis.hang import explain_stand_off, left_by
-from lab.diagnosis.links import culprit_of, find_broken_link, find_causes_outside
+from lab.diagnosis.links import culprit_of, find_causes_outside
 from lab.feature import hook
 from lab.plan.plan import HOST
 from lab.record.events import NodeLost
@@ -39,10 +38,12 @@ def judge_failure(evidence: Evidence) -> Judgement:
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= failed_at(own[0])):
         return _blame_node(facts, lost)
-    outside = find_causes_outside(facts)
+    outside = find_causes_outside(evidence)
     if outside and all(map(errors.gave_way, own)):
         reason = "; ".join(one.headline for one in outside)
-        return Judgement(verdict="failed", reason=reason, culprit=culprit_of(outside[0]), findings=tuple(outside))
+        return Judgement(
+            verdict="failed", reason=reason, culprit=culprit_of(outside[0], evidence), findings=tuple(outside)
+        )
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
     blame_starter = hook("blame_starter") if starter is not None else None
     if blame_starter and starter and (not failed or failed_at(starter) < failed_at(failed[0])):
@@ -57,11 +58,11 @@ def judge_failure(evidence: Evidence) -> Judgement:
         if deeper is not None:
             return _judge_by(deeper, evidence, own[0], brief=True)
         return _blame_own(evidence, own)
-    broken = find_broken_link(evidence)
-    meeting = explain_rendezvous(evidence) if evidence.at_hand and not (broken and broken.link) else None
-    stuck = explain_stand_off(evidence)[:1] if evidence.at_hand and meeting is None else []
-    if meeting is not None or stuck:
-        return _judge_by(meeting or stuck[0], evidence, victim)
+    broken = next(iter(apply_rules(evidence, "connections")), None)
+    stuck = apply_rules(evidence, "rendezvous") if evidence.at_hand and not (broken and broken.link) else []
+    stuck = stuck or (explain_stand_off(evidence) if evidence.at_hand else [])
+    if stuck:
+        return _judge_by(stuck[0], evidence, victim)
     gone = tuple(rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped)
     if len(gone) > len(facts.ranks) - len(gone) and left_by(evidence, victim.rank) is None:
         alone = WentAlone(place=evidence.raised(victim), node=victim.node, ranks=(victim.rank,), others=gone)
@@ -261,7 +262,7 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     stuck = explain_stand_off(evidence)
     if stuck and (culprit is None or culprit in stuck[0].ranks):
         return stuck
-    link = find_broken_link(evidence)
+    link = next(iter(apply_rules(evidence, "connections")), None)
     if link is not None and (culprit is None or culprit in link.ranks):
         return [link]
     if culprit is None and (judged := judge_failure(evidence).culprit) is not None:
@@ -269,8 +270,8 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     first = evidence.ranks.get(culprit) if culprit is not None else None
     if first is None:
         return []
-    meeting = explain_rendezvous(evidence) if errors.lost_a_peer(first) else None
-    one = meeting or _went_alone(evidence, first) or _explain_first(evidence, first)
+    meeting = apply_rules(evidence, "rendezvous") if errors.lost_a_peer(first) else []
+    one = next(iter(meeting), None) or _went_alone(evidence, first) or _explain_first(evidence, first)
     return [one] if one is not None else []
 
 

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 
 from lab.feature import feature_findings
 from lab.frozen import Frozen
-from lab.trace.clashes import Misfit
 from lab.words import capital
 
 T = TypeVar("T")
@@ -408,15 +407,6 @@ class Ring(Facts):
     """The groups of the ring's collectives, and where they were made."""
 
 
-class Strayed(Facts):
-    """The rank of a ring that waits elsewhere than its own loop would have gone."""
-
-    cycle: tuple[int, ...]
-    wait: CallFacts
-    usual: CallFacts
-    """What it went on with in its rounds before."""
-
-
 class StoodApart(Facts):
     """Who kept the others waiting, by the stacks of all."""
 
@@ -445,28 +435,6 @@ class Activities(Facts):
     """How long the longest wait was, where the time was up while ranks were at work."""
 
 
-class UnmatchedMessage(Facts):
-    """A message that cannot come."""
-
-    how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"]
-    waits: tuple[CallFacts, ...]
-    last_rank: int = 0
-    waited_s: float | None = None
-    """How long the first had been waiting; of `passing_by` and `other_peers`, the first two."""
-    usual_distance: int = 0
-    """Whom all others mean: the rank so many places further on."""
-    alike: tuple[int, ...] = ()
-    """Those others."""
-    group_size: int = 0
-    did: tuple[Activity, ...] = ()
-    before: int = 0
-    """How many such messages had come before."""
-    left_out: CallFacts | None = None
-    """What the other end left out of its own loop."""
-    left_next: bool = False
-    """Whether its loop would have come to that next; else it had gone on after leaving it out once."""
-
-
 class Outside(Facts):
     """What came over ranks from outside."""
 
@@ -476,30 +444,6 @@ class Outside(Facts):
     """Of a node: what the engine says of it."""
     disconnected: bool = False
     signal: str = ""
-
-
-class Cut(Facts):
-    """A break in the network between nodes that was there when the run was over."""
-
-    how: Literal["links", "halves", "nodes"]
-    nodes: tuple[str, ...] = ()
-    """Who was cut off; empty where nobody can be named."""
-    parts: tuple[tuple[str, ...], ...] = ()
-    """Nodes that still reached each other; those that are most come first."""
-    links: tuple[tuple[str, str], ...] = ()
-    one_way: tuple[tuple[str, str] | None, ...] = ()
-    """Of each link: from whom to whom data still came, where that is known."""
-    direction: Literal["", "sent", "received"] = ""
-    """Of a single node: what still worked, what it sent or what was sent to it."""
-
-
-class ConnectionReset(Facts):
-    """Connections that broke by themselves."""
-
-    links: tuple[tuple[str, str], ...]
-    refused: bool = False
-    node: str = ""
-    """Which is at an end of all of them, where there are several."""
 
 
 class FirstFailure(Facts):
@@ -536,104 +480,3 @@ class OddCall(Facts):
 
     call: str
     common: str
-
-
-class Mismatch(Facts):
-    """Ranks that called different operations where all had to call the same."""
-
-    number: int | None
-    """Of the call in its group."""
-    group: str = ""
-    """Empty for the default group."""
-    odd_sides: tuple[Side, ...] = ()
-    """What the odd ones called."""
-    sides: tuple[Side, ...] = ()
-    """What the others called, or everybody where nobody is odd."""
-    by_rhythm: bool = False
-    """Whether the odd one was found by its own loop, not by a majority."""
-    again: int = 0
-    """In how many other steps it was so."""
-    stuck_s: float | None = None
-
-
-class Unequal(Facts):
-    """Ranks that called the same operation with arguments that do not fit together."""
-
-    sides: tuple[Side, ...]
-    """What each side brought; the majority's first, if there is one."""
-    misfits: tuple[Misfit, ...] = ()
-    at: tuple[str, ...] = ()
-    wrong: WrongElement | None = None
-    """The first value that came out wrong."""
-    wrong_ranks: tuple[int, ...] = ()
-    again: int = 0
-    """In how many other steps it was so."""
-    stuck_s: float | None = None
-
-
-class Slipped(Facts):
-    """Ranks that left out calls of the others, or made more."""
-
-    calls: int
-    """How many they left out; below 0: how many more they made."""
-    call: CallFacts
-    """The first of them."""
-    turn: int = 0
-    """The round of their loop; 0 where the line comes only once."""
-    met_off: str = ""
-    """The step from which on they met the others off by that."""
-
-
-class GroupsDiffer(Facts):
-    """A new_group that made another group on some ranks."""
-
-    number: int
-    sides: tuple[Side, ...]
-    """What the odd ranks made, or everybody where nobody is odd; `what` is the list of members."""
-    common: Side | None = None
-    """What the others made."""
-    slip: Literal["", "left_out", "added"] = ""
-
-
-class GroupNotMade(Facts):
-    """A new_group that ranks never came out of, because a member never came to it."""
-
-    members: tuple[int, ...]
-    did: tuple[Activity, ...]
-    at: tuple[str, ...] = ()
-
-
-class GroupDestroyed(Facts):
-    """A group that ranks destroyed while others still used it."""
-
-    gone: tuple[int, ...]
-    entered: tuple[int, ...]
-    alone: bool
-    """Whether those that used it are fewer, and so went on alone."""
-    group: str = ""
-    """Empty for the default group."""
-    destroyed_at: tuple[str, ...] = ()
-    used_at: tuple[str, ...] = ()
-    failed: bool = False
-    waited_s: float = 0.0
-    did: tuple[Activity, ...] = ()
-
-
-class Rendezvous(Facts):
-    """Ranks that did not find each other in init_process_group."""
-
-    how: Literal["addresses", "unanswered", "sizes", "same_rank", "beyond", "unconnected", "missing"]
-    address: str = ""
-    sides: tuple[Side, ...] = ()
-    """What ranks looked at, or expected."""
-    silent: tuple[int, ...] = ()
-    """Whom no store answered."""
-    met: tuple[int, ...] = ()
-    """Who found one."""
-    error: str = ""
-    world_size: int = 0
-    run_size: int = 0
-    missing: int = 0
-    """How many peers were missing."""
-    absent: tuple[Activity, ...] = ()
-    stuck: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""A run that did not go on: who never came, who waited, and where everybody was; and messages that cannot come."""
+"""A run that did not go on: who never came, who waited, and where everybody was."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ from typing import Any, Literal
 
 from lab.diagnosis import ends, wording
 from lab.diagnosis import finding as f
-from lab.diagnosis.disagreement import due, skipped, that_stop_a_run
+from lab.diagnosis.disagreement import that_stop_a_run
 from lab.diagnosis.ends import Wait
 from lab.diagnosis.errors import lost_a_peer
-from lab.diagnosis.evidence import Evidence, Judgement
+from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, majority
-from lab.diagnosis.groups import explain_rendezvous
 from lab.diagnosis.links import cause_of, culprit_of, find_causes_outside
-from lab.trace.model import Call
 from lab.trace.steps import Step
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait that is shorter than both, in seconds and in parts of the time limit, is no standstill."""
-_FEWEST = 3
-"""Ranks of which most can do alike."""
 
 
 def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
     facts, standing = evidence.facts, ends.Standing.of(evidence)
-    outside, going_on, causes = find_causes_outside(facts), None, list[Finding]()
+    outside, going_on, causes = find_causes_outside(evidence), None, list[Finding]()
     seen = standing.waited_for(evidence)
     if evidence.at_hand:
         hang = _Hang(evidence, ends.find_waits(evidence))
@@ -58,7 +54,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
     reason = wording.hang_reason(facts.time_given, heads, did)
     blamed = ends.blame(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
-        blamed = culprit_of(outside[0])
+        blamed = culprit_of(outside[0], evidence)
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
 
 
@@ -164,13 +160,10 @@ class _Hang:
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
         """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
         waits, cycle = self.waits, ends.find_cycle(self.waits)
-        unmatched = [] if differing else self.unmatched()
-        strayed = None if differing or unmatched or not cycle else self.strayed(cycle)
-        if strayed is not None:
-            return [strayed]
+        known = [] if differing else apply_rules(ends.Waiting(self.evidence, waits), "stand_off")
         messages = all(waits[rank].step.message for rank in cycle)
-        if unmatched or not cycle or not (messages or (ends.majority_step(waits) is None and not differing)):
-            return unmatched
+        if known or not cycle or not (messages or (ends.majority_step(waits) is None and not differing)):
+            return known
         steps = {waits[rank].step.number for rank in cycle}
         return [self.ring(cycle, sorted(rank for rank, wait in waits.items() if wait.step.number in steps))]
 
@@ -192,36 +185,6 @@ class _Hang:
             **self._common(ranks, step=self.waits[cycle[0]].step),
         )
         return facts.as_finding(FindingKind.DEADLOCK)
-
-    def strayed(self, ring: Sequence[int]) -> Finding | None:
-        """The only rank of all that wait that left its loop half way, if it is in the ring; None where nobody is.
-
-        The others wait where their loops would have gone. Where several left theirs, they may have agreed on it.
-        """
-        strayed = {rank: usual for rank, wait in self.waits.items() if (usual := self._left_half_way(wait)) is not None}
-        rank, usual = next(iter(strayed.items()), (-1, None))
-        if usual is None or len(strayed) > 1 or rank not in ring:
-            return None
-        step, wait = self.evidence.step(usual), self.waits[rank]
-        if step is not None and step.message:
-            told = ends.call_facts(usual, step)
-        else:  # without its number
-            group = "" if step is None or step.group.label == "default" else step.group.title
-            told = f.CallFacts(rank=rank, name=usual.op, source=usual.source if step is not None else "", group=group)
-        others = [other for other in ring if other != rank]
-        common = self._common([rank], [rank], wait.step, others)
-        common["lines"] = (wait.call.source, *(self.waits[other].call.source for other in others))
-        return f.Strayed(cycle=tuple(ring), wait=wait.facts, usual=told, **common).as_finding(FindingKind.DEADLOCK)
-
-    def _left_half_way(self, wait: Wait) -> Call | None:
-        """The call that the loop of a rank went on with a round before, where it now waits in something else."""
-        calls = self.evidence.calls(wait.rank)
-        place = next(n for n, call in enumerate(calls) if call is wait.call)
-        done = [(call.op, f"{call.source} {call.group}") for call in calls[: place + 1]]
-        before = due(done[:-1])
-        if before is None or (done[before] == done[-1] and calls[before].peer == wait.call.peer):
-            return None
-        return calls[before]
 
     def all_there(self, named: set[str]) -> list[Finding]:
         """Steps that everybody entered and that still did not end."""
@@ -250,7 +213,7 @@ class _Hang:
             return []
         calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
         if calls == {"init_process_group"}:
-            return [explain_rendezvous(evidence) or self._activities(FindingKind.RENDEZVOUS, alive)]
+            return apply_rules(evidence, "rendezvous") or [self._activities(FindingKind.RENDEZVOUS, alive)]
         if standing.waiting and outside:
             return [self._activities(FindingKind.NEVER_ENTERED, alive, standing.waiting, outside)]
         if outside:
@@ -296,139 +259,6 @@ class _Hang:
             return self.evidence.last_line(rank)
         place = self.evidence.place(facts) or self.evidence.thread(facts)
         return place.at if place is not None else self.evidence.last_line(rank)
-
-    # -- messages that cannot come: sends that nobody receives, receives that nobody sends to
-
-    def unmatched(self) -> list[Finding]:
-        """Messages that ranks waited in, and that cannot come even if every other rank goes on as it can.
-
-        A message whose other end may still come, because that rank is in its own code or waits for such a one, is none;
-        nor is one in a ring of messages only, of which each may come when another one does.
-        """
-        waits = self.waits
-        pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
-        for wait in pending.values():
-            unlike = self._neighbour(wait)
-            if unlike is not None:
-                return [unlike]
-        findings, explained = [], set[int]()
-        for rank, wait in pending.items():
-            peer, sends = wait.on[0] if len(wait.on) == 1 else -1, wait.call.operation.sends
-            other = pending.get(peer)
-            if rank in explained or peer in explained:
-                continue
-            back = [one for one in pending if waits[one].on == (rank,) and waits[one].call.operation.sends != sends]
-            if len(wait.on) == 1 and peer not in self.evidence.ranks:
-                ours: tuple[Wait, ...] = (wait,)
-                findings.append(self._unmatched("no_such_rank", ours, (rank,), last_rank=max(self.evidence.ranks)))
-            elif other is not None and peer in back:
-                ours = (wait, other) if sends else (other, wait)
-                findings.append(self._passing_by(ours))
-            elif not self._in_mixed_ring(rank):
-                continue
-            elif (other is not None and self._in_mixed_ring(peer)) or (back and back[0] not in explained):
-                ours = (wait, other) if other is not None and self._in_mixed_ring(peer) else (waits[back[0]], wait)
-                did = self._did([one for one in ours[1].on if one != ours[0].rank])
-                waited_s = ends.waited_s(self.evidence, ours)
-                findings.append(self._unmatched("other_peers", ours, did=did, waited_s=waited_s))
-            else:
-                ours = (wait,)
-                findings.append(self._nobody_there(wait))
-            explained |= {one.rank for one in ours}
-        return findings
-
-    def _in_mixed_ring(self, rank: int) -> bool:
-        """Whether a rank waits for itself in the end, and not by messages alone."""
-        seen: dict[int, bool] = {}
-        todo = [(one, False) for one in self.waits[rank].on]
-        while todo:
-            one, mixed = todo.pop()
-            if one == rank and mixed:
-                return True
-            if one in self.waits and one != rank and not (one in seen and seen[one] >= mixed):
-                seen[one] = mixed
-                todo += [(after, mixed or not self.waits[one].step.message) for after in self.waits[one].on]
-        return False
-
-    def _passing_by(self, ours: tuple[Wait, ...]) -> Finding:
-        """A send and a receive of two ranks that mean each other, and that differ in their tags or groups."""
-        differ = len({one.call.group for one in ours}) > 1
-        calls = tuple(ends.call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours)
-        return self._unmatched("passing_by", ours, waits=calls, waited_s=ends.waited_s(self.evidence, ours))
-
-    def _nobody_there(self, wait: Wait) -> Finding:
-        """A message whose other end waits in something else."""
-        wanted = wait.step.source, wait.step.destination  # of which one may be any rank
-        before = sum(
-            step.state == "completed"
-            and step.message
-            and all(one in (None, end) for one, end in zip(wanted, (step.source, step.destination), strict=True))
-            for step in self.evidence.steps
-        )
-        most = ends.majority_step(self.waits)
-        alone = most is not None and most != wait.step.number
-        as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
-        ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
-        ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
-        more: dict[str, Any] = {"did": self._did(wait.on), "before": before}
-        left, is_next = self._left_out(wait)
-        if left is not None:
-            ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
-            more |= {"lines": lines, "left_out": left, "left_next": is_next}
-        return self._unmatched("nobody_there", ours, ranks, **more)
-
-    def _left_out(self, wait: Wait) -> tuple[f.CallFacts | None, bool]:
-        """The call that the other end of a message left out, and whether its own loop would have come to it next.
-
-        Or else it had been about to when it went on with what comes after it there. None where it left nothing out.
-        """
-        calls = self.evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
-        if calls and calls[-1].state == "unfinished":
-            calls = calls[:-1]  # what it did instead
-        answers = [c.peer == wait.rank and c.operation.sends == wait.call.operation.receives for c in calls]
-        beats = [(call.op, call.source) for call in calls]
-        before = due(beats)
-        if before is not None and answers[before]:
-            return ends.call_facts(calls[before], wait.step), True
-        once = [calls[place] for place in skipped(beats) if answers[place]]
-        return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
-
-    def _neighbour(self, wait: Wait) -> Finding | None:
-        """A rank that has another neighbour than the others at the same line.
-
-        With three or more ranks: most address the rank at the same distance from their own, and this one does not.
-        """
-        ranks, wanted = wait.step.group.ranks, (wait.call.op, wait.call.source, wait.call.group)
-        size, alike = len(ranks), dict[int, list[Call]]()
-        for rank in ranks:
-            alike[rank] = [c for c in self.evidence.calls(rank) if (c.op, c.source, c.group) == wanted]
-        if size < _FEWEST or wait.call not in alike.get(wait.rank, ()):
-            return None
-        turn = alike[wait.rank].index(wait.call)
-        there = {rank: calls[turn].peer for rank, calls in alike.items() if len(calls) > turn}
-        meant = {rank: (peer - rank) % size for rank, peer in there.items() if peer is not None}
-        usual, odd = majority(meant)
-        if usual is None or odd != (wait.rank,) or len(meant) != size:
-            return None
-        others = tuple(rank for rank in meant if rank != wait.rank)
-        return self._unmatched("neighbour", (wait,), odd, usual_distance=usual, group_size=size, alike=others)
-
-    def _unmatched(
-        self,
-        how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"],
-        ours: tuple[Wait, ...],
-        ranks: tuple[int, ...] = (),
-        **more: Any,
-    ) -> Finding:
-        common: dict[str, Any] = {
-            "waits": tuple(wait.facts for wait in ours),
-            "waited_s": ends.waited_s(self.evidence, ours[:1]),
-            "others": tuple(wait.rank for wait in ours if wait.rank not in ranks),
-            "step": ours[0].step.title,
-            "lines": tuple(wait.call.source for wait in ours),
-            "seconds": ends.waited_s(self.evidence, ours[:2]),
-        }
-        return f.UnmatchedMessage(how=how, ranks=ranks, **{**common, **more}).as_finding(FindingKind.UNMATCHED)
 
 
 def left_by(evidence: Evidence, rank: int) -> int | None:

@@ -7,12 +7,10 @@ nothing went wrong is in `lab.diagnosis.reasons`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Finding, FindingKind, Words, WordTable, group_ranks
-from lab.trace.clashes import Misfit
 from lab.words import (
     capital,
     clip,
@@ -29,11 +27,8 @@ from lab.words import (
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
-MOST_LINKS = 4
-_MOST_MISFITS = 3
 _MOST_HITS = 3
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
-_GROUP_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
 _WAY_TO_INSTALL = (
     "; the nodes do not have it: name its package under `requirements:` in the scenario, in a block `# /// script` at "
     "the head of the script, or in a file for `lab up --requirements`"
@@ -145,7 +140,8 @@ def render_activity(did: f.Activity) -> str:
     }[did.what]
 
 
-def _did(did: Iterable[f.Activity]) -> list[str]:
+def describe_activities(did: Iterable[f.Activity]) -> list[str]:
+    """What ranks did, a clause for all of which the same is said."""
     return join_ranks((one.rank, render_activity(one)) for one in did)
 
 
@@ -167,24 +163,14 @@ def _refusal(title: str, calls: Sequence[f.CallFacts]) -> str:
     return f"{title}{_at(calls)} {happened} {ranks} ({why})"
 
 
-def _by_side(sides: Iterable[f.Side], verb: str) -> list[str]:
-    """`rank 1 called broadcast at train.py:22`, for each side."""
-    return [f"{name_ranks(side.ranks)} {verb} {side.what}{at(side.lines)}" for side in sides]
-
-
 def again(count: int) -> str:
     """That the same happened in other steps; empty where it did not."""
     return f"So it was in {plural(count, 'other step')}, too." if count else ""
 
 
-def _took(seconds: float | None, words: str = " {}") -> str:
+def render_waited(seconds: float | None, words: str = " {}") -> str:
     """How long ranks had been waiting, in words around it; empty where no clock tells."""
     return "" if seconds is None else words.format(format_duration(seconds))
-
-
-def describe_pairs(links: Iterable[tuple[str, str]]) -> list[str]:
-    """`node0 and node1`, for each link."""
-    return [f"{one} and {other}" for one, other in links]
 
 
 def ran_there(ranks: Sequence[int]) -> str:
@@ -192,7 +178,8 @@ def ran_there(ranks: Sequence[int]) -> str:
     return f"; {name_ranks(ranks)} ran there" if ranks else ""
 
 
-def _chain(ring: Sequence[int]) -> str:
+def render_ring(ring: Sequence[int]) -> str:
+    """`0 → 1 → 0`."""
     return " → ".join(map(str, (*ring, ring[0])))
 
 
@@ -206,8 +193,8 @@ def _missed_step(facts: f.MissedStep) -> Words:
         unknown = f"Whether {name_ranks(facts.unknown)} came to it is not known: there is no dump of {them}."
     if not facts.missing:
         return f"{who} waited in {facts.step}{lines}", unknown
-    there = _took(facts.seconds, " {}," if lines else " {}") + lines
-    whom, did = name_ranks(facts.missing), listing(_did(facts.did))
+    there = render_waited(facts.seconds, " {}," if lines else " {}") + lines
+    whom, did = name_ranks(facts.missing), listing(describe_activities(facts.did))
     head, rest = f"{whom} never entered {facts.step}", f"{capital(who)} waited there{there}; {did}."
     if facts.refused:
         head = _refusal(facts.step, facts.refused)
@@ -231,14 +218,8 @@ def _ring(facts: f.Ring) -> Words:
         "sends": "All of them send before they receive: one has to receive first.",
         "mixed": "None of these calls can end before another one does.",
     }
-    took = _took(facts.seconds, ", for {} now")
-    return f"{ranks} wait for each other in a ring ({_chain(facts.cycle)}){took}: {each}", advice[facts.all_of]
-
-
-def _strayed(facts: f.Strayed) -> Words:
-    waited, usual = f"{describe_wait(facts.wait)}{_took(facts.seconds)}", describe_wait(facts.usual)
-    head = f"rank {facts.wait.rank} waited in {waited}, where in its rounds before it went on with {usual}"
-    return head, f"So ranks wait for each other in a ring ({_chain(facts.cycle)})."
+    took = render_waited(facts.seconds, ", for {} now")
+    return f"{ranks} wait for each other in a ring ({render_ring(facts.cycle)}){took}: {each}", advice[facts.all_of]
 
 
 def _alone(place: f.CodePlace | None, gone: Iterable[int]) -> str:
@@ -258,100 +239,19 @@ def _stood_apart(facts: f.StoodApart) -> str:
 
 def _in_flight(facts: f.InFlight) -> Words:
     lines = at(facts.sources)
-    there = (_took(facts.seconds, "{}," if lines else "{}") + lines).strip()
+    there = (render_waited(facts.seconds, "{}," if lines else "{}") + lines).strip()
     who = "everybody" if facts.entered is None else name_ranks(facts.entered)
     entered = f"{who} entered {facts.step}, and {name_ranks(facts.others)} never came out of it"
     return f"{entered}{f' ({there})' if there else ''}: the data did not arrive, or there was no time left for it"
 
 
-def _unmatched(facts: f.UnmatchedMessage) -> Words:
-    first, did = facts.waits[0], "; ".join(_did(facts.did))
-    head, took = f"rank {first.rank} waited in {describe_wait(first)}", _took(facts.waited_s)
-    if facts.how == "neighbour":
-        return _neighbour(facts, first)
-    if facts.how == "no_such_rank":
-        return f"{head}{took}: there is no rank {first.peer}, the last one is {facts.last_rank}"
-    if facts.how == "passing_by":
-        return _passing_by(facts, *facts.waits[:2])
-    if facts.how == "other_peers":
-        other = f"rank {facts.waits[1].rank} in {describe_wait(facts.waits[1])}{_took(facts.waited_s, ', {}')}"
-        return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
-    verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
-    if first.direction == "from":
-        more = f" more than the {plural(facts.before, 'message')} before" if facts.before else ""
-        verb = f"sent it {'anything' if first.peer is None else 'nothing'}{more}"
-    left, call = "", facts.left_out
-    if call is not None and facts.left_next:
-        left = f"In the rounds before, rank {call.rank} did."
-    elif call is not None:
-        what = describe_wait(call)
-        left = f"Rank {call.rank} had left out {what} in one round, and gone on with what comes after it."
-    return f"{head}{took}, and {who} {verb}: {did}", left
-
-
-def _neighbour(facts: f.UnmatchedMessage, wait: f.CallFacts) -> str:
-    one, several = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
-    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(
-        facts.usual_distance, f"the rank {plural(facts.usual_distance, 'place')} further on"
-    )
-    others = name_ranks(facts.alike)
-    return f"rank {wait.rank} {one} rank {wait.peer}{_at([wait])}, where {others} {several} {whom}, round and round"
-
-
-def _passing_by(facts: f.UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts) -> str:
-    differ = ["tags"] if send.tag != receive.tag else []
-    differ += ["groups"] if send.group != receive.group else []
-
-    def does(call: f.CallFacts, verb: str, peer: int) -> str:
-        which = [f"with tag {call.tag}"] if "tags" in differ else []
-        which += [f"in {call.group}"] if "groups" in differ else []
-        return f"{' '.join([f'rank {call.rank} {verb} rank {peer}', *which])}{at([call.source])}"
-
-    return (
-        f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}: the "
-        f"{listing(differ)} differ, so both wait{_took(facts.waited_s, ', {} by now')}"
-    )
-
-
-# -- what came from outside, and the network
+# -- what came from outside
 
 
 def _outside(facts: f.Outside) -> Words:
     if facts.what == "rank":
         return f"{full_name(facts.ranks[0], facts.node)} was stopped by {facts.signal}"
     return f"{facts.node} {facts.how}{ran_there(facts.ranks)}"
-
-
-def _cut(facts: f.Cut) -> Words:
-    silent = f"nothing was acknowledged for at least {format_duration(facts.seconds)}"
-    ways = [f" (what {way[0]} sent arrived, the answers of {way[1]} did not)" if way else "" for way in facts.one_way]
-    if facts.how == "links":
-        shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(facts.links), ways, strict=True)]
-        more = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
-        what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{more}"
-    elif facts.how == "halves":
-        parts = [listing(part) for part in facts.parts]
-        sides = listing(parts) if len(facts.parts[0]) == 1 else " | ".join(parts)
-        what = f"the network was cut between {sides}{ways[0] if len(ways) == 1 else ''}: {silent}"
-    else:
-        detail = {
-            "": silent,
-            "sent": "what it sent arrived, and nothing that was sent to it did",
-            "received": "what was sent to it arrived, and nothing that it sent did",
-        }[facts.direction]
-        were = "was" if len(facts.nodes) == 1 else "were"
-        what = f"{listing(facts.nodes)} {were} cut off from {listing(facts.parts[0])}: {detail}"
-    return f"{what}{ran_there(facts.ranks)}"
-
-
-def _connection_reset(facts: f.ConnectionReset) -> Words:
-    how = "refused" if facts.refused else "reset"
-    if not facts.node:
-        pairs = listing(describe_pairs(facts.links))
-        return f"the connection between {pairs} was {how} while both were there: it broke by itself"
-    others = listing(sorted({node for pair in facts.links for node in pair} - {facts.node}))
-    there = f"{name_ranks(facts.ranks)} ran there"
-    return f"the connections of {facts.node} to {others} were {how} while all were there; {there}"
 
 
 # -- runs that failed
@@ -420,52 +320,6 @@ def _odd_call(facts: f.OddCall) -> str:
     return f"called {facts.call}{at(facts.lines)} where most others called {facts.common}"
 
 
-# -- ranks that did not do the same
-
-
-def _stuck(seconds: float | None) -> str:
-    return "" if seconds is None else f"It went no further for {format_duration(seconds)}."
-
-
-def _mismatch(facts: f.Mismatch) -> Words:
-    number = f"call #{facts.number}" + (f" of {facts.group}" if facts.group else "")
-    after = again(facts.again), _stuck(facts.stuck_s)
-    if not facts.odd_sides:
-        sides = "; ".join(_by_side(facts.sides, "called"))
-        head = f"in {number} ranks called different operations: {sides}"
-        return head, "No majority tells which is wrong.", *after
-    odd, others = listing(_by_side(facts.odd_sides, "called")), listing(_by_side(facts.sides, "called"))
-    rhythm = f"Until then both did the same, over and over; {name_ranks(facts.ranks)} left that rhythm."
-    return f"{odd} where {others} ({number})", rhythm if facts.by_rhythm else "", *after
-
-
-def _unequal(facts: f.Unequal, verb: str = "brought") -> Words:
-    sides, lines = _by_side(facts.sides, verb), listing(facts.at)
-    if facts.misfits:
-        head = _misfits(facts.misfits)
-    elif facts.ranks:
-        head = f"{listing(sides[1:])}, where {sides[0]}"
-    else:
-        head = f"ranks do not agree: {'; '.join(sides)}"
-    wrong = ""
-    if facts.wrong is not None:
-        who = capital(name_ranks(facts.wrong_ranks))
-        wrong = f"{who} came out of it with wrong values: {render_wrong(facts.wrong)}."
-    where = f" ({lines})" if lines else ""
-    return f"in {facts.step} {head}{where}", wrong, again(facts.again), _stuck(facts.stuck_s)
-
-
-def _misfits(misfits: Sequence[Misfit]) -> str:
-    """`rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
-    shown = "; ".join(
-        f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
-        f"{plural(one.rows, 'row')}, where {'that one' if one.taker != one.giver else 'it'} has room for {one.room}"
-        for one in misfits[:_MOST_MISFITS]
-    )
-    more = len(misfits) - _MOST_MISFITS
-    return shown + (f"; so it is between {plural(more, 'more pair')}" if more > 0 else "")
-
-
 def render_wrong(wrong: f.WrongElement) -> str:
     """What stands where: `element 0 on rank 1 is 7 and should be 6`."""
     of = f" of its {ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
@@ -479,137 +333,28 @@ def render_wrong(wrong: f.WrongElement) -> str:
     return f"element {wrong.element}{of} on rank {wrong.rank} is {got} and should be {expected}"
 
 
-def _slipped(facts: f.Slipped) -> Words:
-    count, common = abs(facts.calls), name_ranks(facts.others)
-    number = "one call" if count == 1 else plural(count, "call")
-    it, are = ("they", "are") if len(facts.ranks) > 1 else ("it", "is")
-    first, further = facts.call.name + _at([facts.call]), count - 1
-    rest = f" and the {f'{further} calls' if further > 1 else 'call'} after it" if further else ""
-    did, where = f"left out {first}{rest}", "ahead of"
-    if facts.calls < 0:
-        did, where = f"called {first}{rest} once more than {common}", "behind"
-    turn = f" in round {facts.turn}" if facts.turn else ""
-    head = f"{name_ranks(facts.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
-    return head, f"From {facts.met_off} on they met {number} off." if facts.met_off else ""
-
-
-def _made(sides: Iterable[f.Side]) -> list[str]:
-    return join_ranks((rank, f"made {side.what}{at(side.lines[:1])}") for side in sides for rank in side.ranks)
-
-
-def _groups_differ(facts: f.GroupsDiffer) -> Words:
-    if facts.common is not None:
-        return f"{listing(_made(facts.sides))} {_as_their_group(facts)}", _GROUP_RULE
-    made = "; ".join(_made(facts.sides))
-    return f"the {ordinal(facts.number)} new_group of ranks was not for the same group: {made}", _GROUP_RULE
-
-
-def _as_their_group(facts: f.GroupsDiffer) -> str:
-    whose, common = "its" if len(facts.ranks) == 1 else "their", facts.common
-    made = f"made {common.what}{at(common.lines[:1])}" if common else ""
-    slip = {"": "", "left_out": f": {name_ranks(facts.ranks)} left that one out", "added": ", a group more"}
-    return f"as {whose} {ordinal(facts.number)} group, where {name_ranks(facts.others)} {made}{slip[facts.slip]}"
-
-
-def _made_as_their_group(facts: f.GroupsDiffer) -> str:
-    return f"made {facts.sides[0].what}{at(facts.sides[0].lines[:1])} {_as_their_group(facts)}"
-
-
-def _group_not_made(facts: f.GroupNotMade) -> Words:
-    there = f"{format_duration(facts.seconds)}, at {listing(facts.at)}; {listing(_did(facts.did))}"
-    return (
-        f"{name_ranks(facts.ranks)} {_never_called(facts)}",
-        f"{capital(name_ranks(facts.others))} waited there {there}.",
-    )
-
-
-def _never_called(facts: f.GroupNotMade) -> str:
-    return f"never called new_group for [{', '.join(map(str, facts.members))}]"
-
-
-def _group_destroyed(facts: f.GroupDestroyed) -> Words:
-    if not facts.alone:
-        return f"{name_ranks(facts.gone)} {_destroyed(facts)}"
-    called = f"{'it' if len(facts.entered) == 1 else 'they'} called {facts.step} at {listing(facts.used_at)}"
-    gone = f"{name_ranks(facts.gone)} had {_destroyed_group(facts)}"
-    return f"{name_ranks(facts.entered)} went on alone: {called}, when {gone}"
-
-
-def _destroyed_group(facts: f.GroupDestroyed) -> str:
-    group = f"group {facts.group}" if facts.group else "the default group"
-    return f"destroyed {group} at {listing(facts.destroyed_at)}"
-
-
-def _destroyed(facts: f.GroupDestroyed) -> str:
-    verb = "failed" if facts.failed else f"waited {format_duration(facts.waited_s)}"
-    used = f"{name_ranks(facts.entered)} still used it and {verb} in {facts.step} at {listing(facts.used_at)}"
-    return f"{_destroyed_group(facts)}, where {used}; {listing(_did(facts.did))}"
-
-
-def _rendezvous(facts: f.Rendezvous) -> Words:
-    there, world = f"the store at {facts.address} is there", facts.world_size
-    if facts.how == "addresses":
-        looked = listing(join_ranks((rank, side.what) for side in facts.sides for rank in side.ranks))
-        silent = f"None answered {name_ranks(facts.silent)}." if facts.silent else ""
-        return f"ranks looked for the store of the rendezvous at different addresses: {looked}", silent
-    than = f", where {name_ranks(facts.met)} found one" if facts.met else ""
-    error = f" ({facts.error})" if facts.error else ""
-    each = {
-        "sizes": lambda side: f"{name_ranks(side.ranks)} expected {plural(int(side.what), 'rank')}",
-        "same_rank": lambda side: f"{name_ranks(side.ranks)} all said to be rank {side.what}",
-        "beyond": lambda side: f"rank {side.ranks[0]} said to be rank {side.what}",
-    }.get(facts.how)
-    sides = listing(map(each, facts.sides)) if each else ""
-    met = "each other" if len(facts.stuck) == len(facts.met) else "the others"
-    peers, why = "peers are" if facts.missing > 1 else "a peer is", f"this run has {plural(facts.run_size, 'rank')}"
-    if world <= facts.run_size:
-        why = f"{name_ranks(one.rank for one in facts.absent)} did not come to it ({listing(_did(facts.absent))})"
-    ranks, stuck = plural(world, "rank"), name_ranks(facts.stuck)
-    return {
-        "unanswered": f"no store answered {name_ranks(facts.silent)} at {facts.address}{than}{error}",
-        "sizes": f"{there}, but ranks do not agree how many they are: {sides}",
-        "same_rank": f"{there}, but {sides}",
-        "beyond": f"{there}, but {sides} of a world of {world}: there are ranks 0 to {world - 1}",
-        "unconnected": f"{there} and all {ranks} came to it; {stuck} did not get connected to {met}",
-        "missing": f"{there}, but {peers} missing: {name_ranks(facts.met)} expected {ranks}, and {why}",
-    }[facts.how]
-
-
 WORDS: WordTable = {
     FindingKind.OUT_OF_TIME: lambda facts: (
         "the time was up while the ranks were at work: nobody had waited longer than "
         f"{format_duration(facts.longest_s or 0.0)}",
-        f"{capital(listing(_did(facts.did)))}.",
+        f"{capital(listing(describe_activities(facts.did)))}.",
     ),
     (FindingKind.OWN_CODE, f.Activities): lambda facts: (
-        f"nobody waited in a collective or for a message: {listing(_did(facts.did))}"
+        f"nobody waited in a collective or for a message: {listing(describe_activities(facts.did))}"
     ),
     FindingKind.WAITING: lambda facts: (
-        f"everybody was in torch.distributed: {listing(_did(facts.did))}",
+        f"everybody was in torch.distributed: {listing(describe_activities(facts.did))}",
         f"Rank {facts.ranks[0]} was not where most others were." if facts.ranks else "",
     ),
-    FindingKind.ROOT: partial(_unequal, verb="named"),
-    FindingKind.REDUCE_OP: partial(_unequal, verb="reduced by"),
     f.MissedStep: _missed_step,
     f.Ring: _ring,
-    f.Strayed: _strayed,
     f.StoodApart: lambda facts: f"rank {facts.ranks[0]} {_stood_apart(facts)}",
     f.InFlight: _in_flight,
-    f.Activities: lambda facts: listing(_did(facts.did)),
-    f.UnmatchedMessage: _unmatched,
+    f.Activities: lambda facts: listing(describe_activities(facts.did)),
     f.Outside: _outside,
-    f.Cut: _cut,
-    f.ConnectionReset: _connection_reset,
     f.FirstFailure: _first_failure,
     f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {_went_alone(facts)}",
     f.OddCall: lambda facts: f"rank {facts.ranks[0]} {_odd_call(facts)}",
-    f.Mismatch: _mismatch,
-    f.Unequal: _unequal,
-    f.Slipped: _slipped,
-    f.GroupsDiffer: _groups_differ,
-    f.GroupNotMade: _group_not_made,
-    f.GroupDestroyed: _group_destroyed,
-    f.Rendezvous: _rendezvous,
 }
 """The words of the kernel's findings."""
 _DID: Mapping[Any, Callable[[Any], str]] = {
@@ -617,9 +362,6 @@ _DID: Mapping[Any, Callable[[Any], str]] = {
     f.FirstFailure: _failed_by_itself,
     f.WentAlone: _went_alone,
     f.OddCall: _odd_call,
-    f.GroupsDiffer: _made_as_their_group,
-    f.GroupNotMade: _never_called,
-    f.GroupDestroyed: _destroyed,
 }
 
 
@@ -644,8 +386,10 @@ def node_reason(facts: f.FirstFailure, *, launcher: bool) -> str:
 
 def odd_call_reason(finding: Finding, rank: int, node: str, victim: int, end: f.End | None) -> str:
     """Why a run failed in which a rank called something else than most others; who failed then, if that is another."""
-    did = render_did(finding.facts) if finding.kind is FindingKind.GROUPS else ""
-    did = did or f"did not call what the others called: {finding.headline}"
+    headline, name = finding.headline, f"rank {rank} "
+    did = f"did not call what the others called: {headline}"
+    if finding.kind is FindingKind.GROUPS and headline.startswith(name):
+        did = headline.removeprefix(name)  # it says what this rank did
     then = f"; {then_failed(victim, end)}" if end is not None else ""
     return f"{full_name(rank, node)} {did}{then}"
 

@@ -8,7 +8,7 @@ import re
 import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
@@ -77,12 +77,6 @@ class NewFile:
                 os.ftruncate(descriptor, self.size_bytes)
             finally:
                 os.close(descriptor)
-
-    def __enter__(self) -> NewFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class WriteLimit(NamedTuple):
@@ -359,7 +353,7 @@ def _unpack(archive: Readable, top: Path, limit: WriteLimit) -> list[str]:
             longest -= first.facts.st_size if first else 0
             if longest < 0:
                 raise limit.error()
-            with NewFile(top / below, executable=bool(mode & 0o100)) as file:
+            with closing(NewFile(top / below, executable=bool(mode & 0o100))) as file:
                 for data in content:
                     file.write(data)
                     if file.written_bytes > room:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lab import DISTRIBUTION
 from lab.errors import MachineLacks
@@ -137,14 +136,14 @@ def refuse_missing(wanted: int) -> None:
         raise MachineLacks(why, f"`lab doctor --gpus {wanted}` says what is missing")
 
 
-def gpu_checks(wanted: Wanted, runtimes: Iterable[str] | None, run_test: Callable[..., list[Check]]) -> list[Check]:
+def gpu_checks(wanted: Wanted, connection: Any = None, image: str = "") -> list[Check]:
     """What a feature says of GPUs, where that is asked for.
 
     Args:
         wanted: what is asked for.
-        runtimes: those that the engine knows; None: nodes are no containers.
-        run_test: runs the self-test on nodes: takes the words after the interpreter, and variables.
+        connection: to the Docker engine that makes nodes; None: they are processes of this machine.
+        image: what it makes them of.
     """
     gpu = hook("gpu_checks") if wanted.gpus or wanted.gpu_test else None
-    checks: list[Check] = gpu(wanted, runtimes, run_test) if gpu else []
+    checks: list[Check] = gpu(wanted, connection, image) if gpu else []
     return checks

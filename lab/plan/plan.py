@@ -179,7 +179,7 @@ class Part(Protocol):
     name: str
     """Its key in `plan.json`."""
     companion: str
-    """What goes along with the run, as `module:class`; see `lab.run.companion`."""
+    """What goes along with the run, as `module:class`; see `lab.run.options`."""
 
     def data(self) -> Any:
         """It as plain data."""

@@ -332,17 +332,6 @@ class Record:
             return iter(())
         return iter(_events(self.path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
-    def events_from(self, position: int, most_bytes: int) -> tuple[list[Event], int]:
-        """The facts since a position in their file, of so many bytes, and the new position; 0 is the beginning."""
-        try:
-            with files.open_file(self.path, layout.EVENTS, files.MOST_LINES_BYTES) as file:
-                file.seek(position)
-                lines = file.readlines(most_bytes)
-        except OSError:
-            return [], position
-        whole = [line for line in lines if line.endswith(b"\n")]
-        return [event for event in map(_event, whole) if event is not None], position + sum(map(len, whole))
-
     def open_log(self, rank: int) -> BinaryIO:
         """Open what a rank printed.
 
@@ -409,7 +398,7 @@ def _events(path: Path, *_version: int) -> tuple[Event, ...]:
     events = list[Event]()
     ranks = set[int]()
     with suppress(OSError), files.open_file(path, layout.EVENTS, files.MOST_LINES_BYTES) as file:
-        for event in map(_event, files.read_lines(file)):
+        for event in map(parse_event, files.read_lines(file)):
             if event is None:
                 continue
             rank = getattr(event, "rank", None)
@@ -420,7 +409,8 @@ def _events(path: Path, *_version: int) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def _event(line: bytes) -> Event | None:
+def parse_event(line: bytes) -> Event | None:
+    """The event on a line; None where that is damaged."""
     return read_event(files.parse_line(line))
 
 

@@ -26,10 +26,9 @@ from lab.record import events
 from lab.record.layout import OUTPUTS
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector, Observer
-from lab.run.companion import SELDOM_S, Companion, Stdin
 from lab.run.conversation import Conversation
 from lab.run.lock import LEASE_S, nodes_lock
-from lab.run.options import RunOptions
+from lab.run.options import SELDOM_S, Companion, RunOptions, Stdin
 from lab.run.ship import EMPTY, LIMIT_BYTES, Outputs, file_messages, pack_folder
 from lab.spec.launching import LAB, Starter, find_launcher
 from lab.spec.load import dump_scenario

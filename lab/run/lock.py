@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from lab.engine.ownership import state_folder
-from lab.engine.protocol import Engine
 from lab.errors import ClusterBusy, ClusterError
 from lab.plan.cluster import ClusterInfo
 from lab.waiting import wait_until
@@ -138,16 +137,11 @@ class ClusterLock:
 
     def holder(self) -> dict[str, Any] | None:
         """Who holds the lock now: `pid`, `purpose`, `since`; None if nobody does."""
-        is_held, text = self._inspect()
+        is_held, text = self.inspect()
         return {"pid": None, "purpose": "something", "since": None, **_read(text)} if is_held else None
 
-    def abandoned(self) -> bool:
-        """Whether the last holder died without letting go, and nobody has held it since."""
-        is_held, text = self._inspect()
-        return bool(text) and not is_held
-
-    def _inspect(self) -> tuple[bool, bytes]:
-        """Whether somebody holds the lock, and what the last holder has written there."""
+    def inspect(self) -> tuple[bool, bytes]:
+        """Whether somebody holds the lock, and what the last holder has left there: nothing if it let go."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # nobody could have locked it
@@ -168,42 +162,3 @@ def _read(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def keeper_lock(engine: str, cluster: str) -> ClusterLock:
-    """The lock that a keeper holds from before a cluster is made until it is removed, or is to stay."""
-    return ClusterLock(engine, f"{cluster}.keeper")
-
-
-def keeper_died(engine: str, cluster: str) -> bool:
-    """Whether a cluster had a keeper that died before it removed it."""
-    return keeper_lock(engine, cluster).abandoned()
-
-
-def remove_orphan(engine: Engine, cluster: str, keeper: int | None = None) -> bool:
-    """Remove a cluster whose keeper is dead, and what tells of it; says whether it was, for somebody may keep it now.
-
-    Args:
-        engine: where it is.
-        cluster: its name.
-        keeper: the dead process, where that is known for sure: what it has forked may still hold its locks.
-
-    Raises:
-        LabError: it cannot be removed.
-    """
-    lock = keeper_lock(engine.name, cluster)
-    try:
-        with lock.held("removing what a dead process kept"):
-            engine.remove(cluster, settle=True)
-            forget(engine.name, cluster)
-    except ClusterBusy:
-        if keeper is None or (lock.holder() or {}).get("pid") != keeper:
-            return False
-        engine.remove(cluster, settle=True)
-    return True
-
-
-def forget(engine: str, cluster: str) -> None:
-    """Take away the locks of a cluster that is gone and whose name nobody will use again; by who holds its keeper's."""
-    for lock in (ClusterLock(engine, cluster), nodes_lock(engine, cluster), keeper_lock(engine, cluster)):
-        lock.path.unlink(missing_ok=True)

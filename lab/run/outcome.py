@@ -23,7 +23,7 @@ from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:
     from lab.record.read import Started
-    from lab.run.companion import Companion
+    from lab.run.options import Companion
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
 

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Announce, Engine, Removed
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, unforeseen
-from lab.feature import hook, load, owners
+from lab.feature import hook, hooks, load, owners
 from lab.frozen import dataclass
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
 from lab.plan.plan import Plan, asked_for_own, make_plan, not_made, own_name, present, shape_for, with_asked
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
-from lab.run.companion import Companion
-from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults, keeper_died, remove_orphan
-from lab.run.options import RunOptions
+from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults
+from lab.run.options import Companion, RunOptions
 from lab.spec.reading import did_you_mean, shown
 from lab.spec.scenario import Scenario
 from lab.words import listing, name_nodes
@@ -129,11 +128,6 @@ class Place:
                 f"cluster {self.name} is up in another shape ({'; '.join(differences)})",
                 "remove it with `lab down`, or make another one with --name",
             )
-
-    def tell_that_one_is_made(self) -> None:
-        """Say that there is no cluster of this name yet, and which one may have been meant."""
-        meant = did_you_mean(self.name, [info.name for info in self.engine.find()])
-        self.announce(f"{'warning: ' if meant else ''}there is no cluster {self.name}{meant}: making one for the run")
 
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
         """Make the cluster; `run` is the run that will remove it."""
@@ -336,16 +330,14 @@ def reap(engine: Engine, announce: Announce) -> None:
 
     clusters = {info.name: info for info in engine.find()}
     temporary = [*(name for name, info in clusters.items() if info.run is not None), *engine.nodeless()]
-    orphans = [name for name in (*temporary, *clusters) if keeper_died(engine.name, name)]
-    for name in dict.fromkeys((*temporary, *orphans)):
+    for remove_orphans in hooks("remove_orphans"):
+        orphans = remove_orphans(engine, dict.fromkeys((*temporary, *clusters)), announce)
+        temporary = [name for name in temporary if name not in orphans]
+    for name in temporary:
         cluster, lock = clusters.get(name), ClusterLock(engine.name, name)
         if lock.holder() is not None:
             continue
         try:
-            if name in orphans:
-                if remove_orphan(engine, name):
-                    announce(f"removed cluster {name}: whoever kept it is dead")
-                continue
             with lock.held("removing what a dead command left", removes=True):
                 if lock.crashed or (cluster is not None and idle_s(engine, cluster) > LEASE_S):
                     engine.remove(name, settle=True)

@@ -111,24 +111,21 @@ def _of_feature(name_value: Value, name: str, declared: type) -> Key:
 
 def section(declared: type) -> Kind:
     """A mapping whose keys a dataclass declares; true or false as well, where the dataclass has a field `on`."""
-    switch, allowed = _is_switch(declared), _allowed(declared, keys_of(declared))
+    is_switch, allowed = hasattr(declared, "on"), _allowed(declared, keys_of(declared))
 
     def read(value: Value) -> Any:
-        said = {"on": boolean().read(value)} if switch and value.kind == "boolean" else read_keys(value, declared)
-        return declared(**said)
+        if is_switch and value.kind == "boolean":
+            return declared(on=boolean().read(value))
+        return declared(**read_keys(value, declared))
 
     def dump(data: Any) -> Any:
-        return dump_keys(data) if not switch or data.on else False
+        return dump_keys(data) if not is_switch or data.on else False
 
-    return Kind(allowed, read, {"type": ["boolean", "object"] if switch else "object"}, dump)
-
-
-def _is_switch(declared: type) -> bool:
-    return "on" in (one.name for one in fields(declared))
+    return Kind(allowed, read, {"type": ["boolean", "object"] if is_switch else "object"}, dump)
 
 
 def _allowed(declared: type, keys: Mapping[str, Key]) -> str:
-    switch = "true, false, or " if _is_switch(declared) else ""
+    switch = "true, false, or " if hasattr(declared, "on") else ""
     return f"{switch}a mapping with the key{'s' * (len(keys) > 1)} {', '.join(keys)}"
 
 

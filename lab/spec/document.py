@@ -30,7 +30,8 @@ MAX_DEPTH = 20
 _LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _START = Position()
 _ENDS = ("end of stream", "'<stream end>'")
-_CLOSING = {"[": "]", "{": "}"}
+_CLOSING = {"[": ("]", "quotes"), "{": ("}", "quotes"), "'": ("'", '"'), '"': ('"', "'")}
+"""By the sign that opens something: the one that closes it, and what text with this sign is put in."""
 _KEY = re.compile(r" *(?:- )*[\w.-]+:(?: |$)")
 _ODD_SPACE = re.compile(r"(?:[ -]*|[ -]*[\w.-]+:[ ]*)([\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000\ufeff])")
 """One in the indentation, or behind the colon of a key."""
@@ -146,9 +147,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
     if problem == "but found another document":
         return InvalidError(where, "found a second document; allowed: one document a file; remove the '---'")
     lines = text.splitlines()
-    odd = _odd_space(lines, error.problem_mark or mark) if mark else None
-    if odd is not None:
-        return odd
+    if mark and (unexpected := _odd_space(lines, error.problem_mark or mark)):
+        return unexpected
     line = lines[where.line - 1] if where.line <= len(lines) else ""
     indentation = line[: len(line) - len(line.lstrip())]
     if "\t" in indentation:
@@ -163,23 +163,19 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
 
 def _close(text: str, opening: Any) -> str:
     """What to do about something that was opened at this mark and never closed."""
-    sign = text[opening.index] if opening is not None and opening.index < len(text) else ""
-    if sign in _CLOSING:
-        return f"; close it with {_CLOSING[sign]}, or, where {sign} is part of the text, put the whole text in quotes"
-    if sign in ("'", '"'):
-        other = {"'": '"', '"': "'"}[sign]
-        return f"; close it with {sign}, or, where {sign} is part of the text, put the whole text in {other}"
-    return ""
+    sign = text[opening.index : opening.index + 1] if opening is not None else ""
+    if sign not in _CLOSING:
+        return ""
+    end, quotes = _CLOSING[sign]
+    return f"; close it with {end}, or, where {sign} is part of the text, put the whole text in {quotes}"
 
 
 def _odd_space(lines: list[str], mark: Any) -> InvalidError | None:
     """A space of another kind where YAML needs a plain one, on this line or on those before it that it continues."""
-    last = min(mark.line + 1, len(lines))
-    for number in range(last, 0, -1):
+    for number in range(min(mark.line + 1, len(lines)), 0, -1):
         line = lines[number - 1]
-        found = _ODD_SPACE.match(line)
-        if found:
-            return InvalidError(Position(number, found.start(1) + 1), odd_space(found[1]))
+        if match := _ODD_SPACE.match(line):
+            return InvalidError(Position(number, match.start(1) + 1), odd_space(match[1]))
         begins_well = mark.column > line.find(":") >= 0 if number == mark.line + 1 else _KEY.match(line)
         if begins_well:
             break

@@ -11,21 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lab.errors import ScenarioError, UsageError
+from lab.spec import kinds
 from lab.spec.expressions import RankVariables, evaluate, is_expression
-from lab.spec.kinds import (
-    MAX_RANK,
-    NODE,
-    Kind,
-    World,
-    list_of,
-    node,
-    rank,
-    read_or_refuse,
-    read_scalar,
-    read_text,
-    text_or_number,
-    whole_number,
-)
+from lab.spec.kinds import NODE, Kind, World, list_of, read_or_refuse, read_text
 from lab.spec.reading import TRUE, InvalidError, Value, did_you_mean, holding, missing_file, names_in, near, shown
 from lab.words import listing
 
@@ -207,7 +195,7 @@ def environment() -> Kind:
     """Variables by name; numbers count as the text that stands in the file."""
     taken = [{"pattern": f"^(?!({'|'.join(SETTABLE)})$)({'|'.join(LAB_PREFIXES)})"}, {"enum": list(LAB_VARIABLES)}]
     names = {"pattern": f"^{_VARIABLE}$", "not": {"anyOf": taken}}
-    kind = _named("a mapping of variables to text", variable_problem, text_or_number(), names)
+    kind = _named("a mapping of variables to text", variable_problem, kinds.text_or_number(), names)
     return kind._replace(allowed=f"{kind.allowed} or numbers, without those that the lab sets itself")
 
 
@@ -386,21 +374,21 @@ def culprit() -> Kind:
     def read(value: Value) -> Any:
         if value.kind == "text" and not re.fullmatch(NODE, value.raw):
             raise value.refused(allowed)
-        return (node() if value.kind == "text" else rank()).read(value)
+        return (kinds.node() if value.kind == "text" else kinds.rank()).read(value)
 
     return Kind(allowed, read, {"oneOf": [*_RANK_OR_NODE]})
 
 
 def restarts() -> Kind:
     """How often a launcher began the workers anew: a number, or who had failed first each time."""
-    count, who = whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
+    count, who = kinds.whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
 
     def read_culprit(value: Value) -> Any:
         if value.kind == "nothing":
             return None
         if value.kind == "text" and re.fullmatch(NODE, value.raw):
             return value.raw
-        return read_or_refuse(whole_number(0, MAX_RANK), value, who)
+        return read_or_refuse(kinds.whole_number(0, kinds.MAX_RANK), value, who)
 
     item = {"oneOf": [*_RANK_OR_NODE, {"type": "null"}]}
     each = list_of(Kind(who, read_culprit, item), "a list of who failed first, such as [1, node2]")
@@ -438,7 +426,7 @@ def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> di
 
     def read_one(key: Value, item: Value) -> tuple[int, Any]:
         try:
-            number = rank().read(key)
+            number = kinds.rank().read(key)
         except InvalidError:
             quotes = ", without quotes" if key.kind == "text" else ""
             ranks = World.of(value.reading).allowed
@@ -460,7 +448,7 @@ def _plain(value: Value, rank: int | None) -> Any:
                 raise key.problem(f"found the number {key.raw} as a key; allowed: {allowed}")
             data[key.as_key()] = _plain(item, rank)
         return data
-    scalar = read_scalar(value)
+    scalar = kinds.read_scalar(value)
     try:
         if isinstance(scalar, str) and is_expression(scalar):
             _try(scalar, World.of(value.reading), rank)

@@ -16,46 +16,36 @@ from lab.words import clip
 DURATIONS_ALLOWED = "a duration such as 500ms, 60s, 2m or 1h, or a plain number of seconds"
 AGES_ALLOWED = "an age such as 30m, 12h, 7d or 4w"
 SIZES_ALLOWED = "a size such as 100k, 512MB or 1GiB (k, M, G, T: powers of 1000; Ki, Mi, Gi, Ti: of 1024), or bytes"
-RATES_ALLOWED = "a rate such as 500kbit, 100mbit or 2.5gbit: bits a second, powers of 1000"
-SHARES_ALLOWED = "a share such as 5% or 0.05"
 
 _SECONDS = {"": 1, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES: dict[str, float] = {"": 1, **{letter: 1000**power for power, letter in enumerate("kmgt", start=1)}}
 _BYTES |= {f"{letter}i": 1024**power for power, letter in enumerate("kmgt", start=1)}
-_BITS = {f"{letter}bit": 1000**power for power, letter in enumerate(("", "k", "m", "g"))}
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
 _LONGEST = 64
 
 
 def parse_duration(value: str | float) -> float:
     """The seconds that text such as `60s`, `500ms`, `2m` or `1h` means; a number without a unit is seconds."""
-    return float(_parse(value, str, _SECONDS, DURATIONS_ALLOWED))
+    return float(parse_quantity(value, str, _SECONDS, DURATIONS_ALLOWED))
 
 
 def parse_age(value: str) -> float:
     """The seconds that text such as `12h`, `7d` or `4w` means; a number without a unit is refused."""
-    return float(_parse(value, str, _AGES, AGES_ALLOWED))
+    return float(parse_quantity(value, str, _AGES, AGES_ALLOWED))
 
 
 def parse_size(value: str | float) -> int:
     """The bytes that text such as `1GiB`, `512MB` or `100k` means, in any case; a number without a unit is bytes."""
-    return round(_parse(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED))
+    return round(parse_quantity(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED))
 
 
-def parse_rate(value: str | float) -> float:
-    """The bits a second that text such as `100mbit` or `1.5 Gbit/s` means, in any case; they need a unit."""
-    return float(_parse(value, lambda unit: unit.lower(), _BITS, RATES_ALLOWED))
+def parse_quantity(value: str | float, fold: Callable[[str], str], units: Mapping[str, float], allowed: str) -> float:
+    """The number that text with a unit means; `fold` makes of a unit what is in the table of their factors.
 
-
-def parse_share(value: str | float) -> float:
-    """The part of the whole that text such as `5%` or `0.05` means."""
-    text = str(value).strip()
-    percent = text.endswith("%")
-    return float(_parse(text.removesuffix("%"), str, {"": 0.01 if percent else 1}, SHARES_ALLOWED))
-
-
-def _parse(value: str | float, fold: Callable[[str], str], units: Mapping[str, float], allowed: str) -> float:
+    Raises:
+        UsageError: it is none, or too large.
+    """
     text = str(value).strip() if not isinstance(value, bool) else ""
     match = re.fullmatch(rf"{_NUMBER}[ \t]*([A-Za-z]*)", text) if len(text) <= _LONGEST else None
     if match is None or fold(match[2]) not in units:
@@ -67,7 +57,7 @@ def _parse(value: str | float, fold: Callable[[str], str], units: Mapping[str, f
     return number
 
 
-_QUANTITY = r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *"
+QUANTITY = r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *"
 _LONGEST_INTEGER = 1000
 _NAME = "[a-z0-9][a-z0-9_-]{0,62}"
 _IMAGE = "[A-Za-z0-9][A-Za-z0-9._:/@-]{0,255}"
@@ -242,34 +232,19 @@ def number(allowed: str, *, above: float = -math.inf, low: float = -math.inf, hi
 def duration(longest_s: int) -> Kind:
     """Seconds, more than 0 and at most `longest_s`."""
     bounds = f"more than 0 and at most {longest_s / 3600:g}h"
-    schema: dict[str, Any] = {"type": ["string", "number"], "pattern": f"{_QUANTITY}(ms|s|m|h)? *$"}
+    schema: dict[str, Any] = {"type": ["string", "number"], "pattern": f"{QUANTITY}(ms|s|m|h)? *$"}
     schema |= {"exclusiveMinimum": 0, "maximum": longest_s}
-    return _measure(parse_duration, DURATIONS_ALLOWED, bounds, (0, longest_s), schema, "{:.12g}s".format)
+    return quantity(parse_duration, DURATIONS_ALLOWED, bounds, (0, longest_s), schema, "{:.12g}s".format)
 
 
 def size(low: int, high: int) -> Kind:
     """Bytes from `low` to `high`, both included."""
     bounds = f"from {low >> 20}MiB to {high >> 40}TiB"
-    schema = {"type": ["string", "integer"], "pattern": f"{_QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
-    return _measure(parse_size, SIZES_ALLOWED, bounds, (low, high), {**schema, "minimum": low, "maximum": high})
+    schema = {"type": ["string", "integer"], "pattern": f"{QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
+    return quantity(parse_size, SIZES_ALLOWED, bounds, (low, high), {**schema, "minimum": low, "maximum": high})
 
 
-def rate(lowest: float, highest: float) -> Kind:
-    """Bits a second from `lowest` to `highest`, both included."""
-    bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
-    schema = {"type": "string", "pattern": f"{_QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
-    limits = (lowest, highest)
-    return _measure(parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda found: f"{found / 1e6:.12g}mbit")
-
-
-def share() -> Kind:
-    """A part of a whole, more than none and at most all of it."""
-    bounds = "more than 0 and at most 100%"
-    schema = {"type": ["string", "number"], "pattern": f"{_QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
-    return _measure(parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda found: f"{found * 100:.12g}%")
-
-
-def _measure(
+def quantity(
     parse: Callable[[str], float],
     allowed: str,
     bounds: str,
@@ -321,18 +296,6 @@ def read_scalar(value: Value) -> Any:
             raise value.refused("a decimal number, or text in quotes")
         return float(word.replace(".nan", "nan").replace(".inf", "inf"))
     return read_text(value, "text")
-
-
-def scalar() -> Kind:
-    """A number, text or a boolean."""
-    allowed = "a number, text, true or false"
-
-    def read(value: Value) -> Any:
-        if value.kind in ("list", "mapping", "nothing"):
-            raise value.refused(allowed)
-        return read_scalar(value)
-
-    return Kind(allowed, read, {"type": ["number", "string", "boolean"]})
 
 
 class _Late:

@@ -78,12 +78,12 @@ class Reading:
 
     def raise_if_any(self) -> None:
         """Raises what was noted, if anything was, as one `ScenarioError`: a line a problem, in the file's order."""
-        found = sorted(self._found)
         path = str(self.path) if str(self.path).isprintable() else repr(str(self.path))[1:-1]
-        lines = [f"{path}:{where.line}:{where.column}: {message}" for where, message in found[:MAX_SHOWN]]
-        hidden = len(found) - len(lines)
-        if found:
-            raise ScenarioError("\n".join(lines), hint=f"{hidden} more problems are not shown" if hidden else "")
+        lines = [f"{path}:{where.line}:{where.column}: {message}" for where, message in sorted(self._found)]
+        hidden = len(lines) - MAX_SHOWN
+        if lines:
+            hint = f"{hidden} more problems are not shown" if hidden > 0 else ""
+            raise ScenarioError("\n".join(lines[:MAX_SHOWN]), hint)
 
 
 def near(word: str, choices: Iterable[str], likeness: float = 0.6) -> str | None:
@@ -93,8 +93,7 @@ def near(word: str, choices: Iterable[str], likeness: float = 0.6) -> str | None
     from difflib import get_close_matches  # only needed when something is wrong
 
     by_folded = {choice.casefold(): choice for choice in choices}
-    found = get_close_matches(word.casefold(), by_folded, n=1, cutoff=likeness)
-    return by_folded[found[0]] if found else None
+    return next((by_folded[one] for one in get_close_matches(word.casefold(), by_folded, 1, likeness)), None)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
@@ -186,17 +185,13 @@ class Value:
 
     def describe(self) -> str:
         """What it is, for a person: `the number 3`, `'text'`, `a list`."""
-        if self.kind in ("list", "mapping"):
-            return f"a {self.kind}"
-        if self.kind == "nothing":
-            return "nothing"
-        if self.kind == "text":
-            return shown(self.raw)
-        word = clip(self.raw, 40)
-        if self.kind != "boolean":
-            return f"the number {word}"
-        read_as = "true" if word.lower() in TRUE else "false"
-        return f"the boolean {word}" + ("" if word.lower() == read_as else f" (YAML reads it as {read_as})")
+        if self.kind in ("integer", "number"):
+            return f"the number {clip(self.raw, 40)}"
+        if self.kind == "boolean":
+            read_as = "true" if self.raw.lower() in TRUE else "false"
+            return f"the boolean {self.raw}" + ("" if self.raw.lower() == read_as else f" (YAML reads it as {read_as})")
+        names = {"list": "a list", "mapping": "a mapping", "nothing": "nothing"}
+        return names.get(self.kind) or shown(self.raw)
 
     def items(self, allowed: str) -> list[Value]:
         """Those of a list; anything else is refused."""

@@ -105,21 +105,6 @@ class Expect:
         of_features = [said for said in self.extra.values() if isinstance(said, Mapping)]
         return [self.exit, self.logs, *of_features]
 
-    @property
-    def graded(self) -> list[str]:
-        """What is expected, as verdicts call it, in the order in which it is graded: `exit`, `note sum`, `check`."""
-        whole = {
-            "log": self.logs,
-            **dict.fromkeys(self.extra, True),
-            "check": self.check,
-            "verdict": self.verdict != "passed",
-            "culprit": self.culprit is not None,
-            "restarts": self.restarts is not None,
-            "reason": self.reason,
-        }
-        ends = ["exit"] if self.verdict == "passed" or self.exit else []
-        return [*ends, *(f"note {name}" for name in self.notes), *(what for what, stated in whole.items() if stated)]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:

@@ -164,8 +164,7 @@ class Step:
 
     def _op(self) -> str:
         names = [call.op for call in self.calls.values()]
-        different = set(names)
-        return names[0] if len(different) == 1 else max(sorted(different), key=names.count)
+        return max(sorted(set(names)), key=names.count)
 
     @property
     def operation(self) -> Operation:
@@ -195,8 +194,8 @@ class Step:
     @property
     def end(self) -> float | None:
         """When the last rank was done; None if somebody never was."""
-        ends = [call.end for call in self.calls.values()]
-        return None if self.missing or any(end is None for end in ends) else max(end for end in ends if end is not None)
+        ends = [call.end for call in self.calls.values() if call.end is not None]
+        return None if self.missing or len(ends) < len(self.calls) else max(ends)
 
     @property
     def last(self) -> int | None:

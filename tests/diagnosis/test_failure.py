@@ -202,6 +202,7 @@ def test_nodes_that_went_away_together_are_told_together(made: TraceMaker) -> No
     assert (found.ranks, found.others) == ((1, 2), (0,))
 
 
+@pytest.mark.features
 def test_tensors_that_did_not_fit_come_before_the_error_they_caused(made: TraceMaker) -> None:
     for rank in range(3):
         made.call(rank, "all_reduce", 10, None, [[1.0] * (5 if rank == 0 else 4)], at="train.py:12")
@@ -235,6 +236,7 @@ def test_a_ring_that_ends_because_its_ranks_give_up_is_nobodys_fault(made: Trace
     assert verdict.reason.startswith("ranks 0-2 wait for each other in a ring (0 → 1 → 2 → 0), for 4 s now: ")
 
 
+@pytest.mark.features
 def test_a_message_that_nobody_sent_is_told_where_everybody_gave_up(made: TraceMaker) -> None:
     give_up(made, 2, "recv", 12, peer=0, tag=0)
     for rank in (0, 1):
@@ -253,6 +255,7 @@ def test_a_message_that_nobody_sent_is_told_where_everybody_gave_up(made: TraceM
 TIMED_OUT = "RuntimeError: [/x/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 4000ms for recv operation"
 
 
+@pytest.mark.features
 def test_who_takes_a_message_that_does_not_fit_is_not_blamed_for_being_killed_by_it(made: TraceMaker) -> None:
     made.call(0, "send", 3, 4, [[1.0]], peer=1, tag=0, dtype="bfloat16", at="train.py:20")
     made.call(1, "recv", 3, None, (), [[1.0]], peer=0, tag=0, at="train.py:22")
@@ -391,6 +394,7 @@ def test_of_a_message_that_nobody_took_who_called_less_or_more_than_most_is_name
     assert [found.ranks for found in find_causes(evidence, blamed)] == [(blamed,)]
 
 
+@pytest.mark.features
 def test_what_ranks_brought_differently_before_one_failed_by_itself_stands_behind_how_it_failed(
     made: TraceMaker,
 ) -> None:

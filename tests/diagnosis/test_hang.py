@@ -144,6 +144,7 @@ def test_a_ring_of_messages_names_nobody(made: TraceMaker, op: str, advice: str)
     assert advice in found.sentence
 
 
+@pytest.mark.features
 @pytest.mark.parametrize("op", ["send", "recv"])
 def test_who_waits_in_a_message_while_most_are_in_a_collective_is_named(made: TraceMaker, op: str) -> None:
     made.call(0, op, 1000, None, [[0.0]], [[0.0]], peer=1, tag=0, at="train.py:12")
@@ -154,6 +155,7 @@ def test_who_waits_in_a_message_while_most_are_in_a_collective_is_named(made: Tr
     assert (first.kind, first.ranks, first.lines) == ("unmatched", (0,), ("train.py:12", "train.py:14"))
 
 
+@pytest.mark.features
 def test_a_message_that_did_not_come_is_told_with_where_its_sender_was(made: TraceMaker) -> None:
     made.call(0, "recv", 1000, None, (), [[0.0]], peer=1, tag=0, at="train.py:12")
     for rank in (1, 2):
@@ -171,6 +173,7 @@ def test_a_message_that_did_not_come_is_told_with_where_its_sender_was(made: Tra
     }
 
 
+@pytest.mark.features
 def test_what_came_before_from_anybody_is_counted(made: TraceMaker) -> None:
     for turn, source in enumerate((1, 2)):
         made.call(source, "send", 10 * turn + 5, 10 * turn + 6, [[1.0]], peer=0, tag=0, at="train.py:20")
@@ -198,6 +201,7 @@ def test_what_came_before_from_anybody_is_counted(made: TraceMaker) -> None:
     assert first.ranks == (), "who lacks a message that came before may well be right"
 
 
+@pytest.mark.features
 def test_the_verdict_says_what_the_culprit_called_where_the_others_called_something_else(made: TraceMaker) -> None:
     for rank in (0, 1):
         made.call(rank, "all_reduce", 1000, None, [[1.0]], at="train.py:41")
@@ -298,6 +302,7 @@ def test_two_groups_entered_in_another_order_are_a_ring(made: TraceMaker) -> Non
     }
 
 
+@pytest.mark.features
 def test_a_send_and_a_receive_whose_tags_differ_are_no_ring(made: TraceMaker) -> None:
     made.call(0, "send", 1000, None, [[1.0]], peer=1, tag=7, at="train.py:12")
     made.call(1, "recv", 1000, None, (), [[0.0]], peer=0, tag=8, at="train.py:14")
@@ -315,6 +320,7 @@ def test_a_send_and_a_receive_whose_tags_differ_are_no_ring(made: TraceMaker) ->
     }
 
 
+@pytest.mark.features
 def test_a_receiver_that_waits_for_the_wrong_sender_is_told_with_both_lines(made: TraceMaker) -> None:
     made.call(0, "barrier", 1000, None, at="train.py:16")
     made.call(1, "send", 1000, None, [[1.0]], peer=2, tag=0, at="train.py:12")
@@ -324,6 +330,7 @@ def test_a_receiver_that_waits_for_the_wrong_sender_is_told_with_both_lines(made
     assert (first.kind, first.ranks, first.lines) == ("unmatched", (), ("train.py:12", "train.py:14"))
 
 
+@pytest.mark.features
 def test_a_message_to_the_wrong_rank_is_told_with_who_waits_for_it(made: TraceMaker) -> None:
     made.call(0, "send", 1000, None, [[1.0]], peer=2, tag=0, at="train.py:12")
     made.call(1, "recv", 1000, None, (), [[0.0]], peer=0, tag=0, at="train.py:14")
@@ -341,6 +348,7 @@ def test_a_message_whose_sender_waits_for_one_that_computes_is_a_consequence(mad
     assert (first.kind, first.ranks) == ("never_entered", (2,))
 
 
+@pytest.mark.features
 def test_a_message_to_a_rank_that_there_is_not_is_told_as_that(made: TraceMaker) -> None:
     made.call(2, "send", 1000, None, [[1.0]], peer=3, at="train.py:12")
     for rank in (0, 1):

@@ -43,6 +43,7 @@ def raised(number: int, error: str, at: float) -> RankFacts:
                      raised=at, traceback=f"Traceback (most recent call last):\n{error}\n")  # fmt: skip
 
 
+@pytest.mark.features
 def test_three_ranks_in_three_places_have_a_culprit_if_two_of_them_called_the_same(made: TraceMaker) -> None:
     for rank, (op, line) in enumerate((("all_reduce", 5), ("all_reduce", 7), ("reduce", 9))):
         made.call(rank, op, 1, None, [[1.0]], at=f"train.py:{line}")
@@ -83,6 +84,7 @@ def test_where_stacks_and_trace_agree_the_words_are_those_of_the_stacks(made: Tr
     )
 
 
+@pytest.mark.features
 def test_a_failure_in_a_collective_is_blamed_on_the_rank_that_brought_something_else(made: TraceMaker) -> None:
     for rank in range(3):
         made.call(rank, "all_reduce", 1, None, [[1.0] * (5 if rank == 2 else 4)], at="train.py:12")
@@ -118,6 +120,7 @@ def test_of_several_that_left_the_one_that_was_needed_is_blamed(made: TraceMaker
     assert judgement.culprit.rank == 1
 
 
+@pytest.mark.features
 def test_causes_that_have_nothing_to_do_with_each_other_are_all_told(tmp_path: Path) -> None:
     made = TraceMaker(tmp_path / "run", 6)
     for name, ranks in (("5", (0, 1, 2)), ("6", (3, 4, 5))):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind
+from lab.features.groups import findings as groups
 from lab.features.launchers.findings import AttemptEnded, LauncherEnded, LauncherKind
+from lab.features.links import connections
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
+from lab.features.messages import findings as messages
+from lab.features.mismatches import findings as mismatches
 from lab.features.mpi.findings import BackendKind, BackendNamed
 from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded, WorkerFailed
 from lab.features.stragglers import findings as stragglers
@@ -21,7 +25,7 @@ from lab.trace.clashes import Misfit
 _EXAMPLES: list[tuple[Kind, Facts]] = [
     (
         FindingKind.CUT_OFF,
-        f.Cut(
+        connections.Cut(
             link="node0 - node1",
             seconds=3.0,
             how="halves",
@@ -32,7 +36,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.CUT_OFF,
-        f.Cut(
+        connections.Cut(
             link="node1 - node2",
             seconds=3.0,
             how="links",
@@ -43,7 +47,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.CUT_OFF,
-        f.Cut(
+        connections.Cut(
             ranks=(2,),
             seconds=0.9,
             how="nodes",
@@ -74,12 +78,15 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     (FindingKind.OUTSIDE, f.Outside(ranks=(1,), what="rank", node="node1", signal="SIGSTOP")),
     (
         FindingKind.CONNECTION_RESET,
-        f.ConnectionReset(others=(0,), link="node0 - node1", links=(("node0", "node1"),), refused=True),
+        connections.ConnectionReset(others=(0,), link="node0 - node1", links=(("node0", "node1"),), refused=True),
     ),
-    (FindingKind.CONNECTION_RESET, f.ConnectionReset(others=(0,), link="node0 - node2", links=(("node0", "node2"),))),
+    (
+        FindingKind.CONNECTION_RESET,
+        connections.ConnectionReset(others=(0,), link="node0 - node2", links=(("node0", "node2"),)),
+    ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             others=(0, 1, 2),
             lines=("train.py:3",),
             how="missing",
@@ -93,7 +100,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             others=(0, 1, 2),
             lines=("train.py:3",),
             how="same_rank",
@@ -103,13 +110,13 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             others=(0, 1, 2), lines=("train.py:3",), how="unanswered", address="10.0.0.1:29500", silent=(0, 1, 2)
         ),
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             others=(0, 1, 2),
             lines=("train.py:3",),
             how="unconnected",
@@ -122,7 +129,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             ranks=(1,),
             others=(0, 2),
             lines=("train.py:3",),
@@ -133,7 +140,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             ranks=(2,),
             others=(0, 1),
             lines=("train.py:3",),
@@ -144,7 +151,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.RENDEZVOUS,
-        f.Rendezvous(
+        groups.Rendezvous(
             ranks=(2,),
             others=(0, 1),
             lines=("train.py:3",),
@@ -159,7 +166,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.GROUPS,
-        f.GroupDestroyed(
+        groups.GroupDestroyed(
             ranks=(1,),
             others=(0, 2),
             step="all_reduce #1",
@@ -182,7 +189,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.GROUPS,
-        f.GroupNotMade(
+        groups.GroupNotMade(
             ranks=(2,),
             others=(0, 1),
             step="new_group #1",
@@ -195,7 +202,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.GROUPS,
-        f.GroupsDiffer(
+        groups.GroupsDiffer(
             ranks=(2,),
             others=(0, 1),
             step="new_group #1",
@@ -208,7 +215,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.MISMATCH,
-        f.Mismatch(
+        mismatches.Mismatch(
             ranks=(1,),
             number=1,
             odd_sides=(f.Side(ranks=(1,), what="broadcast", lines=("train.py:22",)),),
@@ -223,7 +230,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.DTYPE,
-        f.Unequal(
+        mismatches.Unequal(
             ranks=(0,),
             others=(1, 2),
             step="broadcast #2",
@@ -259,7 +266,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.SHAPE,
-        f.Unequal(
+        mismatches.Unequal(
             ranks=(1,),
             others=(0, 2),
             step="all_reduce #1",
@@ -270,7 +277,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.REDUCE_OP,
-        f.Unequal(
+        mismatches.Unequal(
             ranks=(1,),
             others=(0, 2),
             step="all_reduce #1",
@@ -281,7 +288,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.ROOT,
-        f.Unequal(
+        mismatches.Unequal(
             ranks=(1,),
             others=(0, 2),
             step="reduce #1",
@@ -292,7 +299,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.SPLITS,
-        f.Unequal(
+        mismatches.Unequal(
             others=(0, 1, 2),
             step="all_to_all_single #1",
             lines=("train.py:8",),
@@ -306,7 +313,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.SLIPPED,
-        f.Slipped(
+        mismatches.Slipped(
             ranks=(2,),
             others=(0, 1),
             step="send 1 → 2",
@@ -318,7 +325,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.UNMATCHED,
-        f.UnmatchedMessage(
+        messages.UnmatchedMessage(
             others=(0, 1),
             step="send 0 → 1 tag 7",
             lines=("train.py:12", "train.py:14"),
@@ -333,7 +340,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.UNMATCHED,
-        f.UnmatchedMessage(
+        messages.UnmatchedMessage(
             ranks=(0,),
             step="send 1 → 0",
             lines=("train.py:9",),
@@ -348,7 +355,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.UNMATCHED,
-        f.UnmatchedMessage(
+        messages.UnmatchedMessage(
             ranks=(2,),
             step="send 2 → 3",
             lines=("train.py:12",),
@@ -361,7 +368,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.UNMATCHED,
-        f.UnmatchedMessage(
+        messages.UnmatchedMessage(
             ranks=(2,),
             others=(0,),
             step="send 0 → 2",
@@ -391,7 +398,7 @@ _EXAMPLES: list[tuple[Kind, Facts]] = [
     ),
     (
         FindingKind.DEADLOCK,
-        f.Strayed(
+        messages.Strayed(
             ranks=(2,),
             others=(0, 1),
             step="send 2 → 0",

@@ -50,9 +50,9 @@ from lab.run import conversation
 from lab.run import drive as leave
 from lab.run import drive as subject
 from lab.run.collect import EXCHANGES, Observer, clock_of
-from lab.run.companion import Stdin
 from lab.run.conversation import Conversation
 from lab.run.drive import Driver, check
+from lab.run.options import Stdin
 from lab.run.ship import Outputs, pack_folder
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing

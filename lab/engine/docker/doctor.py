@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.doctor import Check, Wanted, gpu_checks
 from lab.engine.payload import node_files, tar
-from lab.errors import LabError
 from lab.feature import hook
 from lab.node.recorder import build
 
@@ -24,7 +22,6 @@ can = {{"recorder": bool(glob.glob("{build.IMAGE_FOLDER}/*-{build.source_hash()}
 """
 """What is in an image; features have more tried in it."""
 _ANY_PYTHON = 'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0"; done; echo {}'
-_GPU_DEADLINE_S = 300
 _MIN_API = (1, 40)
 
 
@@ -35,9 +32,7 @@ def examine(connection: Connection, wanted: Wanted, nodeless: Iterable[str]) -> 
     for name in nodeless:
         found = f"a network or volume of cluster {name}, which has no node"
         checks.append(Check("warning", "leftovers", found, f"lab down --name {name}"))
-    if wanted.gpus or wanted.gpu_test:
-        runtimes = connection.ask("GET", "/info").get("Runtimes", {})
-        checks += gpu_checks(wanted, runtimes, partial(_gpu_test, connection, image))
+    checks += gpu_checks(wanted, connection, image)
     if inspect_image(connection.client, image) is not None:
         checks += _inside(connection, image)
     return checks
@@ -58,31 +53,6 @@ def _image(connection: Connection, image: str) -> Check:
     return Check("warning", "image", f"{image} is not there yet", fix)
 
 
-def _gpu_test(
-    connection: Connection,
-    image: str,
-    words: Sequence[str],
-    variables: Mapping[str, str],
-    read: Callable[[str, int, str], list[Check]],
-) -> list[Check]:
-    """Run the self-test in a container that has all GPUs."""
-    if inspect_image(connection.client, image) is None:
-        return [Check("failed", "gpu test", f"{image} is not there yet", "lab up")]
-    body = {
-        "Image": image,
-        "Entrypoint": ["/bin/sh", "-c", 'exec "$(command -v python3 || command -v python)" "$@"', "sh"],
-        "Cmd": [*words],
-        "Env": [f"{name}={value}" for name, value in variables.items()],
-        "Labels": _labels(),
-        "HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}], "ShmSize": 1 << 30},
-    }
-    try:
-        code, said, errors = connection.run_container(body, deadline_s=_GPU_DEADLINE_S)
-    except LabError as error:  # the engine has no such device, and says so in words of its own
-        return [Check("failed", "a container with GPUs", error.message, "`lab doctor --gpus 1` says what is missing")]
-    return [Check("ok", "a container with GPUs", image), *read(said, code, errors)]
-
-
 def _inside(connection: Connection, image: str) -> list[Check]:
     """What is in the image, and what a container that is allowed to can do to its network, tried out."""
     more = hook("doctor_probe")
@@ -91,17 +61,13 @@ def _inside(connection: Connection, image: str) -> list[Check]:
         "Image": image,
         "Entrypoint": ["/bin/sh", "-c", _ANY_PYTHON, program],
         "User": "0:0",
-        "Labels": _labels(),
+        "Labels": {label.OWNER: label.owner(), label.CLUSTER: "doctor"},
         "HostConfig": {"CapDrop": ["ALL"], "CapAdd": ["NET_ADMIN"], "NetworkMode": "none"},
     }
     files = {**node_files(), **(more.sent() if more else {})}
     archive = tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in files.items()})
     can = json.loads(connection.run_container(body, archive)[1] or "{}")
     return [_recorder(image, built=can.get("recorder", False)), *(more.checks(can) if more else ())]
-
-
-def _labels() -> dict[str, str]:
-    return {label.OWNER: label.owner(), label.CLUSTER: "doctor"}
 
 
 def _recorder(image: str, *, built: bool) -> Check:

@@ -199,17 +199,19 @@ class DockerEngine:
                 raise self.explain_lost(lost, image)
             return self.find(cluster)[0]
         except BaseException as error:
-            if not _taken(error):
+            refused = error if isinstance(error, Refused) else None
+            # a network of that name: somebody else, with other locks, has just made such a cluster
+            if refused is None or refused.status != _CONFLICT or "network" not in refused.explanation:
                 with uninterrupted(), suppress(LabError):
                     self.remove(cluster, settle=True)
-            if not isinstance(error, Refused):
+            if refused is None:
                 raise
-            if error.status == _GONE and "no such image" in error.explanation.lower():
+            if refused.status == _GONE and "no such image" in refused.explanation.lower():
                 raise ImageUnfit(f"the engine has no image {image}", "build it with `lab image build`") from error
-            said = f"the engine could not make cluster {cluster}: {error.explanation}"
-            if "already" in error.explanation:  # another owner has one of that name
+            said = f"the engine could not make cluster {cluster}: {refused.explanation}"
+            if "already" in refused.explanation:  # another owner has one of that name
                 raise ClusterUnfit(said, "use another name with --name") from error
-            raise ClusterError(said, error.hint) from error
+            raise ClusterError(said, refused.hint) from error
 
     def explain_lost(self, channel: Channel, image: str) -> LabError:
         """Why a node of this image ended while it was starting."""
@@ -391,11 +393,6 @@ def _free_bytes(facts: Mapping[str, Any]) -> int | None:
     except (OSError, KeyError):
         return None
     return disk.f_bavail * disk.f_frsize
-
-
-def _taken(error: BaseException) -> bool:
-    """Whether nothing was made because somebody else, with other locks, has just made a cluster of that name."""
-    return isinstance(error, Refused) and error.status == _CONFLICT and "network" in error.explanation
 
 
 def _why(refused: Refused) -> str:

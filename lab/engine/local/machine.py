@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from lab import DISTRIBUTION
@@ -98,31 +97,11 @@ def _left(folder: Path, controller: str, limit: str) -> int | None:
 
 
 _FILES_PER_WORKER = 16
-_GPU_DEADLINE_S = 270
 
 
 def examine(home: Path, wanted: Wanted) -> list[Check]:
     """Whether local nodes can start: torch, loopback addresses, a short path, open files."""
-    return [*_torch(), _home(home), _files(wanted), *gpu_checks(wanted, None, run_here)]
-
-
-def run_here(
-    words: Sequence[str], variables: Mapping[str, str], read: Callable[[str, int, str], list[Check]]
-) -> list[Check]:
-    """Run a self-test with this interpreter, which is that of local nodes."""
-    try:
-        done = subprocess.run(
-            [sys.executable, *words],
-            env={**os.environ, **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_GPU_DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return [Check("failed", "gpu test", f"no end after {_GPU_DEADLINE_S} s", "see nvidia-smi and dmesg")]
-    return read(done.stdout, done.returncode, done.stderr)
+    return [*_torch(), _home(home), _files(wanted), *gpu_checks(wanted)]
 
 
 def _torch() -> list[Check]:

@@ -7,7 +7,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -495,31 +495,27 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
     return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]
 
 
-class RecordedCalls(Mapping[int, tuple[str, ...]]):
+class RecordedCalls(dict[int, tuple[str, ...]]):
     """What the ranks of a run called: by rank, a line a call, in order. Shows itself as the text of a snapshot.
 
     Args:
-        result: the run, whose record is read when it is first asked for.
+        result: the run, whose record is read.
+
+    Raises:
+        LabError: the run has no record.
     """
 
     home: SnapshotHome | None = None
     """That of all results, while a test runs."""
 
     def __init__(self, result: Result) -> None:
-        self._result = result
-
-    def __getitem__(self, rank: int) -> tuple[str, ...]:
-        return self._calls[rank]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._calls)
-
-    def __len__(self) -> int:
-        return len(self._calls)
+        if result.path is None:
+            raise RecordError("the run has no record, so nobody knows what its ranks called")
+        self._result, self._evidence = result, read_evidence(Record(path=result.path))
+        super().__init__(texts_of(self._evidence.trace))
 
     def __repr__(self) -> str:
-
-        return write_calls(self._calls).rstrip()
+        return write_calls(self).rstrip()
 
     def matches_snapshot(self, path: str | Path | None = None, *, update: bool | None = None) -> bool:
         """Hold them against a file; one that is missing is written, except in CI.
@@ -533,7 +529,6 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
 
         Raises:
             AssertionError: something was called otherwise; the message says what, in words.
-            LabError: the run has no record.
         """
         __tracebackhide__ = True  # the message says it all
         home = type(self).home
@@ -546,18 +541,6 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
             ended = [] if self._result.passed else [f"the run itself: {self._result.reason}"]
             raise AssertionError("\n".join([*unmet, *ended, f"({file.how} writes it anew)"]))
         return True
-
-    @cached_property
-    def _evidence(self) -> Evidence:
-
-        if self._result.path is None:
-            raise RecordError("the run has no record, so nobody knows what its ranks called")
-        return read_evidence(Record(path=self._result.path))
-
-    @cached_property
-    def _calls(self) -> Mapping[int, tuple[str, ...]]:
-
-        return texts_of(self._evidence.trace)
 
     def _file(self, path: str | Path | None) -> SnapshotFile:
 
@@ -581,8 +564,4 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
 def keep_beside_test(file: Path, name: str, how: str, update: bool | None) -> Callable[[], None]:
     """Have `matches_snapshot()` keep its files beside the file of a test; returns what ends that."""
     RecordedCalls.home = SnapshotHome(file=file, name=name, how=how, update=update)
-
-    def forget() -> None:
-        RecordedCalls.home = None
-
-    return forget
+    return partial(setattr, RecordedCalls, "home", None)

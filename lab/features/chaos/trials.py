@@ -174,14 +174,14 @@ def refuse_unfit_for_search(scenario: Scenario) -> None:
     Raises:
         UsageError: it is one.
     """
-    if scenario.expect.verdict != "passed":
-        raise UsageError(
-            f"{scenario.name} expects to be {scenario.expect.verdict}", "a search begins with a scenario that passes"
-        )
-    if broken_in(scenario).faults:
-        raise UsageError(f"{scenario.name} has faults of its own", "leave them out: the search draws its own")
-    if not scenario.trace.on:
-        raise UsageError(f"{scenario.name} records no calls", "leave `trace: false` out: faults are drawn from them")
+    expected, passing = scenario.expect.verdict, "a search begins with a scenario that passes"
+    for is_unfit, why, hint in (
+        (expected != "passed", f"expects to be {expected}", passing),
+        (broken_in(scenario).faults, "has faults of its own", "leave them out: the search draws its own"),
+        (not scenario.trace.on, "records no calls", "leave `trace: false` out: faults are drawn from them"),
+    ):
+        if is_unfit:
+            raise UsageError(f"{scenario.name} {why}", hint)
 
 
 _LONGEST_LINE = 200

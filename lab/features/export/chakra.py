@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from lab.features.export.tracks import delimited, message, packed, text, whole
 from lab.features.stragglers.timing import Span, blocked_spans, ready_at
@@ -56,20 +57,14 @@ class CollectiveType(IntEnum):
     REDUCE_SCATTER = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Deed:
+class NodePart(NamedTuple):
     """What a rank does of a step, as one node."""
 
     type: NodeType
     name: str
-    size: int
-    """Bytes: of a collective what each rank brings to it, of a message all of it."""
-    collective: CollectiveType | None = None
+    attributes: bytes
     group: int = 0
     """Of a collective; 0: all ranks."""
-    peer: int = 0
-    """Rank at the other end of a message."""
-    tag: int = 0
     then: bool = False
     """Whether it is done only when what the rank does of the step before it is done."""
 
@@ -102,50 +97,56 @@ def chakra_traces(trace: Trace, steps: Sequence[Step]) -> ChakraTraces:
         for step in steps
         if step.state == "completed" and (step.message or len({call.op for call in step.calls.values()}) == 1)
     ]
-    deeds: dict[tuple[int, int], list[Deed]] = defaultdict(list)
+    parts: dict[tuple[int, int], list[NodePart]] = defaultdict(list)
     for step in whole_steps:
-        for rank, deed in _deeds(step, groups.get(step.group.ranks, 0)):
-            deeds[rank, step.calls[rank].index].append(deed)
-    files = {rank.rank: _File(rank, deeds).write() for rank in trace.ranks.values() if rank.recorded}
+        for rank, part in _parts(step, groups.get(step.group.ranks, 0)):
+            parts[rank, step.calls[rank].index].append(part)
+    files = {rank.rank: _File(rank, parts).write() for rank in trace.ranks.values() if rank.recorded}
     named = {str(number): list(ranks) for ranks, number in groups.items()}
     return ChakraTraces(files, named, len(steps) - len(whole_steps))
 
 
-def _deeds(step: Step, group: int) -> Iterator[tuple[int, Deed]]:
+def _parts(step: Step, group: int) -> Iterator[tuple[int, NodePart]]:
     """What each rank does of a step, in its order."""
-    op, ranks, name = step.operation, step.group.ranks, step.title
-    kind = _collective(op)
-    if len(step.calls) == 1:
+    op, (first, *others), calls = step.operation, step.group.ranks, step.calls
+    if len(calls) == 1:
         return  # it stays on the rank
     if step.message:
-        yield from _message(step, step.source, step.destination, max(call.bytes for call in step.calls.values()))
-    elif kind is not None:
-        size = max(_LEAST_BYTES, *(call.bytes_in for call in step.calls.values()))
-        yield from ((rank, Deed(NodeType.COLLECTIVE, name, size, kind, group)) for rank in step.calls)
+        yield from _message(step, step.source, step.destination, max(call.bytes for call in calls.values()))
+    elif (kind := _collective(op)) is not None:
+        size = max(_LEAST_BYTES, *(call.bytes_in for call in calls.values()))
+        attributes = _NOT_ON_CPU + _attribute("comm_size", whole(_UINT64, size))
+        attributes += _attribute("comm_type", whole(_INT64, kind))
+        attributes += _attribute("pg_name", text(_STRING, str(group))) if group else b""
+        yield from ((rank, NodePart(NodeType.COLLECTIVE, step.title, attributes, group)) for rank in calls)
     elif op.moves_data:
-        root = next((call.root for call in step.calls.values() if call.root is not None), None)
-        for rank in ranks:
-            if root is not None and rank != root:
-                gives, takes = (root, rank) if op.giver is Who.ROOT else (rank, root)
-                call = step.calls[rank]
-                yield from _message(step, gives, takes, call.bytes_out if gives == root else call.bytes_in)
+        root = next((call.root for call in calls.values() if call.root is not None), None)
+        for rank in step.group.ranks:
+            if root is None or rank == root:
+                continue
+            if op.giver is Who.ROOT:
+                yield from _message(step, root, rank, calls[rank].bytes_out)
+            else:
+                yield from _message(step, rank, root, calls[rank].bytes_in)
     else:
-        for rank in ranks[1:]:
-            yield from _message(step, rank, ranks[0], _LEAST_BYTES)
-        for rank in ranks[1:]:
-            yield from _message(step, ranks[0], rank, _LEAST_BYTES, then=True)
+        for rank in others:
+            yield from _message(step, rank, first, _LEAST_BYTES)
+        for rank in others:
+            yield from _message(step, first, rank, _LEAST_BYTES, then=True)
 
 
 def _message(
     step: Step, source: int | None, destination: int | None, size: int, *, then: bool = False
-) -> Iterator[tuple[int, Deed]]:
+) -> Iterator[tuple[int, NodePart]]:
     """The ends of a message; its tag is the number of its step, so no two steps can be taken for one another."""
     if source is None or destination is None:
         return
-    size, tag = max(size, _LEAST_BYTES), step.number
-    name = f"{step.title}, {source} → {destination}" if not step.message else step.title
-    yield source, Deed(NodeType.SEND, name, size, peer=destination, tag=tag, then=then)
-    yield destination, Deed(NodeType.RECV, name, size, peer=source, tag=tag)
+    name = step.title if step.message else f"{step.title}, {source} → {destination}"
+    ends = {"comm_src": source, "comm_dst": destination, "comm_tag": step.number}
+    attributes = _NOT_ON_CPU + _attribute("comm_size", whole(_UINT64, max(size, _LEAST_BYTES)))
+    attributes += b"".join(_attribute(key, whole(_INT32, value)) for key, value in ends.items())
+    yield source, NodePart(NodeType.SEND, name, attributes, then=then)
+    yield destination, NodePart(NodeType.RECV, name, attributes)
 
 
 def _collective(op: Operation) -> CollectiveType | None:
@@ -162,11 +163,12 @@ class _File:
     """Writes the nodes of a rank."""
 
     rank: RankTrace
-    deeds: Mapping[tuple[int, int], Sequence[Deed]]
+    parts: Mapping[tuple[int, int], Sequence[NodePart]]
     written: list[bytes] = field(default_factory=list)
-    count: int = 0
     behind: list[int] = field(default_factory=list)
     """Numbers of the nodes that the rank had behind it when it went on."""
+    last: dict[int, int] = field(default_factory=dict)
+    """By group: the node of its last collective."""
     free: float = 0.0
     """Seconds: since then it has been at its own work."""
 
@@ -174,17 +176,14 @@ class _File:
         """The whole file."""
         self.free = start = ready_at(self.rank)
         spans, of_call = blocked_spans(self.rank), dict[int, list[int]]()
-        last: dict[int, list[int]] = {}
-        """By group: the nodes of its last collective."""
         for when, call, held in _moments(self.rank.calls, spans):
+            self._work(when)
             if held is None:
-                self._work(when)
-                nodes = of_call[call.index] = self._call(call, start, last)
+                nodes = of_call[call.index] = self._call(call, start)
                 if call.index in spans and spans[call.index][0] <= call.begin:
                     self.behind = nodes or self.behind
                     self.free = max(self.free, spans[call.index][1])
             else:
-                self._work(held[0])
                 self.behind = [*self.behind, *of_call[call.index]]
                 self.free = max(self.free, held[1])
         self._work(self.rank.last)
@@ -194,29 +193,28 @@ class _File:
         """The rank's own work since it was free, as a node."""
         micros = round((until - self.free) * 1e6)
         if micros > 0:
-            body = whole(7, micros) + _flag("is_cpu_op", False)
-            self.behind = [self._node("own work", NodeType.COMP, self.behind, body)]
+            self.behind = [self._node("own work", NodeType.COMP, self.behind, whole(7, micros) + _NOT_ON_CPU)]
             self.free = until
 
-    def _call(self, call: Call, start: float, last: dict[int, list[int]]) -> list[int]:
+    def _call(self, call: Call, start: float) -> list[int]:
         """The nodes of a call, which all depend on what the rank had behind it."""
         took = 0 if call.end is None else round((call.end - call.begin) * 1e6)
         times = whole(6, max(0, round((call.begin - start) * 1e6))) + whole(7, max(0, took))
         numbers: list[int] = []
-        held = self.behind
-        for deed in self.deeds.get((call.rank, call.index), ()):
-            before = last.get(deed.group, []) if deed.type is NodeType.COLLECTIVE else numbers if deed.then else []
-            number = self._node(deed.name, deed.type, {*held, *before}, times + _attributes(deed, self.rank.rank))
-            numbers.append(number)
-            if deed.type is NodeType.COLLECTIVE:
-                last[deed.group] = [number]
+        for part in self.parts.get((call.rank, call.index), ()):
+            is_collective = part.type is NodeType.COLLECTIVE
+            before = [self.last[part.group]] if is_collective and part.group in self.last else []
+            before += numbers if part.then else []
+            numbers.append(self._node(part.name, part.type, {*self.behind, *before}, times + part.attributes))
+            if is_collective:
+                self.last[part.group] = numbers[-1]
         return numbers
 
     def _node(self, name: str, kind: NodeType, after: Iterable[int], body: bytes) -> int:
-        self.count += 1
-        head = whole(1, self.count) + text(2, name) + whole(3, kind)
+        number = len(self.written) + 1
+        head = whole(1, number) + text(2, name) + whole(3, kind)
         self.written.append(delimited(head + packed(5, sorted(after)) + body))
-        return self.count
+        return number
 
 
 def _moments(calls: Sequence[Call], spans: Mapping[int, Span]) -> list[tuple[float, Call, Span | None]]:
@@ -227,20 +225,8 @@ def _moments(calls: Sequence[Call], spans: Mapping[int, Span]) -> list[tuple[flo
     return sorted(begun, key=lambda one: (one[0], one[1].index, one[2] is not None))
 
 
-def _attributes(deed: Deed, rank: int) -> bytes:
-    told = _flag("is_cpu_op", False) + _attribute("comm_size", whole(_UINT64, deed.size))
-    if deed.collective is not None:
-        told += _attribute("comm_type", whole(_INT64, deed.collective))
-        return told + (_attribute("pg_name", text(_STRING, str(deed.group))) if deed.group else b"")
-    source, destination = (rank, deed.peer) if deed.type is NodeType.SEND else (deed.peer, rank)
-    for name, value in (("comm_src", source), ("comm_dst", destination), ("comm_tag", deed.tag)):
-        told += _attribute(name, whole(_INT32, value))
-    return told
-
-
 def _attribute(name: str, value: bytes) -> bytes:
     return message(10, text(1, name) + value)
 
 
-def _flag(name: str, value: bool) -> bytes:
-    return _attribute(name, whole(_BOOL, int(value)))
+_NOT_ON_CPU = _attribute("is_cpu_op", whole(_BOOL, 0))

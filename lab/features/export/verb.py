@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -27,6 +28,7 @@ from lab.words import format_bytes, format_duration, format_rate, plural
 
 _NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async"}
 """Of fields, where they are called something else in JSON."""
+_OF_RANK = {"recorder": "recorder", "torch": "torch", "first_s": "first", "last_s": "last", "stopped": "stopped"}
 
 
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
@@ -42,11 +44,7 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
             {
                 "rank": rank.rank,
                 "node": nodes.get(rank.rank, ""),
-                "recorder": rank.recorder,
-                "torch": rank.torch,
-                "first_s": rank.first,
-                "last_s": rank.last,
-                "stopped": rank.stopped,
+                **{key: getattr(rank, name) for key, name in _OF_RANK.items()},
                 "calls": len(rank.calls),
             }
             for rank in trace.ranks.values()
@@ -99,10 +97,8 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
     """The tables, and what the trace lacks."""
     collectives = sum(1 for step in steps if not step.message)
     messages = len(steps) - collectives
-    head = (
-        f"{plural(collectives, 'collective')} and {plural(messages, 'message')} of {plural(trace.world_size, 'rank')}"
-    )
-    parts = [f"{style.paint(run, 'bold')}: {head}"]
+    called = f"{plural(collectives, 'collective')} and {plural(messages, 'message')}"
+    parts = [f"{style.paint(run, 'bold')}: {called} of {plural(trace.world_size, 'rank')}"]
     if steps:
         header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
         rows = []
@@ -232,22 +228,21 @@ def _fill(folder: Path | None, record: Record, own: str, files: Iterable[tuple[s
 
 def _goes_to_stdout(arguments: argparse.Namespace, names: Mapping[str, str | None]) -> bool:
     """Whether a file goes to standard output. Two cannot, and what is not text cannot go to a terminal."""
-    to_stdout = [name for name in _FILES if names[name] == _STDOUT] + ["--json"] * bool(arguments.json)
+    to_stdout = sorted([name for name in _FILES if names[name] == _STDOUT] + ["--json"] * bool(arguments.json))
     if len(to_stdout) > 1:
-        raise UsageError(
-            f"{' and '.join(sorted(to_stdout))} cannot both be written to standard output", "give one a file"
-        )
-    named = [file for file in names.values() if file and file != _STDOUT]
+        raise UsageError(f"{' and '.join(to_stdout)} cannot both be written to standard output", "give one a file")
+    options: dict[str, list[str]] = defaultdict(list)
     for name, file in names.items():
         kind = "file" if name in _FILES else "folder"
         if file == _STDOUT and kind == "folder":
             raise UsageError(f"{name} writes several files, which cannot go to standard output", "give it a folder")
         if file and is_record(arguments.runs / file):
             raise UsageError(f"{file} is a run, and {name} takes a {kind}", f"say `lab trace {file} {name}`")
-    for file in named:
-        if named.count(file) > 1:
-            both = " and ".join(sorted(name for name, other in names.items() if other == file))
-            raise UsageError(f"{both} cannot both be written to {file}")
+        if file and file != _STDOUT:
+            options[file].append(name)
+    for file, both in options.items():
+        if len(both) > 1:
+            raise UsageError(f"{' and '.join(sorted(both))} cannot both be written to {file}")
     if names["--perfetto"] == _STDOUT and sys.stdout.isatty():
         raise UsageError("Perfetto's format is binary, and standard output is a terminal", "give --perfetto a file")
     return bool(to_stdout)

@@ -10,18 +10,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.diagnosis.expectations import Searches, TooLong, equal
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
-from lab.features.faults.injection import Breaker
+from lab.features.faults.injection import Breaker, InForce
 from lab.features.faults.target import ClusterTarget
 from lab.node.messages.agent import Output, Reached, Release, Started
 from lab.record import events
 from lab.record.result import Expectation
-from lab.run.companion import Companion
+from lab.run.options import Companion
 from lab.words import format_duration, format_value
 
 if TYPE_CHECKING:
@@ -65,6 +65,17 @@ def describe_reached(event: When, reached: Reached) -> str:
     return f"{who} {'had done' if event.edge == 'after' else 'came to'} {what} {event.count}" if what else ""
 
 
+class Cause(NamedTuple):
+    """What sets a fault off, or heals it."""
+
+    why: str
+    rank: int | None = None
+    """Whose event it was."""
+    reached: Reached | None = None
+    """The same, where that rank is held for it."""
+
+
+_NOTHING = Cause("")
 WAITING, APPLYING, IN_FORCE, HEALING, HEALED, FAILED = "waiting", "applying", "in force", "healing", "healed", "failed"
 
 
@@ -76,20 +87,16 @@ class Armed:
     """Its place in the plan."""
     fault: Fault
     state: str = WAITING
-    journal: str = ""
-    """What the journal calls it."""
+    in_force: InForce | None = None
+    """What heals it, once it was in force."""
     begun: float | None = None
     """Unix time at which its event came; None: it has not."""
     at: float | None = None
     """Unix time since when it is in force."""
     healed: float | None = None
     """Unix time at which it was taken back."""
-    why: str = ""
+    cause: Cause = _NOTHING
     """What set it off."""
-    rank: int | None = None
-    """Whose event that was."""
-    reached: Reached | None = None
-    """The same, where that rank was held for it."""
     measured: Mapping[str, Any] = field(default_factory=dict)
     """What was read back."""
     wrong: str = ""
@@ -109,11 +116,11 @@ class Armed:
     def point(self) -> dict[str, Any]:
         """The call, or phase, at which a rank was held for it."""
         op = self.fault.when.op or self.fault.when.phase
-        return {"op": op, "call": self.reached.call} if op and self.reached is not None else {}
+        return {"op": op, "call": self.cause.reached.call} if op and self.cause.reached is not None else {}
 
     def event(self) -> events.Fault:
         """That it is in force."""
-        event = events.Fault(self.at or time.time(), str(self.fault), self.rank, self.node, self.why)
+        event = events.Fault(self.at or time.time(), str(self.fault), self.cause.rank, self.node, self.cause.why)
         return event._replace(number=self.index, begun=self.begun, found=dict(self.measured) or None, **self.point)
 
     def to_result(self, began: float | None) -> dict[str, Any]:
@@ -125,11 +132,11 @@ class Armed:
         return {
             "fault": str(self.fault),
             "node": self.node,
-            "rank": self.rank,
+            "rank": self.cause.rank,
             **self.point,
-            "at_s": since_begin(self.at or self.begun) if self.why else None,
+            "at_s": since_begin(self.at or self.begun) if self.cause.why else None,
             "healed_s": since_begin(self.healed),
-            "why": self.why,
+            "why": self.cause.why,
             "found": dict(self.measured),
             "failed": self.wrong,
         }
@@ -137,7 +144,7 @@ class Armed:
     def expectation(self) -> Expectation:
         """As something that had to come."""
         when = fault_sentence(fault_data(self.fault)).removeprefix(f"{self.fault} ")
-        got = f"({self.wrong})" if self.wrong else self.why or when
+        got = f"({self.wrong})" if self.wrong else self.cause.why or when
         return Expectation(what=f"fault {self.fault}", expected=when, got=got, met=not self.wrong)
 
 
@@ -145,6 +152,9 @@ _HEAL_S = 120.0
 """Everything is taken back long before."""
 _SELDOM_S = 1.0
 Recorder = Callable[[events.Event], object]
+
+
+_After = Callable[[Armed, Cause, "BaseException | None"], object]
 
 
 class Faults(Companion):
@@ -236,7 +246,7 @@ class Faults(Companion):
         for one in self._armed:
             for event, heals in one.fault.events():
                 if (one.index, heals) == (reached.trigger, reached.heals) and (why := describe_reached(event, reached)):
-                    comes = self._come(one, why, reached.rank, heals=heals, reached=reached)
+                    comes = self._come(one, Cause(why, reached.rank, reached), heals=heals)
         if not comes:
             self._release(reached)
 
@@ -260,42 +270,41 @@ class Faults(Companion):
                 continue
             if match is not None:
                 why = f"rank {output.rank} printed {format_value(match, _LONGEST_SHOWN)}"
-                self._come(one, why, output.rank, heals=heals)
+                self._come(one, Cause(why, output.rank), heals=heals)
 
-    def _come(
-        self, one: Armed, why: str, rank: int | None = None, *, heals: bool = False, reached: Reached | None = None
-    ) -> bool:
+    def _come(self, one: Armed, cause: Cause, *, heals: bool) -> bool:
         """An event has come; returns whether it does anything."""
         if self._resting or not one.awaits(heals=heals):
             return False
         if heals:
-            return self._heal(one, why, reached)
-        one.state, one.begun, one.why, one.rank, one.reached = APPLYING, time.time(), why, rank, reached
-        if reached is not None and (unfit := one.fault.what.unfit(reached.brought)):
+            return self._heal(one, cause)
+        one.state, one.begun, one.cause = APPLYING, time.time(), cause
+        unfit = one.fault.what.unfit(cause.reached.brought) if cause.reached is not None else ""
+        if unfit:
             self._fail(one, unfit)
             return False
-        if one.fault.what.by_worker:
-            one.at = time.time()
-            self._report_in_force(one)
-            if reached is not None:
-                self._release(reached, one.fault.deed)
-        else:
-            self._submit(one, self._apply, self._applied, reached)
+        if not one.fault.what.by_worker:
+            self._submit(one, self._apply, self._applied, cause)
+            return True
+        one.at = time.time()
+        self._report_in_force(one)
+        if cause.reached is not None:
+            self._release(cause.reached, one.fault.deed)
         return True
 
     def _come_after(self, seconds: float, one: Armed, *, heals: bool) -> None:
-        due = partial(self._come, one, f"{format_duration(seconds)} had passed", heals=heals)
+        due = partial(self._come, one, Cause(f"{format_duration(seconds)} had passed"), heals=heals)
         self._timers.append((time.monotonic() + seconds, due))
 
     def _fail(self, one: Armed, why: str) -> None:
         one.state, one.wrong = FAILED, why
         self._record(events.FaultFailed(time.time(), str(one.fault), one.node, why))
 
-    def _heal(self, one: Armed, why: str, reached: Reached | None = None) -> bool:
+    def _heal(self, one: Armed, cause: Cause) -> bool:
         if one.fault.what.by_worker:
             return False
         one.state = HEALING
-        self._submit(one, self._undo, partial(self._undone, why), reached)
+        self._submit(one, self._undo, self._undone, cause)
         return True
 
     @property
@@ -307,31 +316,25 @@ class Faults(Companion):
 
     def _apply(self, one: Armed) -> None:
         until = time.time() + one.fault.for_s if one.fault.for_s is not None else None
-        one.journal, read_back = self._breaker.apply(one.fault.what, until)
-        one.at, one.measured = time.time(), read_back.found
+        one.in_force = self._breaker.apply(one.fault.what, until)
+        one.at, one.measured = time.time(), one.in_force.found
 
     def _undo(self, one: Armed) -> None:
-        if one.journal:
+        if one.in_force is not None:
             with suppress(LabError):  # it is undone all the same
                 one.measured = {**one.measured, **one.fault.what.met(self._target)}
-            self._breaker.undo(one.journal, one.fault.what)
+            one.in_force.heal()
             one.healed = time.time()
 
     # -- in the thread of the run
 
-    def _submit(
-        self,
-        one: Armed,
-        work: Callable[[Armed], None],
-        after: Callable[[Armed, BaseException | None], object],
-        reached: Reached | None,
-    ) -> None:
+    def _submit(self, one: Armed, work: Callable[[Armed], None], after: _After, cause: Cause) -> None:
         """Have the thread of faults do something, and then go on here; a rank that is held for it is let go then."""
 
         def follow(error: BaseException | None) -> None:
-            after(one, error)
-            if reached is not None:
-                self._release(reached)
+            after(one, cause, error)
+            if cause.reached is not None:
+                self._release(cause.reached)
 
         future = self._thread.submit(work, one)
         self._running.append((future, follow))
@@ -349,17 +352,17 @@ class Faults(Companion):
             self._running.remove((future, follow))
             follow(future.exception())
 
-    def _applied(self, one: Armed, error: BaseException | None) -> None:
+    def _applied(self, one: Armed, _: Cause, error: BaseException | None) -> None:
         if error is not None:
             self._fail(one, str(getattr(error, "message", error)))
         else:
             self._report_in_force(one)
             self._done()
 
-    def _undone(self, why: str, one: Armed, error: BaseException | None) -> None:
+    def _undone(self, one: Armed, cause: Cause, error: BaseException | None) -> None:
         if error is None and one.healed is not None:  # else it is in the journal
             one.state = HEALED
-            self._record(events.FaultHealed(one.healed, str(one.fault), one.index, why))
+            self._record(events.FaultHealed(one.healed, str(one.fault), one.index, cause.why))
             self._done()
 
     def _report_in_force(self, one: Armed) -> None:
@@ -405,7 +408,7 @@ class Faults(Companion):
             return
         for one in sorted(self._armed, key=lambda one: one.begun or 0.0, reverse=True):
             if one.state in (APPLYING, IN_FORCE) and not (self._removed and one.fault.what.leaves_running is not None):
-                self._heal(one, "the run ended")
+                self._heal(one, Cause("the run ended"))
         self._agents.listen_for(lambda: not self._running, _HEAL_S)
         self._agents.look()
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of, make_or_refuse
-from lab.features.faults.kinds.links import WholeNetwork
-from lab.features.faults.network import Network, network_of
+from lab.features.faults.kinds.links import Network, network_of
 from lab.operations import OPERATIONS
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_all_keys, read_keys, said_of
@@ -23,7 +22,6 @@ from lab.spec.scenario import MAX_TIMEOUT_S, Expect, Scenario
 from lab.words import clip, format_value, listing
 
 if TYPE_CHECKING:
-    from lab.features.faults.network import Network
     from lab.plan.cluster import ClusterInfo
     from lab.plan.plan import PlanOptions
     from lab.run.options import RunOptions
@@ -41,6 +39,18 @@ _LONGEST_SHOWN = 60
 _LONGEST_S = 720 * 3600
 
 
+def _scalar() -> Kind:
+    """A number, text or a boolean."""
+    allowed = "a number, text, true or false"
+
+    def read(value: Value) -> Any:
+        if value.kind in ("list", "mapping", "nothing"):
+            raise value.refused(allowed)
+        return kinds.read_scalar(value)
+
+    return kinds.Kind(allowed, read, {"type": ["number", "string", "boolean"]})
+
+
 @dataclass(frozen=True, kw_only=True)
 class When:
     """The event; where nothing is said, the time before the run begins."""
@@ -53,7 +63,7 @@ class When:
     """The rank prints a line in which this is found. It goes on meanwhile: the exact moment is left to chance."""
     note: str | None = key(None, kinds.text("the name of a note"), "when: {note: step}", "none")
     """The rank notes something of this name. It is held in `lab.note` until the fault is in force."""
-    equals: Any = key(None, kinds.scalar(), "when: {note: step, equals: 3}", "any")
+    equals: Any = key(None, _scalar(), "when: {note: step, equals: 3}", "any")
     """The value that it notes; of a float, one as near as an expected note."""
     op: str | None = key(None, kinds.choice(tuple(OPERATIONS)), "when: {rank: 2, op: all_reduce, count: 3}", "none")
     """The rank calls this operation. It is held at that edge of its call until the fault is in force."""
@@ -253,7 +263,7 @@ class FaultKeys:
     """Keys of a scenario."""
 
     network: Network | None = key(
-        None, late("lab.features.faults.network", "network"), "network: {rate: 100mbit, delay: 5ms}", "as it is"
+        None, late("lab.features.faults.kinds.links", "network"), "network: {rate: 100mbit, delay: 5ms}", "as it is"
     )
     """What the links between nodes are like while it runs: rate, delay, jitter and loss of all of them, or of some, or
     a profile by name, on the docker engine; see networks."""
@@ -433,7 +443,7 @@ def network_first(
     like = planned if asked is None else network_of(asked)
     if like is None:
         return tuple(faults)
-    return (Fault(what=WholeNetwork(like=like), when=START), *faults)
+    return (Fault(what=like, when=START), *faults)
 
 
 def beyond(faults: Sequence[Fault], engine: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.protocol import Engine, PowerControl, capable
 from lab.errors import ClusterBusy, ClusterError, LabError, UsageError
 from lab.features.faults.fault import kind_data, kind_of, parse_kind
-from lab.features.faults.kinds import FaultKind, ReadBack, fault_kinds, key_of
+from lab.features.faults.kinds import FaultKind, fault_kinds, key_of
 from lab.features.faults.target import ClusterTarget
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 from lab.run.lock import faults_file, nodes_lock
@@ -151,8 +151,8 @@ class Breaker:
         target.in_force = self._journal.in_force
         self._nodes_lock = nodes_lock(target.engine, target.cluster)
 
-    def apply(self, what: FaultKind, until: float | None = None) -> tuple[str, ReadBack]:
-        """Inject it, and read back that it is in force; returns what the journal calls it, and what was found.
+    def apply(self, what: FaultKind, until: float | None = None) -> InForce:
+        """Inject it, and read back that it is in force.
 
         What could be done in part only is undone.
 
@@ -163,15 +163,15 @@ class Breaker:
             identity = self._journal.begin(what, self.by, until)
             try:
                 what.apply(self.target)
-                found = what.read_back(self.target)
-                if not found.in_force:
+                state = what.read_back(self.target)
+                if not state.in_force:
                     raise LabError(f"{what} was done, and is not in force")
             except (LabError, OSError):
                 with suppress(LabError, OSError):  # what cannot be undone stays in the journal
                     self._undo(identity, what)
                 raise
             self._journal.write_state(identity, IN_FORCE)
-        return identity, found
+        return InForce(self, identity, what, state.found)
 
     def undo(self, identity: str, what: FaultKind) -> None:
         """Take it back; where that fails, it stays in the journal.
@@ -187,6 +187,35 @@ class Breaker:
         self._journal.write_state(identity, HEALING)
         what.undo(self.target)
         self._journal.write_state(identity, UNDONE)
+
+
+@dataclass(frozen=True, repr=False)
+class InForce:
+    """A fault that is in force; as a context manager it is healed at the end of its block."""
+
+    breaker: Breaker
+    id: str
+    """What the journal calls it."""
+    what: FaultKind
+    found: Mapping[str, Any]
+    """What was read back where it was injected."""
+
+    def heal(self) -> None:
+        """Take it back; does nothing where somebody else has.
+
+        Raises:
+            LabError: it cannot be taken back.
+        """
+        self.breaker.undo(self.id, self.what)
+
+    def __enter__(self) -> InForce:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.heal()
+
+    def __repr__(self) -> str:
+        return f"<{self.what}, in force>"
 
 
 def heal_all(
@@ -300,33 +329,6 @@ def _beside_runs(cluster: Cluster, purpose: str) -> Iterator[None]:
         yield
 
 
-class InForce:
-    """A fault that is in force; as a context manager it is healed at the end of its block."""
-
-    def __init__(self, breaker: Breaker, identity: str, what: FaultKind, found: Mapping[str, Any]) -> None:
-        self.what = what
-        self.found = found
-        """What was read back where it was injected."""
-        self._breaker, self._identity = breaker, identity
-
-    def heal(self) -> None:
-        """Take it back; does nothing where somebody else has.
-
-        Raises:
-            LabError: it cannot be taken back.
-        """
-        self._breaker.undo(self._identity, self.what)
-
-    def __enter__(self) -> InForce:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.heal()
-
-    def __repr__(self) -> str:
-        return f"<{self.what}, in force>"
-
-
 def fault(self: Cluster, what: str | FaultKind, *words: str, for_s: float | None = None) -> InForce:
     """Break something, also while a run goes on; it stays so until it is healed, or the next run begins or ends.
 
@@ -352,9 +354,8 @@ def fault(self: Cluster, what: str | FaultKind, *words: str, for_s: float | None
         cannot = wanted.why_not(self.engine.name) or (wanted.strict_cannot if info.shape.strict else "")
         if cannot:
             raise UsageError(f"cluster {info.name} cannot have {wanted}, which {cannot}")
-        breaker = Breaker(ClusterTarget(self.engine, info))
-        identity, found = breaker.apply(wanted, time.time() + for_s if for_s is not None else None)
-    return InForce(breaker, identity, wanted, found.found)
+        until = time.time() + for_s if for_s is not None else None
+        return Breaker(ClusterTarget(self.engine, info)).apply(wanted, until)
 
 
 def faults(self: Cluster) -> list[Standing]:

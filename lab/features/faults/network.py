@@ -8,18 +8,17 @@ way each add what is theirs.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain, combinations, permutations
+from itertools import chain, permutations
 from typing import Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.features.faults.on_node import combine_conditions
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_keys
-from lab.spec.kinds import NODE, Kind, World, choice, list_of, read_text
+from lab.spec.declare import key
+from lab.spec.kinds import NODE, World
 from lab.spec.reading import Value
 
 SLOWEST, FASTEST = 10e3, 100e9
@@ -30,8 +29,38 @@ _LINK = rf"(?P<one>{ALL}|{NODE})(?: *(?P<how>->|-) *(?P<other>{NODE}))?"
 _BY_SENDER = ("rate_bits_per_s", "delay_s", "jitter_s", "duplicate", "corrupt", "reorder")
 _BY_RECEIVER = ("loss", "drop", "reset")
 _DELAY = kinds.duration(LONGEST_DELAY_S)
+_BITS = {f"{letter}bit": 1000**power for power, letter in enumerate(("", "k", "m", "g"))}
+RATES_ALLOWED = "a rate such as 500kbit, 100mbit or 2.5gbit: bits a second, powers of 1000"
+SHARES_ALLOWED = "a share such as 5% or 0.05"
 Way = tuple[str, str]
 """The sender and the receiver of packets."""
+
+
+def parse_rate(value: str | float) -> float:
+    """The bits a second that text such as `100mbit` or `1.5 Gbit/s` means, in any case; they need a unit."""
+    return float(kinds.parse_quantity(value, lambda unit: unit.lower(), _BITS, RATES_ALLOWED))
+
+
+def parse_share(value: str | float) -> float:
+    """The part of the whole that text such as `5%` or `0.05` means."""
+    text = str(value).strip()
+    percent = text.endswith("%")
+    return float(kinds.parse_quantity(text.removesuffix("%"), str, {"": 0.01 if percent else 1}, SHARES_ALLOWED))
+
+
+def rate_kind(lowest: float, highest: float) -> kinds.Kind:
+    """Bits a second from `lowest` to `highest`, both included."""
+    bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
+    schema = {"type": "string", "pattern": f"{kinds.QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
+    limits = (lowest, highest)
+    return kinds.quantity(parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda found: f"{found / 1e6:.12g}mbit")
+
+
+def share_kind() -> kinds.Kind:
+    """A part of a whole, more than none and at most all of it."""
+    bounds = "more than 0 and at most 100%"
+    schema = {"type": ["string", "number"], "pattern": f"{kinds.QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
+    return kinds.quantity(parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda found: f"{found * 100:.12g}%")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +68,14 @@ class Condition:
     """What packets on a way meet; None: nothing of that sort."""
 
     rate_bits_per_s: float | None = key(
-        None, kinds.rate(SLOWEST, FASTEST), "network: {rate: 100mbit}", "no limit", name="rate"
+        None, rate_kind(SLOWEST, FASTEST), "network: {rate: 100mbit}", "no limit", name="rate"
     )
     """How fast a node sends to all others together, or, of a pair, one of them to the other."""
     delay_s: float | None = key(None, _DELAY, "network: {delay: 20ms}", "none", name="delay")
     """How much longer a packet takes, one way: there and back, twice that. Needs netem in the kernel."""
     jitter_s: float | None = key(None, _DELAY, "network: {delay: 20ms, jitter: 2ms}", "none", name="jitter")
     """By how much that differs at most, from packet to packet; packets may overtake each other. Needs netem."""
-    loss: float | None = key(None, kinds.share(), "network: {loss: 1%}", "none")
+    loss: float | None = key(None, share_kind(), "network: {loss: 1%}", "none")
     """The share of packets that is lost, by chance."""
 
 
@@ -256,103 +285,3 @@ PROFILES: Mapping[str, Profile] = {
     ),
 }
 """By name; where the figures come from is in docs/network.md."""
-
-
-def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
-    """A mapping from names of one kind to values of another, as pairs."""
-
-    def read(value: Value) -> tuple[tuple[Any, Any], ...]:
-        return tuple(value.mapping(allowed, lambda key, item: (name.read(key), one.read(item))).items())
-
-    schema = {"type": "object", "additionalProperties": one.schema}
-    return Kind(allowed, read, schema, lambda data: {str(left): one.dump(right) for left, right in data})
-
-
-_LINKS = _mapping(
-    f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss",
-    link(),
-    Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
-)
-_RACKS = _mapping(
-    "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
-    kinds.text("the name of a rack"),
-    list_of(kinds.node(), "a list of nodes"),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Network(Condition):
-    """What the links of a run are like, from before its workers start to its end."""
-
-    profile: str | None = key(None, choice(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
-    """A network that many have, by its name; what else is said comes on top of it."""
-    racks: tuple[tuple[str, tuple[str, ...]], ...] = key(
-        (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
-    )
-    """Which nodes are in a rack together, for the profile `datacenter`."""
-    links: tuple[tuple[Link, Condition], ...] = key((), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none")
-    """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Those that it names."""
-        named = [name for where, _ in self.links for name in where.nodes]
-        return tuple(dict.fromkeys([*named, *(name for _, names in self.racks for name in names)]))
-
-    def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """What each node is told."""
-        return tables_of(self._layers(list(addresses)), addresses)
-
-    def _layers(self, names: Sequence[str]) -> list[Layer]:
-        """All conditions, the least exact first."""
-        layers = [(Link(ALL), asked(self))]
-        if self.profile is not None:
-            profile, middle = PROFILES[self.profile], (len(names) + 1) // 2
-            layers.insert(0, (Link(ALL), asked(profile.every)))
-            racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
-            home = {name: place for place, members in enumerate(racks) for name in members}
-            apart = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
-            layers += [(Link(one, "-", other), asked(profile.between)) for one, other in apart if profile.between]
-        own = [(where, asked(condition)) for where, condition in self.links]
-        return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
-
-
-def network() -> Kind:
-    """A network, or the name of a profile."""
-    allowed = f"a profile ({', '.join(PROFILES)}), or a mapping with the keys {', '.join(keys_of(Network))}"
-
-    def read(value: Value) -> Network:
-        if value.kind != "mapping":
-            word = read_text(value, allowed, quotable=False)
-            if word not in PROFILES:
-                raise value.refused(allowed)
-            return Network(profile=word)
-        if not value.pairs(allowed):
-            raise value.refused(allowed, " that says nothing")
-        found = Network(**read_keys(value, Network))
-        if found.racks and found.profile != "datacenter":
-            raise value.problem("racks belong to the profile datacenter; write `profile: datacenter`")
-        if found.jitter_s and not found.delay_s and not found.profile:
-            raise value.problem("a jitter is a jitter of a delay; say `delay` too")
-        return found
-
-    schema = {"anyOf": [{"enum": [*PROFILES]}, mapping_schema(Network, minProperties=1)]}
-    return Kind(allowed, read, schema, dump_network)
-
-
-def network_of(data: str | Mapping[str, Any]) -> Network:
-    """A network that somebody says elsewhere than in a file, as a file would say it.
-
-    Raises:
-        ScenarioError: it is none; a line a problem.
-    """
-    from lab.spec.document import read_value  # imports yaml
-
-    found: Network = read_value(network(), json.dumps(data), "network", "network")
-    return found
-
-
-def dump_network(data: Network) -> Any:
-    """As a file would say it."""
-    keys = dump_keys(data)
-    return keys["profile"] if list(keys) == ["profile"] else keys

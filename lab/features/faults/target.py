@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.engine.protocol import Engine, LimitControl, PauseControl, PowerControl, capable
+from lab.engine.ready import closing_channels
 from lab.errors import ClusterError
 from lab.features.faults.on_node.actions import DEADLINE_S, LIBRARY, LIBRARY_LACKING, Asked
 from lab.node.messages import wire
@@ -21,9 +22,11 @@ from lab.plan.cluster import ClusterInfo, Node
 
 ANSWER_S = DEADLINE_S + 5.0
 """An agent that has not answered by then does not."""
+_LOOK_S = 1.0
 LIBRARY_PARTS = (
     *("common.py", "process.py", "statsd.py", "config/__init__.py", "netlink/*.py", "netlink/diag/__init__.py"),
     *("netlink/nfnetlink/*.py", "netlink/rtnl/__init__.py", "netlink/rtnl/tcmsg/*.py", "netns/__init__.py"),
+    *("nftables/__init__.py", "nftables/expressions.py"),
     *("protocols/__init__.py", "requests/__init__.py", "requests/main.py"),
 )
 """What agents need of pyroute2; not its own `__init__.py`, which imports all the rest: 0.3 s."""
@@ -112,21 +115,21 @@ class ClusterTarget:
         """What a node may use now: `cpus` and `memory_bytes`."""
         return capable(self._engine, LimitControl).throttle(self._node(node))._asdict()
 
-    def ask(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the agent of a node do a deed (see `lab.node.deeds`) and wait until it is done; what it found.
+    def ask(self, node: str, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have the agent of a node do a fault action (see `on_node.actions`) and wait until it is done; what it found.
 
         Raises:
             LabError: it cannot be done, or the agent does not answer in time.
         """
-        return self._request(Do, node, deed, arguments)
+        return self._request(Do, node, action, arguments)
 
-    def take_back(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def take_back(self, node: str, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """As `ask`, for having it undone, whether it was done or not."""
-        return self._request(Undo, node, deed, arguments)
+        return self._request(Undo, node, action, arguments)
 
-    def look_at(self, node: str, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def look_at(self, node: str, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """As `ask`, for its state; nothing is changed."""
-        return self._request(LookAt, node, deed, arguments)
+        return self._request(LookAt, node, action, arguments)
 
     def _request(
         self, kind: type[Do | Undo | LookAt], node: str, action: str, arguments: Mapping[str, Any]
@@ -144,20 +147,17 @@ class ClusterTarget:
 
     def _send(self, node: str, request: Asked) -> Done:
         """Send a request to an agent over a channel of its own, and wait for the answer."""
-        (channel,) = self._engine.connect(self._info, [self._node(node)])
         reader, poll, until = wire.LineReader(), select.poll(), time.monotonic() + ANSWER_S
-        try:
-            with suppress(OSError):
-                channel.send(wire.encode(request))
-                poll.register(channel.fileno(), select.POLLIN)
-                while (left_s := until - time.monotonic()) > 0:
-                    poll.poll(left_s * 1000)
-                    data = channel.receive()
-                    if data == b"":
-                        break
-                    for message in reader.feed(data or b""):
-                        if isinstance(message, Done) and message.id == request.id:
-                            return message
-            raise ClusterError(f"the agent of {node} does not answer", "see `lab status`")
-        finally:
-            channel.close()
+        with closing_channels(self._engine.connect(self._info, [self._node(node)])) as (channel,), suppress(OSError):
+            channel.send(wire.encode(request))
+            poll.register(channel.fileno(), select.POLLIN)
+            while (left_s := until - time.monotonic()) > 0:
+                if not poll.poll(min(left_s, _LOOK_S) * 1000) and not self.running(node):
+                    break  # a stream to a container that has just ended does not end
+                data = channel.receive()
+                if data == b"":
+                    break
+                for message in reader.feed(data or b""):
+                    if isinstance(message, Done) and message.id == request.id:
+                        return message
+        raise ClusterError(f"the agent of {node} does not answer", "see `lab status`")

@@ -26,8 +26,7 @@ from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
 from lab.report.harmless import harmless
 from lab.run.collect import Observer
-from lab.run.companion import Stdin
-from lab.run.options import RunOptions
+from lab.run.options import RunOptions, Stdin
 from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
 from lab.words import name_ranks
@@ -256,7 +255,7 @@ class Session(Observer):
             outputs=None,
         )
         self.packed = Packed(os.fspath(path.resolve().parent if is_file else Path.cwd()))
-        self.line = CallLine(self._receive, self._note_end)
+        self.line = CallLine(self._receive, self._end_idle)
         self.result: Result | None = None
         """Of the run, once it is over."""
         self.worn = ""
@@ -427,13 +426,9 @@ class Session(Observer):
         else:
             raise Misread(f"a piece of the kind {kind!r}")
 
-    def _note_end(self, rank: int) -> None:
-        """A rank that has ended will not answer: the others are to end too."""
-        self._ending = True
-        self._end_idle()
-
-    def _end_idle(self) -> None:
-        """Once a rank has failed or ended, those that have answered wait for nothing."""
+    def _end_idle(self, ended: int | None = None) -> None:
+        """Once a rank has failed or ended, and will not answer, those that have answered wait for nothing."""
+        self._ending |= ended is not None
         if self._ending and (idle := {*self._answers.values, *self._answers.kept}):
             self.line.hang_up(*idle)
         with self._changed:

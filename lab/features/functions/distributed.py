@@ -64,9 +64,9 @@ def with_filled(
     except TypeError as error:
         raise TypeError(f"{function.__name__}(): {error}") from None
     values = {**bound.arguments, **{name: named.get(name) for name in filled}}
-    given = OrderedDict((name, values[name]) for name in signature.parameters if name in values)
-    whole = inspect.BoundArguments(signature, given)
-    names, by_name = list(given), whole.kwargs
+    names = [name for name in signature.parameters if name in values]
+    whole = inspect.BoundArguments(signature, OrderedDict((name, values[name]) for name in names))
+    by_name = whole.kwargs
     places = {name if name in by_name else str(names.index(name)): name for name in filled if name not in named}
     return whole.args, by_name, places
 
@@ -184,7 +184,9 @@ def call_on_ranks(
     if _provided:
         provided = _provided[-1]
         of_session = {name: getattr(provided.how, name) for name in ("settings", "variables", "write")}
-        how = replace(how, wanted=how.wanted and not _is_same(test, provided.test), **of_session)
+        names = [[getattr(one, name, None) for name in _NAMES] for one in (test, provided.test)]
+        is_test = None not in (test, provided.test) and names[0] == names[1]  # decorators keep its name
+        how = replace(how, wanted=how.wanted and not is_test, **of_session)
         try:
             cluster = provided.cluster(said)
             values = cluster.call_as(function, arguments, named, how)
@@ -201,13 +203,6 @@ def call_on_ranks(
         return answers
     finally:
         own.end_calls()
-
-
-def _is_same(function: object, test: object) -> bool:
-    """Whether a function is a test, or what the test was made of by decorators, which keep its name."""
-    if function is None or test is None:
-        return False
-    return [getattr(function, name, None) for name in _NAMES] == [getattr(test, name, None) for name in _NAMES]
 
 
 # -- the base of torch's own distributed tests, on ranks of the lab: a class for it runs here with another import

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable, Iterable
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.engine import ownership as label
+from lab.engine.docker.connection import Connection
+from lab.engine.docker.image import inspect_image
 from lab.engine.doctor import Check, Wanted, devices_here
+from lab.errors import LabError
 from lab.features.gpu import self_test
 from lab.words import plural
 
+_DEADLINE_S, _CONTAINER_DEADLINE_S = 270, 300
 _DRIVER = Path("/proc/driver/nvidia/version")
 _TOOLS = ("nvidia-ctk", "nvidia-container-cli", "nvidia-container-runtime")
 _TOOLKIT_PAGE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
@@ -30,13 +38,54 @@ class GpuFacts:
     """Whether the engine knows the NVIDIA runtime; None where nodes are no containers."""
 
 
-def check_gpus(wanted: Wanted, runtimes: Iterable[str] | None, run_test: Callable[..., list[Check]]) -> list[Check]:
+def check_gpus(wanted: Wanted, connection: Connection | None, image: str) -> list[Check]:
     """What there is to say of GPUs; see `lab.engine.doctor.gpu_checks`."""
-    checks = gpu_checks(look_for_gpus(runtimes), wanted.gpus, wanted.nodes) if wanted.gpus else []
+    checks: list[Check] = []
+    if wanted.gpus:
+        runtimes = connection.ask("GET", "/info").get("Runtimes", {}) if connection is not None else None
+        checks += gpu_checks(look_for_gpus(runtimes), wanted.gpus, wanted.nodes)
     if wanted.gpu_test:
         variables = {self_test.TEXT: Path(self_test.__file__).read_text(encoding="utf-8")}
-        checks += run_test(["-c", self_test.START], variables, read_steps)
+        checks += _test_in_container(connection, image, variables) if connection is not None else _test_here(variables)
     return checks
+
+
+def _test_here(variables: Mapping[str, str]) -> list[Check]:
+    """Run the self-test with this interpreter, which is that of local nodes."""
+    command, environment = [sys.executable, "-c", self_test.START], {**os.environ, **variables}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [Check("failed", "gpu test", f"no end after {_DEADLINE_S} s", "see nvidia-smi and dmesg")]
+    return read_steps(done.stdout, done.returncode, done.stderr)
+
+
+def _test_in_container(connection: Connection, image: str, variables: Mapping[str, str]) -> list[Check]:
+    """Run the self-test in a container that has all GPUs."""
+    if inspect_image(connection.client, image) is None:
+        return [Check("failed", "gpu test", f"{image} is not there yet", "lab up")]
+    body = {
+        "Image": image,
+        "Entrypoint": ["/bin/sh", "-c", 'exec "$(command -v python3 || command -v python)" "$@"', "sh"],
+        "Cmd": ["-c", self_test.START],
+        "Env": [f"{name}={value}" for name, value in variables.items()],
+        "Labels": {label.OWNER: label.owner(), label.CLUSTER: "doctor"},
+        "HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}], "ShmSize": 1 << 30},
+    }
+    try:
+        done = connection.run_container(body, deadline_s=_CONTAINER_DEADLINE_S)
+    except LabError as error:  # the engine has no such device, and says so in words of its own
+        return [Check("failed", "a container with GPUs", error.message, "`lab doctor --gpus 1` says what is missing")]
+    code, output, errors = done
+    return [Check("ok", "a container with GPUs", image), *read_steps(output, code, errors)]
 
 
 def look_for_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
@@ -57,25 +106,24 @@ def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
     found = []
     if facts.driver is not None:
         mend = "install the NVIDIA driver of this machine's system, then look at nvidia-smi"
-        found.append(_check("gpu driver", bool(facts.driver), facts.driver or "no NVIDIA driver is loaded", mend))
+        found.append(
+            Check.judge("gpu driver", facts.driver or "no NVIDIA driver is loaded", not facts.driver, mend, "failed")
+        )
     if facts.devices is not None:
         what = f"{plural(facts.devices, 'GPU')}, {wanted} for each of {plural(nodes, 'node')}"
         if wanted <= facts.devices < wanted * nodes:
             found.append(Check("warning", "gpus", f"{what}: there is none for some of them", "fewer nodes"))
         else:
-            found.append(_check("gpus", facts.devices >= wanted, what, "ask for fewer with --gpus, or add some"))
+            mend = "ask for fewer with --gpus, or add some"
+            found.append(Check.judge("gpus", what, facts.devices < wanted, mend, "failed"))
     if facts.runtime is not None:
         if facts.toolkit is not None:
-            missing = "the NVIDIA container toolkit is not installed"
-            found.append(_check("gpu toolkit", facts.toolkit, "installed" if facts.toolkit else missing, _TOOLKIT_PAGE))
-        missing = "the engine does not know the NVIDIA runtime"
+            told = "installed" if facts.toolkit else "the NVIDIA container toolkit is not installed"
+            found.append(Check.judge("gpu toolkit", told, not facts.toolkit, _TOOLKIT_PAGE, "failed"))
+        told = "known to the engine" if facts.runtime else "the engine does not know the NVIDIA runtime"
         mend = "sudo nvidia-ctk runtime configure --runtime=docker, then restart the engine"
-        found.append(_check("gpu runtime", facts.runtime, "known to the engine" if facts.runtime else missing, mend))
+        found.append(Check.judge("gpu runtime", told, not facts.runtime, mend, "failed"))
     return found
-
-
-def _check(what: str, there: bool, found: str, fix: str) -> Check:
-    return Check("ok", what, found) if there else Check("failed", what, found, fix)
 
 
 def read_steps(output: str, code: int, errors: str = "") -> list[Check]:
@@ -84,7 +132,7 @@ def read_steps(output: str, code: int, errors: str = "") -> list[Check]:
     for line in output.splitlines():
         try:
             step = json.loads(line)
-            found.append(_check(step["what"], bool(step["worked"]), step["found"], step["mend"]))
+            found.append(Check.judge(step["what"], step["found"], not step["worked"], step["mend"], "failed"))
         except (ValueError, KeyError, TypeError):  # what torch or nccl print
             continue
     if code and not any(check.level == "failed" for check in found):

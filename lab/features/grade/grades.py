@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.reasons import render_limits
-from lab.features.grade.keys import Grading, grading_of
+from lab.features.grade.keys import Grading, graded_of, grading_of
 from lab.node.messages.agent import CHECK
 from lab.record.result import Expectation, Result
 from lab.report import harmless
@@ -163,7 +163,7 @@ _MOST_TOLD = 8
 
 def worth(expect: Expect, grading: Grading) -> dict[str, float]:
     """What each expectation is worth, in their order."""
-    return {what: grading.points.get(what, 1.0) for what in expect.graded}
+    return {what: grading.points.get(what, 1.0) for what in graded_of(expect)}
 
 
 def forfeited(facts: RunFacts) -> str:

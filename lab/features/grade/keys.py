@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from lab.frozen import dataclass
@@ -11,7 +11,7 @@ from lab.spec.declare import key, said_of
 from lab.spec.keys import inside
 from lab.spec.kinds import Kind, list_of, number, read_text
 from lab.spec.reading import Value, did_you_mean, shown
-from lab.spec.scenario import Scenario
+from lab.spec.scenario import Expect, Scenario
 
 MOST_POINTS = 1_000_000
 _POINTS = "a mapping from expectations, as verdicts call them, to points, such as {note sum: 3, check: 5}"
@@ -19,13 +19,27 @@ _FILE = "a file or folder beside the script, such as helper.py"
 _FILES = "a list of files and folders beside the script, such as [helper.py, inputs]"
 
 
+def graded_of(expect: Expect) -> list[str]:
+    """What is expected, as verdicts call it, in the order in which it is graded: `exit`, `note sum`, `check`."""
+    whole = {
+        "log": expect.logs,
+        **dict.fromkeys(expect.extra, True),
+        "check": expect.check,
+        "verdict": expect.verdict != "passed",
+        "culprit": expect.culprit is not None,
+        "restarts": expect.restarts is not None,
+        "reason": expect.reason,
+    }
+    ends = ["exit"] if expect.verdict == "passed" or expect.exit else []
+    return [*ends, *(f"note {name}" for name in expect.notes), *(what for what, stated in whole.items() if stated)]
+
+
 def _points() -> Kind:
     """Points by expectation."""
     worth = number(f"a number of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
 
     def read(value: Value) -> dict[str, float]:
-        expect = value.reading.known.get("expect")
-        known: Sequence[str] = expect.graded if expect is not None else ("exit",)
+        known = graded_of(value.reading.known.get("expect") or Expect())
         found = {}
         for name_value, item in value.pairs(_POINTS):
             with value.reading.attempt():

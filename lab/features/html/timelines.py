@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from lab.feature import view
 from lab.features.calls.notation import render_call
+from lab.features.html.write import fill
 from lab.features.stragglers.timing import Piece, blocked_spans, ready_at, unseen_calls
 from lab.features.timeline.lanes import rows_of
-from lab.features.timeline.svg import element, escaped, operation_tones, title
+from lab.features.timeline.svg import operation_tones
 from lab.features.traffic.traffic import size_of
 from lab.node.messages.agent import Exited, Note, Started
 from lab.operations import operation
@@ -259,7 +260,6 @@ _NARROW = 2.0
 """Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
 _SETTING_UP = frozenset({"DDP()"})
 """Phases whose length says more about imports than about the run: the axis may be cut in them."""
-_WAITS = "waits for others"
 _HIDDEN_MARKS = frozenset({"init_process_group", "new_group", "destroy_process_group"})
 
 
@@ -364,13 +364,13 @@ def timeline_svg(
     """
     if not any(trace.ranks[lane[0]].calls for lane in lanes):
         return ""
-    return _Timeline(trace, steps, lanes, max(trace.last, until), prefix).draw()
+    return _Still(trace, steps, lanes, max(trace.last, until)).render(prefix)
 
 
-class _Timeline:
-    """Lanes of ranks, a bar for each call, hatched while it waits for others."""
+class _Still:
+    """Where everything stands in the picture; `still.html.j2` draws it."""
 
-    def __init__(self, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], last: float, prefix: str):
+    def __init__(self, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], last: float) -> None:
         self._trace, self._lanes, self._last = trace, lanes, last
         ranks = [trace.ranks[lane[0]] for lane in lanes]
         self._marks = {rank.rank: [mark for mark in rank.marks if mark.name not in _HIDDEN_MARKS] for rank in ranks}
@@ -380,88 +380,75 @@ class _Timeline:
         self._axis = Axis(busy, _LEFT, _WIDTH - 8.0)
         self._step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
         first = sorted((call.begin, call.op) for rank in ranks for call in rank.calls)
-        self._colours = {**{op: operation(op).colour for _, op in first}, _WAITS: "currentColor"}
+        self._colours = {**{op: operation(op).colour for _, op in first}, "waits for others": "currentColor"}
         """By operation, in the order of appearance."""
-        self._hatchings = {name: f"{prefix}-{number}" for number, name in enumerate(self._colours)}
-        self._parts: list[str] = []
 
-    def draw(self) -> str:
+    def render(self, prefix: str) -> str:
         """The whole picture."""
-        top = 2.0
+        lanes, bottom = [], 2.0
         for lane in self._lanes:
-            top = self._draw_lane(self._trace.ranks[lane[0]], lane[1:], top)
-        self._draw_axis(top)
-        height, count = self._draw_legend(top + _AXIS + 6), sum(map(len, self._lanes))
-        patterns = (
-            f'<pattern id="{self._hatchings[name]}" width="5" height="5" patternUnits="userSpaceOnUse" '
-            f'patternTransform="rotate(45)"><rect width="5" height="5" fill="{colour}" fill-opacity=".12"/>'
-            f'<line x1="0" x2="0" y1="0" y2="5" stroke="{colour}" stroke-width="2" stroke-opacity=".55"/></pattern>'
-            for name, colour in self._colours.items()
-        )
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" '
-            f'height="{height:.0f}" role="img" aria-label="Timeline of {count} ranks" font-size="10" '
-            f'font-family="system-ui, sans-serif" style="max-width:100%;height:auto">'
-            f"{element('defs', ''.join(patterns))}{''.join(self._parts)}</svg>"
+            lanes.append(self._lane(self._trace.ranks[lane[0]], lane[1:], bottom))
+            bottom = lanes[-1]["end"]
+        legend, left, top = [], _LEFT, bottom + _AXIS + 6
+        for name in self._colours:
+            width = 22 + len(name) * _LETTER
+            if left + width > _WIDTH and left > _LEFT:
+                left, top = _LEFT, top + 15
+            legend.append((name, left, top))
+            left += width
+        pauses = [((one.right + other.left) / 2, other.begin - one.end) for one, other in pairwise(self._axis.pieces)]
+        return fill(
+            "still",
+            {"g": "{:g}".format, "px": "{:.1f}".format},
+            hatchings={name: f"{prefix}-{number}" for number, name in enumerate(self._colours)},
+            count=sum(map(len, self._lanes)),
+            height=round(top + 16),
+            colours=self._colours,
+            letter=_LETTER,
+            lanes=lanes,
+            bottom=bottom,
+            pieces=self._axis.pieces,
+            pauses=pauses,
+            ticks=self._ticks(),
+            legend=legend,
         )
 
-    def _draw_lane(self, rank: RankTrace, others: Sequence[int], top: float) -> float:
-        """Draw what a rank did, and how many others did the same; returns where its lane ends."""
-        rows = make_rows(rank, self._axis, self._last)
-        end = top + _MARK + _BAR * max(1, len(rows)) + _GAP
-        self._text(4, top + _MARK + 12, f"rank {rank.rank}", font_weight=600)
+    def _lane(self, rank: RankTrace, others: Sequence[int], top: float) -> dict[str, Any]:
+        """What a rank did, and how many others did the same."""
+        rows, place = make_rows(rank, self._axis, self._last), self._axis.place
         clocks = self._trace.clocks
         error_s = clocks.errors.get(rank.rank, 0.0) if clocks.several else 0.0
-        if error_s:
-            self._text(4, top + _MARK + 22, f"± {format_duration(error_s)}", font_size=8, opacity=".8")
-        if others:
-            hint = title(f"and so {name_ranks(others)}")
-            self._text(4, top + 8, f"and {len(others)} more", hint, font_size=8, opacity=".8")
-        self._line(0, "100%", end - _GAP / 2, stroke_opacity=".15")
-        for mark in self._marks[rank.rank]:
-            if mark.end is not None:
-                left, right = self._axis.place(mark.begin), self._axis.place(mark.end)
-                at = f" at {mark.source}" if mark.source else ""
-                hint = title(f"{mark.name}{at}: {format_duration(mark.end - mark.begin)}")
-                where = {"x": left, "y": top, "width": max(right - left, 0.6), "height": _MARK - 2}
-                self._parts.append(element("rect", hint, **where, fill="currentColor", fill_opacity=".13"))
-                if right - left > len(mark.name) * _LETTER:
-                    self._text(left + 2, top + 7.5, mark.name, font_size=8, opacity=".8")
-        for number, row in enumerate(rows):
-            for bar in row:
-                self._draw_bar(bar, top + _MARK + number * _BAR, error_s)
-        return end
+        bars = [(bar, top + _MARK + number * _BAR) for number, row in enumerate(rows) for bar in row]
+        ended = ((mark, mark.end) for mark in self._marks[rank.rank] if mark.end is not None)
+        return {
+            "rank": rank.rank,
+            "others": others,
+            "error": error_s,
+            "top": top,
+            "end": top + _MARK + _BAR * max(1, len(rows)) + _GAP,
+            "marks": [(mark, place(mark.begin), place(end)) for mark, end in ended],
+            "bars": [self._bar(bar, bar_top, error_s) for bar, bar_top in bars],
+        }
 
-    def _draw_bar(self, bar: Bar, top: float, error_s: float) -> None:
+    def _bar(self, bar: Bar, top: float, error_s: float) -> dict[str, Any]:
         call, single = bar.calls[0], len(bar.calls) == 1
         step = self._step_of.get((call.rank, call.index))
-        colour = self._colours[call.op]
         late = step.awaited(call) if single and step is not None else None
         waits_until = bar.left if late is None else min(max(self._axis.place(late.begin), bar.left), bar.right)
-
-        def draw_box(left: float, right: float, **look: object) -> None:
-            parts.append(element("rect", x=left, width=right - left, y=top, height=_BAR - 3, **look))
-
-        parts = [title(self._hint(bar, step))]
-        if waits_until > bar.left + 0.5:
-            draw_box(bar.left, waits_until, fill=f"url(#{self._hatchings[call.op]})")
-        else:
-            waits_until = bar.left
-        draw_box(waits_until, bar.right, fill=colour, fill_opacity=".25" if call.end is None else ".85")
-        edge, dashes = colour if call.state == "completed" else "#d11", "3 2" if call.end is None else ""
-        draw_box(bar.left, bar.right, rx=1, fill="none", stroke=edge, stroke_dasharray=dashes)
-        if single and bar.right - bar.left > len(call.op) * _LETTER + 6:
-            readable = {"fill": "#fff", "stroke": "#000", "stroke_opacity": ".55"}  # on every colour
-            where = {"x": bar.left + 3, "y": top + 9.5, "stroke_width": 2, "paint_order": "stroke"}
-            parts.append(element("text", escaped(call.op), **where, **readable))
-        middle = top + (_BAR - 3) / 2
-        for time in (call.begin, bar.calls[-1].end) if error_s else ():  # where it may lie by the clocks of other hosts
-            left, right = (self._axis.place((time or 0.0) + sign * error_s) for sign in (-1, 1))
-            if time is not None and right - left >= _LEAST_ERROR:
-                ends = "".join(f"M{x:.1f} {middle - 3:.1f}v6" for x in (left, right))
-                line = f"M{left:.1f} {middle:.1f}H{right:.1f}{ends}"
-                parts.append(element("path", d=line, stroke="currentColor", fill="none", **{"class": "error"}))
-        self._parts.append(element("g", "".join(parts)))
+        edges = [time for time in (call.begin, bar.calls[-1].end) if error_s and time is not None]
+        errors = [(self._axis.place(time - error_s), self._axis.place(time + error_s)) for time in edges]
+        return {
+            "hint": self._hint(bar, step),
+            "op": call.op,
+            "named": single and bar.right - bar.left > len(call.op) * _LETTER + 6,
+            "open": call.end is None,
+            "bad": call.state != "completed",
+            "top": top,
+            "left": bar.left,
+            "waits_until": waits_until if waits_until > bar.left + 0.5 else bar.left,
+            "right": bar.right,
+            "errors": [ends for ends in errors if ends[1] - ends[0] >= _LEAST_ERROR],  # by the clocks of other hosts
+        }
 
     def _hint(self, bar: Bar, step: Step | None) -> str:
         call = bar.calls[0]
@@ -479,43 +466,14 @@ class _Timeline:
             lines.append(f"waited {format_duration(until - call.begin)}{sure} for rank {late.rank}")
         return "\n".join([*lines, call.error] if call.error else lines)
 
-    def _draw_axis(self, top: float) -> None:
-        pieces, ticks = self._axis.pieces, self._axis.ticks()
-        for piece in pieces:
-            self._line(piece.left, piece.right, top)
-        for one, other in pairwise(pieces):
-            pause = title(f"nothing for {format_duration(other.begin - one.end)}")
-            self._text((one.right + other.left) / 2, top + 3, "⋯", pause, text_anchor="middle")
-        last = -100.0
-        distance = min((later - one for one, later in pairwise(ticks)), default=1.0)
-        for tick in ticks:
-            place = self._axis.place(tick)
-            if place - last >= 48:
-                last = place
-                self._line(place, place, top, top + 4)
-                moment, left = format_moment(tick, distance), min(place, pieces[-1].right - 10)
-                self._text(left, top + 15, moment, text_anchor="middle", opacity=".8")
-
-    def _draw_legend(self, top: float) -> float:
-        """Draw what the colours mean; returns where it ends."""
-        left = _LEFT
-        for name, colour in self._colours.items():
-            width = 22 + len(name) * _LETTER
-            if left + width > _WIDTH and left > _LEFT:
-                left, top = _LEFT, top + 15
-            fill = (
-                {"fill": f"url(#{self._hatchings[name]})"}
-                if name == _WAITS
-                else {"fill": colour, "fill_opacity": ".85"}
-            )
-            self._parts.append(element("rect", x=left, y=top, width=10, height=10, **fill, stroke=colour))
-            self._text(left + 14, top + 9, name)
-            left += width
-        return top + 16
-
-    def _line(self, left: float, right: float | str, top: float, bottom: float | None = None, **look: object) -> None:
-        where = {"x1": left, "x2": right, "y1": top, "y2": top if bottom is None else bottom}
-        self._parts.append(element("line", **where, stroke="currentColor", **look))
-
-    def _text(self, left: float, base: float, words: str, inner: str = "", **look: object) -> None:
-        self._parts.append(element("text", escaped(words) + inner, x=left, y=base, fill="currentColor", **look))
+    def _ticks(self) -> list[tuple[float, float, str]]:
+        """Where ticks and their labels stand, and what these say."""
+        times = self._axis.ticks()
+        distance = min((later - one for one, later in pairwise(times)), default=1.0)
+        ticks: list[tuple[float, float, str]] = []
+        for time in times:
+            place = self._axis.place(time)
+            if not ticks or place - ticks[-1][0] >= 48:
+                label_at = min(place, self._axis.pieces[-1].right - 10)
+                ticks.append((place, label_at, format_moment(time, distance)))
+        return ticks

@@ -11,12 +11,11 @@ import os
 import re
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader
 
@@ -33,8 +32,7 @@ _STYLES = ("base", "verdict", "steps", "timeline", "tables", "lines", "files", "
 _IMPORT = re.compile(r'from "lab/(\w+)"')
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(NamedTuple):
     """The scripts of a page."""
 
     start: str
@@ -73,15 +71,19 @@ def style_sheet() -> str:
     return "".join((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
 
 
-def render(template: str, first: str, filters: dict[str, Callable[..., Any]], **shown: Any) -> bytes:
-    """A page from its template and its first module; whatever is shown is text unless it is marked as markup."""
+def fill(template: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> str:
+    """A template with what is shown, which is text unless it is marked as markup."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=FileSystemLoader(ASSETS))
     environment.filters.update(
         duration=format_duration, plural=plural, ranks=name_ranks, spans=spans_text, value=format_value, **filters
     )
-    page = environment.get_template(f"{template}.html.j2")
-    text = page.render(script=script_of(first), style_sheet=style_sheet(), version=__version__, **shown)
-    return harmless(text, colours=False).encode()
+    return harmless(environment.get_template(f"{template}.html.j2").render(**shown), colours=False)
+
+
+def render(template: str, first: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> bytes:
+    """A page from its template and its first module."""
+    own = {"script": script_of(first), "style_sheet": style_sheet(), "version": __version__}
+    return fill(template, filters, **own, **shown).encode()
 
 
 def pack(data: Any) -> str:

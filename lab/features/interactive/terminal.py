@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
 from lab.node.messages import agent as messages
-from lab.run.companion import SELDOM_S, Stdin
+from lab.run.options import SELDOM_S, Stdin
 from lab.words import name_ranks
 
 if TYPE_CHECKING:

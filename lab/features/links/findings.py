@@ -12,8 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind, Words, WordTable
-from lab.diagnosis.links import Pair, outside_of_most
-from lab.diagnosis.wording import MOST_LINKS, describe_pairs, ran_there
+from lab.diagnosis.links import outside_of_most
+from lab.diagnosis.wording import ran_there
+from lab.features.links import connections
+from lab.features.links.connections import MOST_LINKS, Pair, describe_pairs
 from lab.node.messages.agent import BLINK_S, Connections
 from lab.trace.steps import Step
 from lab.words import format_bytes, format_duration, listing, name_link, plural
@@ -264,4 +266,4 @@ def _slow_link(facts: SlowLink) -> Words:
     return f"{what}{ran_there(facts.ranks)}"
 
 
-WORDS: WordTable = {Flap: _flap, SlowLink: _slow_link}
+WORDS: WordTable = {**connections.WORDS, Flap: _flap, SlowLink: _slow_link}

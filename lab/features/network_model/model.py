@@ -122,8 +122,7 @@ def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """T = alpha times rounds + bytes times the inverse of the bandwidth."""
 
     alpha_s: float

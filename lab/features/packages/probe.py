@@ -106,11 +106,7 @@ def _add_modules(folder: str, prefix: str, found: "set[str]", depth: int) -> Non
 
 def _programs(folders: "list[str]") -> "list[str]":
     """The names of all files in folders."""
-    found = set()
-    for folder in folders:
-        if os.path.isdir(folder):
-            found.update(os.listdir(folder))
-    return sorted(found)
+    return sorted({name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)})
 
 
 def _has(folders: "list[str]") -> "dict[str, dict[str, object]]":

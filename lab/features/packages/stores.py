@@ -145,24 +145,15 @@ class ImagePackages(_Store):
         Raises:
             ImageUnfit: it has none.
         """
-        from docker.types import LogConfig
-
-        api = self._connection.client.api
-        log = LogConfig(type="json-file")
-        container = api.create_container(
-            image,
-            entrypoint=["/bin/sh", "-c", FIND_PYTHON],
-            command=[probe_text()],
-            user="0:0",
-            host_config=api.create_host_config(network_mode="none", cap_drop=["ALL"], log_config=log),
-            labels={label.OWNER: label.owner(), label.CLUSTER: "image"},
-        )["Id"]
-        try:
-            api.start(container)
-            code = api.wait(container, timeout=PROBE_DEADLINE_S)["StatusCode"]
-            reply = api.logs(container, stderr=False).decode("utf-8", "replace")
-        finally:
-            api.remove_container(container, force=True, v=True)
+        body = {
+            "Image": image,
+            "Entrypoint": ["/bin/sh", "-c", FIND_PYTHON],
+            "Cmd": [probe_text()],
+            "User": "0:0",
+            "Labels": {label.OWNER: label.owner(), label.CLUSTER: "image"},
+            "HostConfig": {"NetworkMode": "none", "CapDrop": ["ALL"], "LogConfig": {"Type": "json-file"}},
+        }
+        code, reply, _ = self._connection.run_container(body, deadline_s=PROBE_DEADLINE_S)
         if code == NO_TORCH:
             raise ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
         return Target.parse(f"image {image}", reply)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import zip_longest
+from typing import NamedTuple
 
 from lab.features.pictures import model as story
 from lab.features.pictures.model import ELLIPSIS, Box, Contents, Form, Picture, RankPicture, Tensor
@@ -14,8 +15,7 @@ from lab.operations import operation
 from lab.report.style import Style
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """Lines of one width, painted already, that can be put beside each other."""
 
     width: int
@@ -24,18 +24,14 @@ class Drawing:
 
     def beside(self, other: Drawing, gap: int = 1) -> Drawing:
         """Both side by side."""
-        height = max(len(self.lines), len(other.lines))
-        rows = zip(self.padded(height), other.padded(height), strict=True)
-        return Drawing(self.width + gap + other.width, tuple(f"{left}{' ' * gap}{right}" for left, right in rows))
+        rows = zip_longest(self.lines, other.lines)
+        lines = (f"{left or ' ' * self.width}{' ' * gap}{right or ' ' * other.width}" for left, right in rows)
+        return Drawing(self.width + gap + other.width, tuple(lines))
 
     def above(self, other: Drawing) -> Drawing:
         """Both, one under the other."""
         width = max(self.width, other.width)
         return Drawing(width, (*self.widened(width).lines, *other.widened(width).lines))
-
-    def padded(self, height: int) -> list[str]:
-        """Its lines, and empty ones below."""
-        return [*self.lines, *[" " * self.width] * (height - len(self.lines))]
 
     def widened(self, width: int) -> Drawing:
         """The same with room to its right."""

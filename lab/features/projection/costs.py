@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
 from lab.errors import UsageError
-from lab.features.faults.network import PROFILES
+from lab.features.faults.network import PROFILES, parse_rate
 from lab.operations import Cut, Operation, Who
-from lab.spec.kinds import parse_duration, parse_rate
+from lab.spec.kinds import parse_duration
 
 
 class Pattern(Enum):
@@ -177,17 +176,16 @@ _ALLOWED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(NamedTuple):
     """A network as far as the model knows it."""
 
     name: str
     alpha_s: float
     bandwidth: float
     """Bytes a second that a rank sends while it receives as much."""
-    racks: int = 1
     between: float
     """Bytes a second that a rank sends to other racks."""
+    racks: int = 1
 
     def seconds(self, cost: Cost) -> float:
         """What a cost takes."""

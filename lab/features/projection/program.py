@@ -6,7 +6,6 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 from statistics import median
@@ -98,8 +97,7 @@ WARMUP = 1
 OPTIMIZER = "step"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(NamedTuple):
     """What the ranks of a run do in a training step."""
 
     turns: Mapping[int, Sequence[Sequence[Action]]]

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import add_attempt, answer, write_text
@@ -76,8 +76,7 @@ class Sample:
         return recorded_cost(self.op, self.ranks, self.bytes, library)[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(NamedTuple):
     """Alpha and bandwidth that fit the calls of one operation."""
 
     op: str
@@ -168,8 +167,7 @@ def _tells_both(samples: Sequence[Sample], library: str) -> bool:
 # -- a run as it is projected from
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """A run on record, as far as it is needed."""
 
     run: str
@@ -402,8 +400,7 @@ def _machines(sources: Sequence[Source], others: float | None) -> list[Machine]:
     return [replace(base, others=one) for one in shown]
 
 
-@dataclass(frozen=True, slots=True)
-class _Network:
+class _Network(NamedTuple):
     """What transfers take: as they were measured, or as a network would have it."""
 
     target: Target | None

@@ -2,4 +2,8 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="pytest", needs=("faults", "functions", "suite", "records"))
+FEATURE = Feature(
+    name="pytest",
+    needs=("faults", "functions", "suite", "records"),
+    hooks={"remove_orphans": "lab.features.pytest.guard:remove_orphans"},
+)

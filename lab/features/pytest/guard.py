@@ -11,8 +11,13 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+
+from lab.engine.protocol import Announce, Engine
+from lab.errors import ClusterBusy, LabError
+from lab.run.lock import ClusterLock, nodes_lock
 
 _END_S = 5.0
 """At an orderly end it has nothing left to do; what it has left it does alone."""
@@ -76,7 +81,6 @@ def main(keeper: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     for engine, _, cluster in (one.partition(" ") for one in _await_end(keeper)):
         from lab.engine.select import open_engine
-        from lab.run.lock import remove_orphan
 
         with suppress(Exception):  # nobody is there to be told: whoever makes a cluster next tries again
             remove_orphan(open_engine(engine), cluster, keeper)
@@ -99,3 +103,55 @@ def _await_end(keeper: int) -> list[str]:
                 guarded.pop(line[1:].decode(), None)
         if not data:
             return list(guarded)
+
+
+def keeper_lock(engine: str, cluster: str) -> ClusterLock:
+    """The lock that a keeper holds from before a cluster is made until it is removed, or is to stay."""
+    return ClusterLock(engine, f"{cluster}.keeper")
+
+
+def is_orphan(engine: str, cluster: str) -> bool:
+    """Whether a cluster had a keeper that died before it removed it."""
+    is_kept, left = keeper_lock(engine, cluster).inspect()
+    return bool(left) and not is_kept
+
+
+def remove_orphans(engine: Engine, clusters: Iterable[str], announce: Announce) -> list[str]:
+    """Remove those of some clusters that have lost their keeper and that nobody uses; returns all that have."""
+    orphans = [name for name in clusters if is_orphan(engine.name, name)]
+    for name in orphans:
+        try:
+            if ClusterLock(engine.name, name).holder() is None and remove_orphan(engine, name):
+                announce(f"removed cluster {name}: whoever kept it is dead")
+        except LabError as error:  # the new cluster is another one
+            announce(f"warning: cluster {name}, left by a dead command, is still there: {error.message}")
+    return orphans
+
+
+def remove_orphan(engine: Engine, cluster: str, keeper: int | None = None) -> bool:
+    """Remove a cluster whose keeper is dead, and what tells of it; says whether it was, for somebody may keep it now.
+
+    Args:
+        engine: where it is.
+        cluster: its name.
+        keeper: the dead process, where that is known for sure: what it has forked may still hold its locks.
+
+    Raises:
+        LabError: it cannot be removed.
+    """
+    lock = keeper_lock(engine.name, cluster)
+    try:
+        with lock.held("removing what a dead process kept"):
+            engine.remove(cluster, settle=True)
+            forget(engine.name, cluster)
+    except ClusterBusy:
+        if keeper is None or (lock.holder() or {}).get("pid") != keeper:
+            return False
+        engine.remove(cluster, settle=True)
+    return True
+
+
+def forget(engine: str, cluster: str) -> None:
+    """Take away the locks of a cluster that is gone and whose name nobody will use again; by who holds its keeper's."""
+    for lock in (ClusterLock(engine, cluster), nodes_lock(engine, cluster), keeper_lock(engine, cluster)):
+        lock.path.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from lab.engine.select import CHOICES
 from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import hook
 from lab.features.faults.fault import beyond, broken_in, network_first
-from lab.features.faults.network import network_of
+from lab.features.faults.kinds.links import network_of
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
 from lab.features.pytest.pool import WarmCluster, pool_of

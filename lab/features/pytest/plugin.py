@@ -94,16 +94,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """Say which engine the tests of the lab get, and why."""
-    if any(_is_marked(item) or "lab_run" in getattr(item, "fixturenames", ()) for item in items):
+    markers = (item.get_closest_marker("lab") for item in items)
+    marked = any(marker is not None and not marker.args for marker in markers)
+    if marked or any("lab_run" in getattr(item, "fixturenames", ()) for item in items):
         from lab.features.pytest.items import engine_text
 
         return [f"lab: {engine_text(config)}"]
     return []
-
-
-def _is_marked(item: pytest.Item) -> bool:
-    marker = item.get_closest_marker("lab")
-    return marker is not None and not marker.args
 
 
 # -- fixtures

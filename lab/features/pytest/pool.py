@@ -26,7 +26,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
 from lab.features.functions.calling import calling_of
-from lab.features.pytest.guard import Guard
+from lab.features.pytest.guard import Guard, forget, keeper_lock
 from lab.features.pytest.session import DEADLINE, POOL
 from lab.plan.limits import Machine
 from lab.record.layout import RUNS
@@ -34,8 +34,7 @@ from lab.record.read import Turn
 from lab.record.result import Result
 from lab.report.harmless import harmless
 from lab.run.collect import Observer
-from lab.run.lock import forget, keeper_lock
-from lab.run.options import RunOptions
+from lab.run.options import RunOptions, suite_name
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
 
@@ -100,7 +99,7 @@ class Runs:
         report = config.getoption("lab_report")
         self.folder = Path(config.invocation_params.dir, report or RUNS)
         worker: dict[str, Any] = getattr(config, "workerinput", {})
-        self._suite = worker.get("testrunuid") or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        self._suite = worker.get("testrunuid") or suite_name()
         self._update = True if config.getoption("lab_update") else None
         self._number = 0
         self._stash = config.stash
@@ -152,13 +151,10 @@ class WarmCluster(Cluster):
         self._runs = runs
         self.keeping = ExitStack()
         """Holds the lock of its keeper, and lets its guard go."""
-        self._fresh = False
+        self.fresh = False
+        """Whether the next run finds nothing of what those of other tests left in the folder that all nodes share."""
         self.network: str | Mapping[str, Any] | None = None
         """What its links are like in each run of the test that has it; None: as they are, or the scenario says."""
-
-    def begin_test(self) -> None:
-        """What the runs of other tests left in the folder that all nodes share is not there for the next run."""
-        self._fresh = True
 
     def run(
         self,
@@ -173,21 +169,15 @@ class WarmCluster(Cluster):
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
         options = self._runs.options(scenario, replace(options or RunOptions(), **more))
         options = self._on_its_network(options)
-        options, self._fresh = replace(options, fresh=options.fresh or self._fresh), False
+        options, self.fresh = replace(options, fresh=options.fresh or self.fresh), False
         return self._runs.take(super().run(scenario, args=args, observer=observer, options=options))
 
     def run_all(
-        self,
-        scenarios: Sequence[Scenario],
-        *,
-        observer: Observer | None = None,
-        options: RunOptions | None = None,
-        started: Callable[[Scenario], None] = lambda _: None,
-        ended: Callable[[Scenario, Result | LabError], None] = lambda *_: None,
+        self, scenarios: Sequence[Scenario], *, options: RunOptions | None = None, **more: Any
     ) -> list[Result | LabError]:
         """Run many scenarios one after the other; see `Cluster.run_all`."""
         options = self._on_its_network(replace(options or RunOptions(), runs=self._runs.folder))
-        outcomes = super().run_all(scenarios, observer=observer, options=options, started=started, ended=ended)
+        outcomes = super().run_all(scenarios, options=options, **more)
         for outcome in outcomes:
             if isinstance(outcome, Result):
                 self._runs.take(outcome)
@@ -212,7 +202,7 @@ class WarmCluster(Cluster):
         return super().run_for(purpose, scenario, options, observer)
 
     def _on_its_network(self, options: RunOptions) -> RunOptions:
-        return options if self.network is None else replace(options, network=options.network or self.network)
+        return replace(options, network=options.network or self.network)
 
 
 @dataclass
@@ -303,8 +293,7 @@ class Pool:
             holder = cluster.busy()
             if holder is None or holder["pid"] != self._process:  # else this very test has ranks there
                 cluster.up(wait_s=_WAIT_S)
-        if cluster.name not in self.in_use:
-            cluster.begin_test()
+        cluster.fresh |= cluster.name not in self.in_use
         self.in_use.add(cluster.name)
         cluster.network = network
         return cluster

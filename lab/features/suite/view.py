@@ -298,7 +298,7 @@ def _suite_blocks(found: SuiteResult) -> Iterator[str]:
     head, rows = suite_rows(found.outcomes)
     if found.repeated:
         head = ["case", "how often", "in which ways"]
-        rows = [[rate.name, rate_text(rate), "; ".join(map(_way, rate.kinds))] for rate in rates(found.outcomes)]
+        rows = [[rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))] for rate in rates(found.outcomes)]
     table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     yield "\n".join(table + [f"| {' | '.join(map(in_markdown, row))} |" for row in rows])
 
@@ -315,10 +315,11 @@ def _failure_blocks(outcome: Outcome) -> Iterator[str]:
         yield f"Record: {in_markdown(str(result.path))}"
 
 
-def _way(kind: Kind) -> str:
+def kind_text(kind: Kind) -> str:
+    """One way in which repetitions failed: `2 x failed: rank 1 raised ValueError (seeds 3, 7)`."""
     seeds = f"{', '.join(map(str, kind.seeds[:_MOST_SEEDS]))}{', …' if len(kind.seeds) > _MOST_SEEDS else ''}"
-    way = f"{kind.count} x {kind.status}: {clip(kind.reason, _LONGEST_IN_MARKDOWN)}"
-    return f"{way} (seeds {seeds})" if kind.seeds else way
+    text = f"{kind.count} x {kind.status}: {clip(kind.reason, _LONGEST_IN_MARKDOWN)}"
+    return f"{text} (seeds {seeds})" if seeds else text
 
 
 # -- JUnit XML

@@ -121,7 +121,6 @@ def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
     norms = {rank: module.norms[apart[0]] for rank, module in modules.items()}
     first, odd = _first_apart(norms)
     traces = [evidence.trace.ranks[rank] for rank in modules]
-    exchanged = any(call.phase == "backward" and call.operation.reduces for trace in traces for call in trace.calls)
     facts = Replicas(
         how="norm",
         sides=sides_of({rank: f"{of[first]:.6g}" for rank, of in norms.items()}),
@@ -129,7 +128,7 @@ def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
         parameter=next(iter(modules.values())).parameters[first].name,
         steps=apart[0],
         unused_forward=not any(mark.name == "forward" for trace in traces for mark in trace.marks),
-        no_exchange=not exchanged,
+        no_exchange=not any(_exchanges(call) for trace in traces for call in trace.calls),
     )
     return _finding(TrainingKind.DIVERGED, facts, modules, odd)
 
@@ -147,22 +146,22 @@ def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
 
     Unless the others may have got the weights in some other way.
     """
-    stepped = {rank: bool(module.norms) for rank, module in modules.items()}
-    moved = all(len(set(module.norms.values())) > 1 for module in modules.values() if module.norms)
-    if len(set(stepped.values())) == 1 or not moved or _are_averaged(modules, evidence):
+    ours = tuple(rank for rank, module in modules.items() if module.norms)
+    moved = all(len(set(modules[rank].norms.values())) > 1 for rank in ours)
+    if len(ours) in (0, len(modules)) or not moved or _are_averaged(modules, evidence):
         return None
-    traces = [evidence.trace.ranks[rank] for rank in modules]
-    steps = {rank: [mark for mark in evidence.trace.ranks[rank].marks if mark.name == "step"] for rank in modules}
-    ours = tuple(rank for rank in modules if stepped[rank])
-    firsts = [steps[rank][0] for rank in ours if steps[rank]]
+    traces = {rank: evidence.trace.ranks[rank] for rank in modules}
+    firsts = [*chain(*([mark for mark in traces[rank].marks if mark.name == "step"][:1] for rank in ours))]
     since = min((mark.begin for mark in firsts), default=math.inf)
-    for trace in traces:
-        after = [call for call in trace.calls if call.begin > since]
-        if not any(call.phase == "backward" and call.operation.reduces for call in after):
-            return None
+    if not all(any(call.begin > since and _exchanges(call) for call in of.calls) for of in traces.values()):
+        return None
     lines = unique_lines(mark.source for mark in firsts)
     facts = Replicas(how="steps", stepped=ours, stepped_at=lines, lines=lines)
-    return _finding(TrainingKind.DIVERGED, facts, modules, majority(stepped)[1])
+    return _finding(TrainingKind.DIVERGED, facts, modules, majority({rank: rank in ours for rank in modules})[1])
+
+
+def _exchanges(call: Call) -> bool:
+    return call.phase == "backward" and call.operation.reduces
 
 
 def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
@@ -174,7 +173,7 @@ def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
         sizes = [Buffer(one.dtype, one.shape).count for one in module.parameters]
         moved = set[int]()
         for call in evidence.trace.ranks[rank].calls:
-            if call.phase == "backward" and call.operation.reduces and call.group != module.group:
+            if _exchanges(call) and call.group != module.group:
                 return True
             if call.phase not in _OF_DDP and call.operation.moves_data:
                 moved.add(sum(buffer.count for buffer in call.own))

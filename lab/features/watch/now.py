@@ -19,10 +19,12 @@ from lab.features.html.timelines import end_text, ended_badly, note_text
 from lab.features.watch.tail import News, TraceTail
 from lab.node.messages import agent as messages
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
-from lab.record.read import IndexReader, Piece, Record, read_output
+from lab.record.layout import EVENTS
+from lab.record.read import IndexReader, Piece, Record, parse_event, read_output
+from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Result
-from lab.run.companion import Companion
 from lab.run.conversation import Conversation
+from lab.run.options import Companion
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
 from lab.words import clip, listing, name_ranks
@@ -222,13 +224,24 @@ class Follower:
 
     def _read(self, record: Record) -> bool:
         """Take what has come of events and output; returns whether that was anything."""
-        events, self._event_position = record.events_from(self._event_position, _LOOK_BYTES)
+        events = self._read_events(record)
         for event in events:
             self._handle(event)
         pieces = [*read_output(record.path, self._index, _LOOK_BYTES)]
         for piece in pieces:
             self._print(piece)
         return bool(events or pieces)
+
+    def _read_events(self, record: Record) -> list[Event]:
+        """The facts since the last time, of so many bytes."""
+        try:
+            with open_file(record.path, EVENTS, MOST_LINES_BYTES) as file:
+                file.seek(self._event_position)
+                lines = [line for line in file.readlines(_LOOK_BYTES) if line.endswith(b"\n")]
+        except OSError:
+            return []
+        self._event_position += sum(map(len, lines))
+        return [event for event in map(parse_event, lines) if event is not None]
 
     def _handle(self, event: Event) -> None:
         if getattr(event, "rank", None) == messages.STARTER:

@@ -89,7 +89,7 @@ def _hide_from_dynamo(module: ModuleType) -> None:
 
 def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, values: int) -> None:
     global _begin_again
-    torch = sys.modules["torch"]
+    torch: Any = sys.modules["torch"]
     refused = next((why for refuse in hooks("refuse_compiled") if (why := refuse(torch))), "")
     compiled = compiled_recorder.load() if choice in ("auto", "compiled") and not refused else None
 
@@ -100,7 +100,9 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
             journal.write_through(compiled.write, compiled.stop)
             compiled.start(to, source.folder, source.hidden, values, LIMIT_BYTES)
 
-    source.start(folder, _hidden_folders(torch))
+    own, packages = (os.path.dirname(os.path.dirname(path)) for path in (FEATURES, torch.__file__))
+    # The standard library, installed packages, and the lab's own code never hold the script.
+    source.start(folder, [os.path.dirname(os.__file__), packages, own, os.path.join(os.path.dirname(own), "lab")])
     begin(fd, rank)
     if choice not in CHOICES:
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
@@ -124,10 +126,3 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     groups.watch(module, compiled)
     handles.watch(module)
     _begin_again = begin
-
-
-def _hidden_folders(torch: Any) -> list[str]:
-    """Folders that never hold the script: the standard library, installed packages, the lab's own code."""
-    own = os.path.dirname(os.path.dirname(FEATURES))
-    packages = os.path.dirname(os.path.dirname(torch.__file__))
-    return [os.path.dirname(os.__file__), packages, own, os.path.join(os.path.dirname(own), "lab")]

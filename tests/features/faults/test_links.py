@@ -10,12 +10,12 @@ import yaml
 
 from lab.errors import ScenarioError, UsageError
 from lab.features.faults.fault import fault_data, one_fault, refuse_faults
+from lab.features.faults.kinds.links import network_of
 from lab.features.faults.network import (
     PROFILES,
     Link,
     checked_partition,
     find_drops,
-    network_of,
     parse_link,
 )
 from lab.features.faults.on_node import combine_conditions, merge_parts

@@ -10,7 +10,6 @@ import pytest
 from lab.engine import doctor as gpus
 from lab.engine.doctor import Wanted, refusal, refuse_missing
 from lab.engine.doctor import gpu_checks as checks_of_feature
-from lab.engine.local.machine import run_here
 from lab.errors import MachineLacks
 from lab.features.gpu import self_test as gpu_test
 from lab.features.gpu.checks import GpuFacts, gpu_checks, look_for_gpus, read_steps
@@ -93,6 +92,6 @@ def test_the_procedure_of_the_self_test_comes_to_its_end_where_gloo_stands_in_fo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(gpu_test.ON, "cpu")
-    checks = checks_of_feature(Wanted(gpu_test=True), None, run_here)
+    checks = checks_of_feature(Wanted(gpu_test=True))
 
     assert [(check.level, check.what) for check in checks] == [("ok", "torch"), ("ok", "all_reduce over gloo")]

@@ -8,7 +8,7 @@ import pytest
 
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.features.grade.grades import broke_off, forfeited, scores, worth
-from lab.features.grade.keys import Grading
+from lab.features.grade.keys import Grading, graded_of
 from lab.node.messages.agent import Exited, Limited
 from lab.record.events import NodeLost
 from lab.record.result import Expectation, RankResult, Result
@@ -139,7 +139,7 @@ def test_every_expectation_of_a_scenario_is_graded() -> None:
         "reason",
     ]
     extra = {"calls": ["barrier"], "replicas": "equal", "detected_within": 5.0}
-    assert Expect(**said, extra=extra).graded == graded
+    assert graded_of(Expect(**said, extra=extra)) == graded
 
 
 @pytest.mark.parametrize(

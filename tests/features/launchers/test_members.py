@@ -12,9 +12,9 @@ from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, make_plan
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
-from lab.run.companion import Stdin
 from lab.run.drive import Driver
 from lab.run.lock import nodes_lock
+from lab.run.options import Stdin
 from lab.run.ship import Outputs
 from lab.spec.launching import LAB, Launching
 from lab.spec.load import scenario_from_script

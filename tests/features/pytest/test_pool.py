@@ -11,9 +11,9 @@ import pytest
 
 from lab.engine.protocol import Traits
 from lab.errors import ClusterError, ImageUnfit
+from lab.features.pytest.guard import is_orphan, keeper_lock
 from lab.features.pytest.pool import Pool, WarmCluster
 from lab.plan.limits import Machine
-from lab.run.lock import keeper_died, keeper_lock
 from lab.run.place import reap
 from tests.fake_engine import FakeEngine
 
@@ -196,7 +196,7 @@ def test_a_kept_cluster_is_taken_over_by_the_next_session_and_removed_by_one_tha
     assert second.cluster(nodes=2).name == name
     assert make_pool(keep=True).cluster(nodes=2).name != name, "two sessions at once"
     assert second.close() == [name]
-    assert not keeper_died("fake", name)
+    assert not is_orphan("fake", name)
     third = make_pool()
     assert third.cluster(nodes=2).name == name
     third.close()

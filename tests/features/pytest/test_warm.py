@@ -93,7 +93,7 @@ def test_ctrl_c_in_a_run_interrupts_the_session(folder: Path, monkeypatch):
 def test_what_other_tests_left_in_the_shared_folder_is_emptied_before_the_first_run_of_a_test(folder: Path):
     cluster, _, engine = warm(Config(folder), acts={0: [exits()], 1: [exits()]})
     emptied = []
-    cluster.begin_test()
+    cluster.fresh = True
     for _ in range(2):
         cluster.run(folder / "s" / "s.py")
         emptied += [bool(m.emptied) for m in engine.agents["node0"].heard if isinstance(m, Prepare)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from itertools import combinations
 from typing import Any, ClassVar
 
 from lab.errors import LabError, MachineLacks, UsageError
@@ -12,26 +14,30 @@ from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of,
 from lab.features.faults.network import (
     ALL,
     FASTEST,
+    LINK_ALLOWED,
     LONGEST_DELAY_S,
     PARTITION,
     PARTITION_ALLOWED,
+    PROFILES,
     SLOWEST,
+    Condition,
+    Layer,
     Link,
-    Network,
+    asked,
     checked_partition,
-    dump_network,
     find_drops,
     link,
     link_at_start,
     named_nodes,
-    network,
+    rate_kind,
+    share_kind,
     tables_of,
 )
 from lab.features.faults.on_node import LATE, NO_NETEM
 from lab.features.faults.target import ClusterTarget
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, keys_of, mapping_schema
-from lab.spec.kinds import NODE, Kind, list_of, read_text
+from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_keys
+from lab.spec.kinds import NODE, Kind, choice, list_of, read_text
 from lab.spec.reading import Value
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
@@ -192,7 +198,7 @@ class Corrupt(OnLink):
 
     does = "a bit of a packet is flipped by chance, so that the receiver drops it; needs netem in the kernel"
     example = "corrupt: node2 1%"
-    corrupt: float = key(MISSING, kinds.share(), "share: 1%", name="share")
+    corrupt: float = key(MISSING, share_kind(), "share: 1%", name="share")
     """How many of them."""
 
 
@@ -214,7 +220,7 @@ class Duplicate(OnLink):
 
     does = "packets arrive twice by chance"
     example = "duplicate: node2 10%"
-    duplicate: float = key(MISSING, kinds.share(), "share: 10%", name="share")
+    duplicate: float = key(MISSING, share_kind(), "share: 10%", name="share")
     """How many of them."""
 
 
@@ -224,7 +230,7 @@ class Loss(OnLink):
 
     does = "packets are lost by chance"
     example = "loss: node2 5%"
-    loss: float = key(MISSING, kinds.share(), "share: 5%", name="share")
+    loss: float = key(MISSING, share_kind(), "share: 5%", name="share")
     """How many of them."""
 
     @classmethod
@@ -239,7 +245,7 @@ class Rate(OnLink):
 
     does = "so much is sent in a second and no more: by a node to all others together, or on one link"
     example = "rate: node2 100mbit"
-    rate_bits_per_s: float = key(MISSING, kinds.rate(SLOWEST, FASTEST), "at: 100mbit", name="at")
+    rate_bits_per_s: float = key(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
     """Bits a second."""
 
     @classmethod
@@ -254,7 +260,7 @@ class Reorder(OnLink):
 
     does = "packets overtake others, which are late; needs netem in the kernel"
     example = "reorder: node2 25% by 10ms"
-    reorder: float = key(MISSING, kinds.share(), "share: 25%", name="share")
+    reorder: float = key(MISSING, share_kind(), "share: 25%", name="share")
     """How many overtake the others."""
     delay_s: float = key(0.01, kinds.duration(LONGEST_DELAY_S), "by: 10ms", name="by")
     """How late the others are."""
@@ -316,28 +322,115 @@ class Dns(LinkFault):
         return tables_of([], addresses, nameless=list(addresses) if self.node == ALL else [self.node])
 
 
+def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
+    """A mapping from names of one kind to values of another, as pairs."""
+
+    def read(value: Value) -> tuple[tuple[Any, Any], ...]:
+        return tuple(value.mapping(allowed, lambda key, item: (name.read(key), one.read(item))).items())
+
+    schema = {"type": "object", "additionalProperties": one.schema}
+    return Kind(allowed, read, schema, lambda data: {str(left): one.dump(right) for left, right in data})
+
+
+_LINKS = _mapping(
+    f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss",
+    link(),
+    Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
+)
+_RACKS = _mapping(
+    "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
+    kinds.text("the name of a rack"),
+    list_of(kinds.node(), "a list of nodes"),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
-class WholeNetwork(LinkFault):
-    """All links at once, as the key `network:` of a scenario has them."""
+class Network(Condition, LinkFault):
+    """What the links of a run are like, from before its workers start to its end."""
 
     does = "all links at once are as the key `network:` has them, by a profile's name or in full"
     example = "network: wan-40ms"
 
-    like: Network = key(MISSING, network(), "network: wan-40ms")
+    profile: str | None = key(None, choice(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
+    """A network that many have, by its name; what else is said comes on top of it."""
+    racks: tuple[tuple[str, tuple[str, ...]], ...] = key(
+        (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
+    )
+    """Which nodes are in a rack together, for the profile `datacenter`."""
+    links: tuple[tuple[Link, Condition], ...] = key((), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none")
+    """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
+
+    @classmethod
+    def value(cls) -> Kind:
+        """The name of a profile, or a mapping."""
+        allowed = f"a profile ({', '.join(PROFILES)}), or a mapping with the keys {', '.join(keys_of(cls))}"
+
+        def read(value: Value) -> Network:
+            if value.kind != "mapping":
+                word = read_text(value, allowed, quotable=False)
+                if word not in PROFILES:
+                    raise value.refused(allowed)
+                return cls(profile=word)
+            if not value.pairs(allowed):
+                raise value.refused(allowed, " that says nothing")
+            made = cls(**read_keys(value, cls))
+            if made.racks and made.profile != "datacenter":
+                raise value.problem("racks belong to the profile datacenter; write `profile: datacenter`")
+            if made.jitter_s and not made.delay_s and not made.profile:
+                raise value.problem("a jitter is a jitter of a delay; say `delay` too")
+            return made
+
+        def dump(data: Network) -> Any:
+            values = dump_keys(data)
+            return values["profile"] if list(values) == ["profile"] else values
+
+        schema = {"anyOf": [{"enum": [*PROFILES]}, mapping_schema(cls, minProperties=1)]}
+        return Kind(allowed, read, schema, dump)
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Those that it names."""
-        return self.like.nodes
+        named = [name for where, _ in self.links for name in where.nodes]
+        return tuple(dict.fromkeys([*named, *(name for _, names in self.racks for name in names)]))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
-        return self.like.tables(addresses)
+        return tables_of(self._layers(list(addresses)), addresses)
+
+    def _layers(self, names: Sequence[str]) -> list[Layer]:
+        """All conditions, the least exact first."""
+        layers = [(Link(ALL), asked(self))]
+        if self.profile is not None:
+            profile, middle = PROFILES[self.profile], (len(names) + 1) // 2
+            layers.insert(0, (Link(ALL), asked(profile.every)))
+            racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
+            home = {name: place for place, members in enumerate(racks) for name in members}
+            apart = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
+            layers += [(Link(one, "-", other), asked(profile.between)) for one, other in apart if profile.between]
+        own = [(where, asked(condition)) for where, condition in self.links]
+        return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
 
     def __str__(self) -> str:
         """`network wan-40ms`."""
-        data = dump_network(self.like)
+        data = type(self).value().dump(self)
         return f"network {data if isinstance(data, str) else _network_words(data)}"
+
+
+def network() -> Kind:
+    """A network, or the name of a profile."""
+    return Network.value()
+
+
+def network_of(data: str | Mapping[str, Any]) -> Network:
+    """A network that somebody says elsewhere than in a file, as a file would say it.
+
+    Raises:
+        ScenarioError: it is none; a line a problem.
+    """
+    from lab.spec.document import read_value  # imports yaml
+
+    found: Network = read_value(network(), json.dumps(data), "network", "network")
+    return found
 
 
 def _network_words(data: Mapping[str, Any]) -> str:

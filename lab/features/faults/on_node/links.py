@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ....node.netlink import device
@@ -26,24 +26,17 @@ _were_reset: dict[str, int] = {}
 
 
 class Links:
-    """What the kernel knows of the links of a node; use it in a `with`.
+    """What the kernel knows of the links of a node.
 
     Args:
         address: of the node.
+        route: a socket to what the kernel knows of devices and their queues.
+        filters: a socket to its packet filters.
     """
 
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._route, self._filters = netlink.route(), netlink.filters()
-        self._device = device(address)
-        self._queues = netlink.Shaping(self._device, self._route)
-
-    def __enter__(self) -> Links:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._route.close()
-        self._filters.close()
+    def __init__(self, address: str, route: netlink.Kernel, filters: netlink.Kernel) -> None:
+        self._address, self._filters, self._device = address, filters, device(address)
+        self._queues = netlink.Shaping(self._device, route)
 
     def make(self) -> None:
         """Have all in force that is to be, and nothing else.
@@ -79,6 +72,13 @@ class Links:
         }
 
 
+@contextmanager
+def open_links(said: Mapping[str, Any]) -> Iterator[Links]:
+    """The links of the node that a request is about."""
+    with netlink.route() as route, netlink.filters() as filters:
+        yield Links(str(said["address"]), route, filters)
+
+
 def apply_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """Have one more condition in force, or another in the place of one of its name; returns what is.
 
@@ -91,7 +91,7 @@ def apply_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
         OSError, ValueError: the kernel cannot; then everything is as it was before.
     """
     name, before = str(said["part"]), dict(_parts)
-    with Links(str(said["address"])) as links:
+    with open_links(said) as links:
         _parts[name] = said
         try:
             links.make()
@@ -114,7 +114,7 @@ def undo_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: the kernel cannot.
     """
-    with Links(str(said["address"])) as links:
+    with open_links(said) as links:
         before = links.look()
         for name in [*_parts] if said["part"] == ALL else [str(said["part"])]:
             _parts.pop(name, None)
@@ -129,7 +129,7 @@ def look_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: it does not say.
     """
-    with Links(str(said["address"])) as links:
+    with open_links(said) as links:
         return links.look()
 
 

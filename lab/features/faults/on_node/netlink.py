@@ -27,6 +27,7 @@ from pyroute2.netlink.nfnetlink import nftsocket as nft
 from pyroute2.netlink.nlsocket import NetlinkSocket
 from pyroute2.netlink.rtnl.tcmsg import cls_u32, sched_htb, sched_netem, tcmsg
 from pyroute2.netlink.rtnl.tcmsg.common import percent2u32, tick_in_usec
+from pyroute2.nftables.expressions import ipv4addr, verdict
 
 from . import LATE
 
@@ -58,10 +59,6 @@ class Kernel:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the socket."""
         self._socket.close()
 
     def do(self, kind: int, message: Any, flags: int = 0, *, unless: int = 0) -> bool:
@@ -281,14 +278,13 @@ _ARRIVES, _LEAVES = "arrives", "leaves"
 _HOOKS = {_ARRIVES: 1, _LEAVES: 3}
 _BEFORE_OTHERS = -150
 """After connections are known, before addresses are changed (Docker gives its resolver another port there)."""
-_NETWORK, _TRANSPORT = 1, 2
-_SOURCE = 12
+_TRANSPORT = 2
 _DNS = 53
 _RST = 0x04
 _PARTS = 1 << 24
 _RANDOM = 1
 _TO_WIRE = 1
-_VERDICT, _REGISTER = 0, 1
+_REGISTER = 1
 _DROP = 0
 _UNREACHABLE, _RESET = 0, 1
 _PORT_UNREACHABLE = 3
@@ -309,18 +305,18 @@ def set_rules(arriving: Mapping[str, Mapping[str, float]], leaving: Mapping[str,
     """
     rules = []
     for address, asked in arriving.items():
-        sent_by = _is(_SOURCE, address)
+        sent_by = ipv4addr(src=address)
         if asked.get("reset"):
             parts = [*sent_by, *_protocol(socket.IPPROTO_TCP), *_no_reset(), _COUNT, _reject(_RESET)]
             rules.append(_rule(_ARRIVES, f"reset {address}", parts))
         if asked.get("drop"):
-            rules.append(_rule(_ARRIVES, f"drop {address}", [*sent_by, _COUNT, _VERDICT_DROP]))
+            rules.append(_rule(_ARRIVES, f"drop {address}", [*sent_by, _COUNT, *verdict(_DROP)]))
         elif asked.get("loss"):
             rules.append(_rule(_ARRIVES, f"from {address}", [*sent_by, _COUNT]))
-            parts = [*sent_by, *_by_chance(asked["loss"]), _COUNT, _VERDICT_DROP]
+            parts = [*sent_by, *_by_chance(asked["loss"]), _COUNT, *verdict(_DROP)]
             rules.append(_rule(_ARRIVES, f"loss {address}", parts))
     for address, share in leaving.items():
-        sent_to = _is(_DESTINATION, address)
+        sent_to = ipv4addr(dst=address)
         rules.append(_rule(_LEAVES, f"to {address}", [*sent_to, _COUNT]))
         again = _part("immediate", DREG=_REGISTER, DATA=_data(socket.inet_aton(address)))
         parts = [*sent_to, *_by_chance(share), _COUNT, again, _part("dup", SREG_ADDR=_REGISTER)]
@@ -423,10 +419,6 @@ def _load(base: int, offset: int, size: int) -> dict[str, Any]:
     return _part("payload", DREG=_REGISTER, BASE=base, OFFSET=offset, LEN=size)
 
 
-def _is(offset: int, address: str) -> list[Any]:
-    return [_load(_NETWORK, offset, 4), _compare(socket.inet_aton(address))]
-
-
 def _protocol(number: int) -> list[Any]:
     return [_part("meta", DREG=_REGISTER, KEY=nft.Meta.NFT_META_L4PROTO), _compare(bytes([number]))]
 
@@ -449,7 +441,6 @@ def _reject(how: int) -> dict[str, Any]:
 
 
 _COUNT = _part("counter")
-_VERDICT_DROP = _part("immediate", DREG=_VERDICT, DATA=_nested(NFTA_DATA_VERDICT=_nested(NFTA_VERDICT_CODE=_DROP)))
 
 
 _OPEN = diag.SS_ALL & ~(1 << diag.SS_TIME_WAIT | 1 << diag.SS_CLOSE | 1 << diag.SS_LISTEN)

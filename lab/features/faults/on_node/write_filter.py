@@ -2,7 +2,7 @@
 
 It works in any image, needs no privilege, and holds for what the worker starts too. What is written to a file that is
 mapped into memory is not seen. Only runs that mean to break a disk have it: each write takes 20 us longer. The
-deed `disk` says what happens to what the workers of the run write to files.
+action `disk` says what happens to what the workers of the run write to files.
 """
 
 from __future__ import annotations

@@ -120,6 +120,10 @@ HEAD = struct.Struct(">Q")
 CONTAINERS: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset", deque: "deque"}
 MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
 KIND_OF = {name: kind for kind, name in (*CONTAINERS.items(), *MAPPINGS.items())}
+_PARTS: dict[type, tuple[str, ...]] = {
+    complex: ("real", "imag"),
+    **dict.fromkeys((slice, range), ("start", "stop", "step")),
+}
 _ALLOWED = "numbers, text, bytes, containers, tensors, arrays, dataclasses, named tuples and enums"
 
 
@@ -177,8 +181,6 @@ class _Writer:
         if kind in MAPPINGS:
             pairs = [[inner(key, " (a key)"), inner(item, f"[{key!r:.60}]")] for key, item in value.items()]
             return [MAPPINGS[kind], pairs]
-        if kind is complex:
-            return ["complex", inner(value.real, ""), inner(value.imag, "")]
         if kind in (bytes, bytearray):
             return [kind.__name__, self._blob(bytes(value))]
         if kind in (datetime, date):
@@ -187,8 +189,8 @@ class _Writer:
             return ["timedelta", value.days, value.seconds, value.microseconds]
         if isinstance(value, PurePath):
             return ["path", str(value)]
-        if kind in (slice, range):
-            return [kind.__name__, *(inner(getattr(value, end), f".{end}") for end in ("start", "stop", "step"))]
+        if kind in _PARTS:
+            return [kind.__name__, *(inner(getattr(value, part), f".{part}") for part in _PARTS[kind])]
         if isinstance(value, enum.Enum):
             return ["enum", *name, value.name]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -196,22 +198,19 @@ class _Writer:
         if is_dataclass(kind):
             names = [field.name for field in fields(kind) if hasattr(value, field.name)]
             return ["fields", *name, {name: inner(getattr(value, name), f".{name}") for name in names}]
-        special = self._of_numpy(value, where) or self._of_torch(value, kind, where)
+        special = self._special(value, kind, where)
         if special is None:
             raise Unsendable(f"{_kind_name(value)}{where}: only data comes back ({_ALLOWED})")
         return special
 
-    def _of_numpy(self, value: Any, where: str) -> list[Any] | None:
-        numpy = sys.modules.get("numpy")
-        if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
-            return None
-        if value.dtype.hasobject or value.dtype.names:
-            raise Unsendable(f"an array of {value.dtype}{where}: only arrays of numbers and text come back")
-        name = "array" if isinstance(value, numpy.ndarray) else "scalar"
-        return [name, value.dtype.str, list(value.shape), self._blob(value.tobytes())]
-
-    def _of_torch(self, value: Any, kind: type, where: str) -> list[Any] | None:
-        torch = sys.modules.get("torch")
+    def _special(self, value: Any, kind: type, where: str) -> list[Any] | None:
+        """What is of numpy or torch, where the function has imported them; None: it is something else."""
+        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+        if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+            if value.dtype.hasobject or value.dtype.names:
+                raise Unsendable(f"an array of {value.dtype}{where}: only arrays of numbers and text come back")
+            name = "array" if isinstance(value, numpy.ndarray) else "scalar"
+            return [name, value.dtype.str, list(value.shape), self._blob(value.tobytes())]
         if torch is None:
             return None
         if isinstance(value, torch.Tensor):
@@ -222,9 +221,7 @@ class _Writer:
             return self._tensor(torch, value, kind is torch.nn.Parameter, where)
         if isinstance(value, (torch.dtype, torch.device)):
             return [kind.__name__, str(value)]
-        if isinstance(value, torch.Size):
-            return ["Size", list(value)]
-        return None
+        return ["Size", list(value)] if isinstance(value, torch.Size) else None
 
     def _tensor(self, torch: Any, value: Any, parameter: bool, where: str) -> list[Any]:
         data, how = value.detach(), {"grad": bool(value.requires_grad), "parameter": parameter}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.disagreement import find_slips
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
+from lab.features.mismatches.findings import find_slips
 from tests.diagnosis.facts import told_facts
 from tests.traces import TraceMaker
 

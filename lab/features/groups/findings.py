@@ -16,9 +16,82 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.ends import Wait, activities_of, find_waits, lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
-from lab.diagnosis.finding import Finding, FindingKind, Rendezvous, group_ranks, majority, sides_of, unique_lines
+from lab.diagnosis.finding import (
+    Facts,
+    Finding,
+    FindingKind,
+    Words,
+    WordTable,
+    group_ranks,
+    majority,
+    sides_of,
+    unique_lines,
+)
+from lab.diagnosis.wording import at, describe_activities, join_ranks
 from lab.trace.model import Call, Group, Mark, StoreLookup, World, is_end_of_world, worlds_of
 from lab.trace.steps import Step
+from lab.words import capital, format_duration, listing, name_ranks, ordinal, plural
+
+
+class GroupsDiffer(Facts):
+    """A new_group that made another group on some ranks."""
+
+    number: int
+    sides: tuple[f.Side, ...]
+    """What the odd ranks made, or everybody where nobody is odd; `what` is the list of members."""
+    common: f.Side | None = None
+    """What the others made."""
+    slip: Literal["", "left_out", "added"] = ""
+
+
+class GroupNotMade(Facts):
+    """A new_group that ranks never came out of, because a member never came to it."""
+
+    members: tuple[int, ...]
+    did: tuple[f.Activity, ...]
+    at: tuple[str, ...] = ()
+
+
+class GroupDestroyed(Facts):
+    """A group that ranks destroyed while others still used it."""
+
+    gone: tuple[int, ...]
+    entered: tuple[int, ...]
+    alone: bool
+    """Whether those that used it are fewer, and so went on alone."""
+    group: str = ""
+    """Empty for the default group."""
+    destroyed_at: tuple[str, ...] = ()
+    used_at: tuple[str, ...] = ()
+    failed: bool = False
+    waited_s: float = 0.0
+    did: tuple[f.Activity, ...] = ()
+
+
+class Rendezvous(Facts):
+    """Ranks that did not find each other in init_process_group."""
+
+    how: Literal["addresses", "unanswered", "sizes", "same_rank", "beyond", "unconnected", "missing"]
+    address: str = ""
+    sides: tuple[f.Side, ...] = ()
+    """What ranks looked at, or expected."""
+    silent: tuple[int, ...] = ()
+    """Whom no store answered."""
+    met: tuple[int, ...] = ()
+    """Who found one."""
+    error: str = ""
+    world_size: int = 0
+    run_size: int = 0
+    missing: int = 0
+    """How many peers were missing."""
+    absent: tuple[f.Activity, ...] = ()
+    stuck: tuple[int, ...] = ()
+
+
+def find_world_faults(evidence: Evidence) -> list[Finding]:
+    """What ranks did to worlds or groups that can have stopped a run which hung or failed."""
+    return find_split_worlds(evidence) or find_group_faults(evidence)
+
 
 Made = Mapping[int, Sequence[Mark]]
 """By rank: the `new_group` that it called in one world."""
@@ -63,7 +136,7 @@ def _stuck(rank: int, marks: Sequence[Mark], evidence: Evidence) -> bool:
 def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
     common, odd = majority({rank: mark.members for rank, mark in here.items()})
     others = tuple(rank for rank in here if rank not in odd)
-    facts = f.GroupsDiffer(
+    facts = GroupsDiffer(
         number=number + 1,
         sides=_sides({rank: here[rank] for rank in odd} or here),
         ranks=odd,
@@ -96,7 +169,7 @@ def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Find
         return None
     lines = unique_lines(one.source for one in ours.values())
     elsewhere = [evidence.place(evidence.ranks[rank]) for rank in missing if rank in evidence.ranks]
-    facts = f.GroupNotMade(
+    facts = GroupNotMade(
         members=tuple(mark.members),
         did=activities_of(evidence, missing, waits),
         at=lines,
@@ -156,7 +229,7 @@ def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits:
     took = _since(calls, evidence)
     destroyed = [mark.source for mark in gone.values()]
     used = [step.calls[rank].source for rank in (entered if alone else step.calls)]
-    facts = f.GroupDestroyed(
+    facts = GroupDestroyed(
         gone=tuple(gone),
         entered=entered,
         alone=alone,
@@ -183,19 +256,19 @@ Lookups = Mapping[int, StoreLookup]
 """By rank: the store that it looked for in its last init_process_group."""
 
 
-def explain_rendezvous(evidence: Evidence) -> Finding | None:
-    """What kept ranks in init_process_group, or failed them there; None where that is not on record."""
+def explain_rendezvous(evidence: Evidence) -> list[Finding]:
+    """What kept ranks in init_process_group, or failed them there; nothing where that is not on record."""
     lookups = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
     stuck = tuple(rank for rank in lookups if _is_stuck(evidence, rank))
     if not stuck:
-        return None
+        return []
     asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.found}
     silent, met = (tuple(rank for rank, of in asked.items() if of.found is found) for found in (False, True))
     addresses = {rank: f"{of.host}:{of.port}" for rank, of in asked.items()}
     if len(set(addresses.values())) > 1:
         sides, odd = sides_of({rank: f"at {address}" for rank, address in addresses.items()}), majority(addresses)[1]
         apart = Rendezvous(how="addresses", sides=sides, silent=silent if met else (), ranks=odd)
-        return _rendezvous(apart, asked, evidence)
+        return [_rendezvous(apart, asked, evidence)]
     # No store at the one address; unless rank 0 hosts one there, and only waits for the others.
     hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
     if silent and not (hosts and (met or len(silent) == 1)):
@@ -204,7 +277,7 @@ def explain_rendezvous(evidence: Evidence) -> Finding | None:
         facts: Rendezvous | None = Rendezvous(how="unanswered", address=address, silent=silent, met=met, error=why)
     else:  # rank 0 alone: whether it hosts a store there is not known
         facts = _numbered(asked, stuck, evidence) if met else None
-    return _rendezvous(facts, asked, evidence) if facts is not None else None
+    return [_rendezvous(facts, asked, evidence)] if facts is not None else []
 
 
 def _rendezvous(facts: Rendezvous, asked: Lookups, evidence: Evidence) -> Finding:
@@ -280,3 +353,95 @@ def _disagreement(asked: Lookups) -> Rendezvous | None:
         return Rendezvous(how="sizes", address=address, sides=sides_of(worlds), ranks=majority(worlds)[1])
     same = [one for one in sides_of({rank: str(of.asked_rank) for rank, of in asked.items()}) if len(one.ranks) > 1]
     return Rendezvous(how="same_rank", address=address, sides=tuple(same)) if same else None
+
+
+# -- in words
+
+_GROUP_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
+
+
+def _made(sides: Iterable[f.Side]) -> list[str]:
+    return join_ranks((rank, f"made {side.what}{at(side.lines[:1])}") for side in sides for rank in side.ranks)
+
+
+def _groups_differ(facts: GroupsDiffer) -> Words:
+    if facts.common is not None:
+        return f"{listing(_made(facts.sides))} {_as_their_group(facts)}", _GROUP_RULE
+    made = "; ".join(_made(facts.sides))
+    return f"the {ordinal(facts.number)} new_group of ranks was not for the same group: {made}", _GROUP_RULE
+
+
+def _as_their_group(facts: GroupsDiffer) -> str:
+    whose, common = "its" if len(facts.ranks) == 1 else "their", facts.common
+    made = f"made {common.what}{at(common.lines[:1])}" if common else ""
+    slip = {"": "", "left_out": f": {name_ranks(facts.ranks)} left that one out", "added": ", a group more"}
+    return f"as {whose} {ordinal(facts.number)} group, where {name_ranks(facts.others)} {made}{slip[facts.slip]}"
+
+
+def _group_not_made(facts: GroupNotMade) -> Words:
+    there = f"{format_duration(facts.seconds)}, at {listing(facts.at)}; {listing(describe_activities(facts.did))}"
+    return (
+        f"{name_ranks(facts.ranks)} {_never_called(facts)}",
+        f"{capital(name_ranks(facts.others))} waited there {there}.",
+    )
+
+
+def _never_called(facts: GroupNotMade) -> str:
+    return f"never called new_group for [{', '.join(map(str, facts.members))}]"
+
+
+def _group_destroyed(facts: GroupDestroyed) -> Words:
+    if not facts.alone:
+        return f"{name_ranks(facts.gone)} {_destroyed_while_used(facts)}"
+    called = f"{'it' if len(facts.entered) == 1 else 'they'} called {facts.step} at {listing(facts.used_at)}"
+    gone = f"{name_ranks(facts.gone)} had {_destroyed_group(facts)}"
+    return f"{name_ranks(facts.entered)} went on alone: {called}, when {gone}"
+
+
+def _destroyed_group(facts: GroupDestroyed) -> str:
+    group = f"group {facts.group}" if facts.group else "the default group"
+    return f"destroyed {group} at {listing(facts.destroyed_at)}"
+
+
+def _destroyed_while_used(facts: GroupDestroyed) -> str:
+    verb = "failed" if facts.failed else f"waited {format_duration(facts.waited_s)}"
+    used = f"{name_ranks(facts.entered)} still used it and {verb} in {facts.step} at {listing(facts.used_at)}"
+    return f"{_destroyed_group(facts)}, where {used}; {listing(describe_activities(facts.did))}"
+
+
+def _unmet(facts: Rendezvous) -> Words:
+    there, world = f"the store at {facts.address} is there", facts.world_size
+    if facts.how == "addresses":
+        looked = listing(join_ranks((rank, side.what) for side in facts.sides for rank in side.ranks))
+        silent = f"None answered {name_ranks(facts.silent)}." if facts.silent else ""
+        return f"ranks looked for the store of the rendezvous at different addresses: {looked}", silent
+    than = f", where {name_ranks(facts.met)} found one" if facts.met else ""
+    error = f" ({facts.error})" if facts.error else ""
+    each = {
+        "sizes": lambda side: f"{name_ranks(side.ranks)} expected {plural(int(side.what), 'rank')}",
+        "same_rank": lambda side: f"{name_ranks(side.ranks)} all said to be rank {side.what}",
+        "beyond": lambda side: f"rank {side.ranks[0]} said to be rank {side.what}",
+    }.get(facts.how)
+    sides = listing(map(each, facts.sides)) if each else ""
+    met = "each other" if len(facts.stuck) == len(facts.met) else "the others"
+    peers, why = "peers are" if facts.missing > 1 else "a peer is", f"this run has {plural(facts.run_size, 'rank')}"
+    if world <= facts.run_size:
+        did = listing(describe_activities(facts.absent))
+        why = f"{name_ranks(one.rank for one in facts.absent)} did not come to it ({did})"
+    ranks, stuck = plural(world, "rank"), name_ranks(facts.stuck)
+    return {
+        "unanswered": f"no store answered {name_ranks(facts.silent)} at {facts.address}{than}{error}",
+        "sizes": f"{there}, but ranks do not agree how many they are: {sides}",
+        "same_rank": f"{there}, but {sides}",
+        "beyond": f"{there}, but {sides} of a world of {world}: there are ranks 0 to {world - 1}",
+        "unconnected": f"{there} and all {ranks} came to it; {stuck} did not get connected to {met}",
+        "missing": f"{there}, but {peers} missing: {name_ranks(facts.met)} expected {ranks}, and {why}",
+    }[facts.how]
+
+
+WORDS: WordTable = {
+    GroupsDiffer: _groups_differ,
+    GroupNotMade: _group_not_made,
+    GroupDestroyed: _group_destroyed,
+    Rendezvous: _unmet,
+}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab.diagnosis.disagreement import disagreements
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
+from lab.features.mismatches.findings import disagreements
 from tests.diagnosis.facts import told_facts
 from tests.traces import TraceMaker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.diagnosis.disagreement import out_of_step, skipped
+from lab.features.mismatches.findings import out_of_step, skipped
 
 pytestmark = pytest.mark.unit
 

@@ -1,0 +1,215 @@
+"""Connections between nodes that were broken when a run was over, or that broke by themselves.
+
+A node is named where most nodes still reach each other, and it reaches none of those. Where the network fell apart
+without a majority, or only links between nodes that others reach are affected, the links are named, and no node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Literal
+
+from lab.diagnosis.errors import gave_up, lost_a_peer
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.facts import Network, RankFacts, RunFacts
+from lab.diagnosis.finding import Facts, Finding, FindingKind, Words, WordTable
+from lab.diagnosis.links import outside_of_most, parts_of
+from lab.diagnosis.wording import ran_there
+from lab.words import format_duration, listing, name_link, name_ranks
+
+MOST_LINKS = 4
+Pair = tuple[str, str]
+
+
+class Cut(Facts):
+    """A break in the network between nodes that was there when the run was over."""
+
+    how: Literal["links", "halves", "nodes"]
+    nodes: tuple[str, ...] = ()
+    """Who was cut off; empty where nobody can be named."""
+    parts: tuple[tuple[str, ...], ...] = ()
+    """Nodes that still reached each other; those that are most come first."""
+    links: tuple[tuple[str, str], ...] = ()
+    one_way: tuple[tuple[str, str] | None, ...] = ()
+    """Of each link: from whom to whom data still came, where that is known."""
+    direction: Literal["", "sent", "received"] = ""
+    """Of a single node: what still worked, what it sent or what was sent to it."""
+
+
+class ConnectionReset(Facts):
+    """Connections that broke by themselves."""
+
+    links: tuple[tuple[str, str], ...]
+    refused: bool = False
+    node: str = ""
+    """Which is at an end of all of them, where there are several."""
+
+
+# -- nodes that were cut off from others when the run was over
+
+
+def find_cut_nodes(evidence: Evidence) -> list[Finding]:
+    """Where the network was broken when the run was over, and who was cut off by that."""
+    facts = evidence.facts
+    nodes = {rank.rank: rank.node for rank in facts.ranks}
+    cut = find_cut(facts.network, {*nodes.values()} - {lost.node for lost in facts.lost_nodes} - {""}, nodes)
+    return [] if cut is None else [cut.as_finding(FindingKind.CUT_OFF)]
+
+
+def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] | None = None) -> Cut | None:
+    """Where the network between these nodes was broken when the run was over; None where it was not."""
+    broken = [(one, other) for one, other in combinations(sorted(nodes), 2) if network.lost(one, other)]
+    if not broken or not network.stuck:
+        return None
+
+    def arriving(pair: Pair) -> Pair | None:
+        """From whom to whom data still arrived, of two directions, where that is known."""
+        return next((way for way in (pair, pair[::-1]) if network.arrives(*way)), None)
+
+    parts = parts_of(nodes, broken)
+    off = () if len(parts) == 1 else outside_of_most(nodes, broken)
+    how: Literal["links", "halves", "nodes"] = "links" if len(parts) == 1 else "nodes" if off else "halves"
+    return Cut(
+        how=how,
+        nodes=off,
+        parts=tuple(parts),
+        links=tuple(broken),
+        one_way=() if off else tuple(map(arriving, broken)),
+        direction=_direction(network, off, parts[0], broken) if off else "",
+        link=name_link(*broken[0]) if len(broken) == 1 and not off else "",
+        ranks=tuple(rank for rank, node in (ranks or {}).items() if node in off),
+        seconds=max(network.silent_s(*pair) for pair in broken),
+    )
+
+
+def _direction(
+    network: Network, off: Sequence[str], rest: Sequence[str], broken: Collection[Pair]
+) -> Literal["", "sent", "received"]:
+    """Whether only what one node sent, or only what was sent to it, still arrived; empty where that is not known."""
+    if len(off) != 1:
+        return ""
+    (node,) = off
+    others = [other for other in rest if tuple(sorted((node, other))) in broken]
+    sent = any(network.arrives(node, other) for other in others)
+    came = any(network.arrives(other, node) for other in others)
+    return "" if sent == came else "sent" if sent else "received"
+
+
+# -- connections that broke by themselves: told from what the first ranks to fail say
+#
+# A rank whose peer ends finds its connection closed, or reset. Where the peer had not raised anything by then, and
+# later failed for nothing but lost connections, it was the connection that broke.
+
+
+_RESET = re.compile(
+    r"\[(?P<address>[0-9a-fA-F.:]+)\]:\d+: (?:Connection reset by peer|Software caused connection abort)"
+)
+_REFUSED = re.compile(r"SO_ERROR: Connection refused, remote=\[(?P<address>[0-9a-fA-F.:]+)\]:\d+")
+"""A peer listens before it says where: nobody there is one that has ended, or a connection that does not come about."""
+_CLOSED = re.compile(r"Connection closed by peer \[(?P<address>[0-9a-fA-F.:]+)\]:\d+")
+_STORE = re.compile(r"DistNetworkError: .*(?:Connection reset by peer|Software caused connection abort)")
+Together = Callable[[int, str], bool]
+
+
+def find_broken_links(evidence: Evidence) -> list[Finding]:
+    """The connection that broke first, by itself; names a node where several of its connections did."""
+
+    def together(rank: int, node: str) -> bool:
+        hit = evidence.broken(rank) if evidence.at_hand else None
+        peers = [one.rank for one in evidence.facts.ranks if one.node == node]
+        return hit is not None and any(one in hit[1].calls and hit[1].calls[one].state != "completed" for one in peers)
+
+    failed = [rank for rank in evidence.facts.ranks if rank.failed]
+    address = evidence.record.plan().master_addr if any(_STORE.search(rank.error) for rank in failed) else ""
+    store = evidence.facts.network.addresses.get(address, address)
+    broken = broken_link(evidence.facts, sorted(failed, key=lambda rank: rank.raised or 0.0), together, store)
+    return [] if broken is None else [broken]
+
+
+def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together, store: str = "") -> Finding | None:
+    """The same, of the ranks that failed, the earliest first.
+
+    Args:
+        facts: of the run.
+        failed: those ranks.
+        together: whether a rank of that node was in the call in which the connection of a rank to it was closed, and
+            never came out of it: then it did not close it because it was done.
+        store: the node of the rendezvous' store; empty where no connection to it was lost.
+    """
+    if facts.lost_nodes or not failed or not all(lost_a_peer(rank) and rank.raised for rank in failed):
+        return None
+    left = {rank.node for rank in facts.ranks if rank.left}
+    at = {rank.node: rank.raised for rank in reversed(failed)}
+    broken, how = list[set[str]](), ""
+    for rank in failed:
+        refused = _REFUSED.search(rank.error)
+        met = _RESET.search(rank.error) or refused
+        closed = None if met else _CLOSED.search(rank.error)
+        met = met or closed
+        peer = facts.network.addresses.get(met["address"], "") if met else ""
+        peer = store if store != rank.node and _STORE.search(rank.error) else peer
+        peer = "" if peer == rank.node else peer
+        told_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
+        if closed and told_later:
+            told_later = together(rank.rank, peer) and not any(gave_up(one) for one in failed if one.node == peer)
+        if not broken and (not peer or peer in left or not told_later or (gave_up(rank) and not refused)):
+            return None
+        if peer and told_later and {rank.node, peer} not in broken:
+            how = how or ("refused" if refused else "reset")
+            broken.append({rank.node, peer})
+    common = sorted(set.intersection(*broken)) if len(broken) > 1 else []
+    node = common[0] if len(common) == 1 else ""
+    reset = ConnectionReset(
+        links=tuple((one, other) for one, other in map(sorted, broken)),
+        refused=how == "refused",
+        node=node,
+        ranks=tuple(rank.rank for rank in facts.ranks if rank.node == node) if node else (),
+        others=() if node else tuple(rank.rank for rank in failed[:1]),
+        link=name_link(*broken[0]) if len(broken) == 1 else "",
+    )
+    return reset.as_finding(FindingKind.CONNECTION_RESET)
+
+
+# -- in words
+
+
+def describe_pairs(links: Iterable[tuple[str, str]]) -> list[str]:
+    """`node0 and node1`, for each link."""
+    return [f"{one} and {other}" for one, other in links]
+
+
+def _cut(facts: Cut) -> Words:
+    silent = f"nothing was acknowledged for at least {format_duration(facts.seconds)}"
+    ways = [f" (what {way[0]} sent arrived, the answers of {way[1]} did not)" if way else "" for way in facts.one_way]
+    if facts.how == "links":
+        shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(facts.links), ways, strict=True)]
+        more = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
+        what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{more}"
+    elif facts.how == "halves":
+        parts = [listing(part) for part in facts.parts]
+        sides = listing(parts) if len(facts.parts[0]) == 1 else " | ".join(parts)
+        what = f"the network was cut between {sides}{ways[0] if len(ways) == 1 else ''}: {silent}"
+    else:
+        detail = {
+            "": silent,
+            "sent": "what it sent arrived, and nothing that was sent to it did",
+            "received": "what was sent to it arrived, and nothing that it sent did",
+        }[facts.direction]
+        were = "was" if len(facts.nodes) == 1 else "were"
+        what = f"{listing(facts.nodes)} {were} cut off from {listing(facts.parts[0])}: {detail}"
+    return f"{what}{ran_there(facts.ranks)}"
+
+
+def _connection_reset(facts: ConnectionReset) -> Words:
+    how = "refused" if facts.refused else "reset"
+    if not facts.node:
+        pairs = listing(describe_pairs(facts.links))
+        return f"the connection between {pairs} was {how} while both were there: it broke by itself"
+    others = listing(sorted({node for pair in facts.links for node in pair} - {facts.node}))
+    there = f"{name_ranks(facts.ranks)} ran there"
+    return f"the connections of {facts.node} to {others} were {how} while all were there; {there}"
+
+
+WORDS: WordTable = {Cut: _cut, ConnectionReset: _connection_reset}

@@ -1,0 +1,1 @@
+"""Messages: point-to-point messages that cannot come, for verdicts and `lab explain`."""

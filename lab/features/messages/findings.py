@@ -1,0 +1,296 @@
+"""Messages that cannot come: sends nobody receives, receives nobody sends to; and who left its loop for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from lab.diagnosis import ends
+from lab.diagnosis import finding as f
+from lab.diagnosis.ends import Wait, Waiting
+from lab.diagnosis.finding import Facts, Finding, FindingKind, Words, WordTable, majority
+from lab.diagnosis.wording import at, describe_activities, describe_wait, render_ring, render_waited
+from lab.features.mismatches.findings import due, skipped
+from lab.trace.model import Call
+from lab.words import listing, name_ranks, plural
+
+_FEWEST = 3
+"""Ranks of which most can do alike."""
+
+
+class Strayed(Facts):
+    """The rank of a ring that waits elsewhere than its own loop would have gone."""
+
+    cycle: tuple[int, ...]
+    wait: f.CallFacts
+    usual: f.CallFacts
+    """What it went on with in its rounds before."""
+
+
+class UnmatchedMessage(Facts):
+    """A message that cannot come."""
+
+    how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"]
+    waits: tuple[f.CallFacts, ...]
+    last_rank: int = 0
+    waited_s: float | None = None
+    """How long the first had been waiting; of `passing_by` and `other_peers`, the first two."""
+    usual_distance: int = 0
+    """Whom all others mean: the rank so many places further on."""
+    alike: tuple[int, ...] = ()
+    """Those others."""
+    group_size: int = 0
+    did: tuple[f.Activity, ...] = ()
+    before: int = 0
+    """How many such messages had come before."""
+    left_out: f.CallFacts | None = None
+    """What the other end left out of its own loop."""
+    left_next: bool = False
+    """Whether its loop would have come to that next; else it had gone on after leaving it out once."""
+
+
+def find_stand_off(run: Waiting) -> list[Finding]:
+    """Messages that cannot come, or the one rank that left its loop half way and so closed a ring."""
+    messages, cycle = _Messages(*run), ends.find_cycle(run.waits)
+    unmatched = messages.unmatched()
+    strayed = None if unmatched or not cycle else messages.strayed(cycle)
+    return unmatched if strayed is None else [strayed]
+
+
+class _Messages(Waiting):
+    """Makes these findings."""
+
+    def strayed(self, ring: Sequence[int]) -> Finding | None:
+        """The only rank of all that wait that left its loop half way, if it is in the ring; None where nobody is.
+
+        The others wait where their loops would have gone. Where several left theirs, they may have agreed on it.
+        """
+        strayed = {rank: usual for rank, wait in self.waits.items() if (usual := self._left_half_way(wait)) is not None}
+        rank, usual = next(iter(strayed.items()), (-1, None))
+        if usual is None or len(strayed) > 1 or rank not in ring:
+            return None
+        step, wait = self.evidence.step(usual), self.waits[rank]
+        if step is not None and step.message:
+            told = ends.call_facts(usual, step)
+        else:  # without its number
+            group = "" if step is None or step.group.label == "default" else step.group.title
+            told = f.CallFacts(rank=rank, name=usual.op, source=usual.source if step is not None else "", group=group)
+        others = [other for other in ring if other != rank]
+        facts = Strayed(
+            cycle=tuple(ring),
+            wait=wait.facts,
+            usual=told,
+            ranks=(rank,),
+            others=tuple(others),
+            step=wait.step.title,
+            lines=(wait.call.source, *(self.waits[other].call.source for other in others)),
+            seconds=ends.waited_s(self.evidence, [wait]),
+        )
+        return facts.as_finding(FindingKind.DEADLOCK)
+
+    def _left_half_way(self, wait: Wait) -> Call | None:
+        """The call that the loop of a rank went on with a round before, where it now waits in something else."""
+        calls = self.evidence.calls(wait.rank)
+        place = next(n for n, call in enumerate(calls) if call is wait.call)
+        done = [(call.op, f"{call.source} {call.group}") for call in calls[: place + 1]]
+        before = due(done[:-1])
+        if before is None or (done[before] == done[-1] and calls[before].peer == wait.call.peer):
+            return None
+        return calls[before]
+
+    def _did(self, ranks: Sequence[int]) -> tuple[f.Activity, ...]:
+        return ends.activities_of(self.evidence, ranks, self.waits)
+
+    def unmatched(self) -> list[Finding]:
+        """Messages that ranks waited in, and that cannot come even if every other rank goes on as it can.
+
+        A message whose other end may still come, because that rank is in its own code or waits for such a one, is none;
+        nor is one in a ring of messages only, of which each may come when another one does.
+        """
+        waits = self.waits
+        pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
+        for wait in pending.values():
+            unlike = self._neighbour(wait)
+            if unlike is not None:
+                return [unlike]
+        findings, explained = [], set[int]()
+        for rank, wait in pending.items():
+            peer, sends = wait.on[0] if len(wait.on) == 1 else -1, wait.call.operation.sends
+            other = pending.get(peer)
+            if rank in explained or peer in explained:
+                continue
+            back = [one for one in pending if waits[one].on == (rank,) and waits[one].call.operation.sends != sends]
+            if len(wait.on) == 1 and peer not in self.evidence.ranks:
+                ours: tuple[Wait, ...] = (wait,)
+                findings.append(self._unmatched("no_such_rank", ours, (rank,), last_rank=max(self.evidence.ranks)))
+            elif other is not None and peer in back:
+                ours = (wait, other) if sends else (other, wait)
+                findings.append(self._passing_by(ours))
+            elif not self._in_mixed_ring(rank):
+                continue
+            elif (other is not None and self._in_mixed_ring(peer)) or (back and back[0] not in explained):
+                ours = (wait, other) if other is not None and self._in_mixed_ring(peer) else (waits[back[0]], wait)
+                did = self._did([one for one in ours[1].on if one != ours[0].rank])
+                waited_s = ends.waited_s(self.evidence, ours)
+                findings.append(self._unmatched("other_peers", ours, did=did, waited_s=waited_s))
+            else:
+                ours = (wait,)
+                findings.append(self._nobody_there(wait))
+            explained |= {one.rank for one in ours}
+        return findings
+
+    def _in_mixed_ring(self, rank: int) -> bool:
+        """Whether a rank waits for itself in the end, and not by messages alone."""
+        seen: dict[int, bool] = {}
+        todo = [(one, False) for one in self.waits[rank].on]
+        while todo:
+            one, mixed = todo.pop()
+            if one == rank and mixed:
+                return True
+            if one in self.waits and one != rank and not (one in seen and seen[one] >= mixed):
+                seen[one] = mixed
+                todo += [(after, mixed or not self.waits[one].step.message) for after in self.waits[one].on]
+        return False
+
+    def _passing_by(self, ours: tuple[Wait, ...]) -> Finding:
+        """A send and a receive of two ranks that mean each other, and that differ in their tags or groups."""
+        differ = len({one.call.group for one in ours}) > 1
+        calls = tuple(ends.call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours)
+        return self._unmatched("passing_by", ours, waits=calls, waited_s=ends.waited_s(self.evidence, ours))
+
+    def _nobody_there(self, wait: Wait) -> Finding:
+        """A message whose other end waits in something else."""
+        wanted = wait.step.source, wait.step.destination  # of which one may be any rank
+        before = sum(
+            step.state == "completed"
+            and step.message
+            and all(one in (None, end) for one, end in zip(wanted, (step.source, step.destination), strict=True))
+            for step in self.evidence.steps
+        )
+        most = ends.majority_step(self.waits)
+        alone = most is not None and most != wait.step.number
+        as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
+        ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
+        ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
+        more: dict[str, Any] = {"did": self._did(wait.on), "before": before}
+        left, is_next = self._left_out(wait)
+        if left is not None:
+            ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
+            more |= {"lines": lines, "left_out": left, "left_next": is_next}
+        return self._unmatched("nobody_there", ours, ranks, **more)
+
+    def _left_out(self, wait: Wait) -> tuple[f.CallFacts | None, bool]:
+        """The call that the other end of a message left out, and whether its own loop would have come to it next.
+
+        Or else it had been about to when it went on with what comes after it there. None where it left nothing out.
+        """
+        calls = self.evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
+        if calls and calls[-1].state == "unfinished":
+            calls = calls[:-1]  # what it did instead
+        answers = [c.peer == wait.rank and c.operation.sends == wait.call.operation.receives for c in calls]
+        beats = [(call.op, call.source) for call in calls]
+        before = due(beats)
+        if before is not None and answers[before]:
+            return ends.call_facts(calls[before], wait.step), True
+        once = [calls[place] for place in skipped(beats) if answers[place]]
+        return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
+
+    def _neighbour(self, wait: Wait) -> Finding | None:
+        """A rank that has another neighbour than the others at the same line.
+
+        With three or more ranks: most address the rank at the same distance from their own, and this one does not.
+        """
+        ranks, wanted = wait.step.group.ranks, (wait.call.op, wait.call.source, wait.call.group)
+        size, alike = len(ranks), dict[int, list[Call]]()
+        for rank in ranks:
+            alike[rank] = [c for c in self.evidence.calls(rank) if (c.op, c.source, c.group) == wanted]
+        if size < _FEWEST or wait.call not in alike.get(wait.rank, ()):
+            return None
+        turn = alike[wait.rank].index(wait.call)
+        there = {rank: calls[turn].peer for rank, calls in alike.items() if len(calls) > turn}
+        meant = {rank: (peer - rank) % size for rank, peer in there.items() if peer is not None}
+        usual, odd = majority(meant)
+        if usual is None or odd != (wait.rank,) or len(meant) != size:
+            return None
+        others = tuple(rank for rank in meant if rank != wait.rank)
+        return self._unmatched("neighbour", (wait,), odd, usual_distance=usual, group_size=size, alike=others)
+
+    def _unmatched(
+        self,
+        how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"],
+        ours: tuple[Wait, ...],
+        ranks: tuple[int, ...] = (),
+        **more: Any,
+    ) -> Finding:
+        common: dict[str, Any] = {
+            "waits": tuple(wait.facts for wait in ours),
+            "waited_s": ends.waited_s(self.evidence, ours[:1]),
+            "others": tuple(wait.rank for wait in ours if wait.rank not in ranks),
+            "step": ours[0].step.title,
+            "lines": tuple(wait.call.source for wait in ours),
+            "seconds": ends.waited_s(self.evidence, ours[:2]),
+        }
+        return UnmatchedMessage(how=how, ranks=ranks, **{**common, **more}).as_finding(FindingKind.UNMATCHED)
+
+
+# -- in words
+
+
+def _strayed(facts: Strayed) -> Words:
+    waited, usual = f"{describe_wait(facts.wait)}{render_waited(facts.seconds)}", describe_wait(facts.usual)
+    head = f"rank {facts.wait.rank} waited in {waited}, where in its rounds before it went on with {usual}"
+    return head, f"So ranks wait for each other in a ring ({render_ring(facts.cycle)})."
+
+
+def _unmatched(facts: UnmatchedMessage) -> Words:
+    first, did = facts.waits[0], "; ".join(describe_activities(facts.did))
+    head, took = f"rank {first.rank} waited in {describe_wait(first)}", render_waited(facts.waited_s)
+    if facts.how == "neighbour":
+        return _neighbour(facts, first)
+    if facts.how == "no_such_rank":
+        return f"{head}{took}: there is no rank {first.peer}, the last one is {facts.last_rank}"
+    if facts.how == "passing_by":
+        return _passing_by(facts, *facts.waits[:2])
+    if facts.how == "other_peers":
+        other = f"rank {facts.waits[1].rank} in {describe_wait(facts.waits[1])}{render_waited(facts.waited_s, ', {}')}"
+        return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
+    verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
+    if first.direction == "from":
+        more = f" more than the {plural(facts.before, 'message')} before" if facts.before else ""
+        verb = f"sent it {'anything' if first.peer is None else 'nothing'}{more}"
+    left, call = "", facts.left_out
+    if call is not None and facts.left_next:
+        left = f"In the rounds before, rank {call.rank} did."
+    elif call is not None:
+        what = describe_wait(call)
+        left = f"Rank {call.rank} had left out {what} in one round, and gone on with what comes after it."
+    return f"{head}{took}, and {who} {verb}: {did}", left
+
+
+def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
+    one, several = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
+    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(
+        facts.usual_distance, f"the rank {plural(facts.usual_distance, 'place')} further on"
+    )
+    others = name_ranks(facts.alike)
+    return (
+        f"rank {wait.rank} {one} rank {wait.peer}{at([wait.source])}, where {others} {several} {whom}, round and round"
+    )
+
+
+def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts) -> str:
+    differ = ["tags"] if send.tag != receive.tag else []
+    differ += ["groups"] if send.group != receive.group else []
+
+    def does(call: f.CallFacts, verb: str, peer: int) -> str:
+        which = [f"with tag {call.tag}"] if "tags" in differ else []
+        which += [f"in {call.group}"] if "groups" in differ else []
+        return f"{' '.join([f'rank {call.rank} {verb} rank {peer}', *which])}{at([call.source])}"
+
+    return (
+        f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}: the "
+        f"{listing(differ)} differ, so both wait{render_waited(facts.waited_s, ', {} by now')}"
+    )
+
+
+WORDS: WordTable = {Strayed: _strayed, UnmatchedMessage: _unmatched}

@@ -1,0 +1,1 @@
+"""Mismatches: what ranks called differently, left out, or called once more."""
