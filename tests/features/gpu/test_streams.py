@@ -54,7 +54,9 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def tensor() -> Any:
     """What the recorder asks of a tensor on a GPU; its values would have to be waited for."""
     shape = {"dtype": torch.float32, "shape": (2,), "layout": torch.strided}
-    return SimpleNamespace(**shape, is_cuda=True, is_cpu=False, device="cuda:0", numel=lambda: 2, element_size=lambda: 4)
+    return SimpleNamespace(
+        **shape, is_cuda=True, is_cpu=False, device="cuda:0", numel=lambda: 2, element_size=lambda: 4
+    )
 
 
 def test_actions_follow_their_events_whichever_stream_is_the_first() -> None:
