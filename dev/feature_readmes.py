@@ -21,8 +21,8 @@ def readmes() -> dict[Path, str]:
 
 
 def _readme(folder: Path, feature: Feature) -> str:
-    files = [path for path in sorted(folder.glob("*.py")) if path.stem not in ("__init__", "feature")]
-    lines = [f"# {feature.name}", "", *_wrapped(_doc(folder / "feature.py", whole=True)), ""]
+    files = [path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+    lines = [f"# {feature.name}", "", *_wrapped(_doc(folder / "__init__.py", whole=True)), ""]
     adds = [f"- {what}: {_names(named)}" for what, named in _adds(feature) if named]
     if feature.on_node:
         adds.append("- what nodes run of it: `on_node`")

@@ -237,7 +237,7 @@ def parts(keys: Collection[str] | None) -> list[Any]:
 
 
 def _in_tree(name: str) -> Feature:
-    feature: Feature = load(f"lab.features.{name}.feature:FEATURE")
+    feature: Feature = load(f"lab.features.{name}:FEATURE")
     return feature
 
 

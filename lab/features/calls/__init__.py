@@ -1,1 +1,19 @@
-"""Calls: what ranks are expected to call, as a scenario states it, or as a snapshot has it."""
+"""Calls: what ranks called, and what they are expected to call, as a scenario states it, or as a snapshot has it."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="calls",
+    keys={"expect.calls": "lab.features.calls.pattern:CallsKeys"},
+    options={
+        "run": "lab.features.calls.option:UPDATE",
+        "show": "lab.features.calls.option",
+        "test": "lab.features.calls.option:UPDATE",
+    },
+    hooks={
+        "calls_of_result": "lab.features.calls.snapshot:RecordedCalls",
+        "keep_beside_test": "lab.features.calls.snapshot:keep_beside_test",
+        "expect.calls": "lab.features.calls.snapshot:judge_calls",
+        "with_stated_calls": "lab.features.calls.snapshot:with_stated_calls",
+    },
+)

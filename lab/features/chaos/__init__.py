@@ -1,1 +1,5 @@
-"""Search for faults that a scenario does not survive: drawn from its own record, shrunk, written as a scenario."""
+"""Chaos: search for faults that a scenario does not survive."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(name="chaos", needs=("faults",), options={"run": "lab.features.chaos.option"})

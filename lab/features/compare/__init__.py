@@ -1,1 +1,12 @@
 """Compare: what two runs did differently, and runs held against earlier ones."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="compare",
+    needs=("html", "calls", "records", "timeline", "traffic"),
+    verbs={
+        "diff": ("lab.features.compare.verb", "show what two runs did differently"),
+    },
+    options={"report": "lab.features.compare.verb:REPORT_OPTIONS"},
+)

@@ -1,1 +1,10 @@
 """Copy: files and folders to and from nodes that are up."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="copy",
+    verbs={
+        "cp": ("lab.features.copy.verb", "copy files and folders to and from a node"),
+    },
+)

@@ -1,1 +1,11 @@
-"""Flight recorder dumps, as PyTorch writes them of any job: their words, read safely, made into a record."""
+"""Dumps: records of what the flight recorder of any job has left."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="dumps",
+    needs=("html",),
+    verbs={
+        "import": ("lab.features.dumps.verb", "make a record of the flight recorder dumps of a job that hung anywhere")
+    },
+)

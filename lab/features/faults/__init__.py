@@ -1,1 +1,37 @@
-"""Faults: what can be broken on purpose, the event that sets it off, and how each kind is done and undone."""
+"""Faults: what is broken on purpose, in a run or by hand, and healed; nodes that are stopped and started."""
+
+from lab.feature import Feature
+
+_HOME = "lab.features.faults"
+FEATURE = Feature(
+    name="faults",
+    verbs={
+        "fault": (
+            f"{_HOME}.verbs:FAULT",
+            "break something on purpose, also while a run goes on; list and heal what is broken",
+        ),
+        "stop": (f"{_HOME}.verbs:STOP", "stop nodes of a cluster as a power cut would, also while a run goes on"),
+        "start": (f"{_HOME}.verbs:START", "start nodes that were stopped"),
+    },
+    keys={
+        **dict.fromkeys(("network", "faults", "rerun"), f"{_HOME}.fault:FaultKeys"),
+        "expect.detected_within": f"{_HOME}.fault:DetectionKeys",
+    },
+    options={"run": f"{_HOME}.verbs:RUN_OPTIONS"},
+    cluster={name: f"{_HOME}.injection:{name}" for name in ("fault", "faults", "heal", "stop", "start")},
+    views={
+        "broken": f"{_HOME}.detection:broken_in",
+        "detections": f"{_HOME}.detection:find_detections",
+        "faults_of_result": f"{_HOME}.detection:describe_faults",
+    },
+    hooks={
+        "as_broken": f"{_HOME}.injection:as_broken",
+        "beyond": f"{_HOME}.fault:beyond_engine",
+        "fault_names": f"{_HOME}.verbs:names",
+        "doctor_probe": f"{_HOME}.doctor",
+        "heal": f"{_HOME}.injection:heal_all",
+        "once_more": f"{_HOME}.fault:once_more",
+    },
+    on_node=f"{_HOME}.on_node",
+    parts=(f"{_HOME}.fault:plan_faults",),
+)

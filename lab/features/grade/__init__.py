@@ -1,1 +1,20 @@
-"""Grading: submissions of strangers, each run in the place of a scenario's script, and what each of them earned."""
+"""Grade: submissions, each run in the place of a scenario's script."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="grade",
+    needs=("html",),
+    keys={"grade": "lab.features.grade.keys:GradeKeys"},
+    verbs={
+        "grade": (
+            "lab.features.grade.verb",
+            "run many submissions in the place of a scenario's script, isolated, and give each its points",
+        )
+    },
+    exports={
+        "OutputError": "lab.features.grade.on_node.read_output:OutputError",
+        "read_output": "lab.features.grade.on_node.read_output:read_output",
+    },
+    on_node="lab.features.grade.on_node",
+)

@@ -1,1 +1,12 @@
-"""Groups: worlds and groups that ranks made otherwise than others did, or destroyed while others used them."""
+"""Groups: worlds and groups that ranks made otherwise than others did, for verdicts and `lab explain`."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="groups",
+    findings={
+        "words": "lab.features.groups.findings:WORDS",
+        "groups": "lab.features.groups.findings:find_world_faults",
+        "rendezvous": "lab.features.groups.findings:explain_rendezvous",
+    },
+)

@@ -1,1 +1,16 @@
-"""The report of a run as one HTML file that needs nothing else: verdict, pictures, timeline, traffic, logs, sources."""
+"""HTML: a run as one page that needs nothing else, and a result as a notebook shows it."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="html",
+    needs=("calls", "pictures", "records", "stragglers", "timeline", "traffic"),
+    verbs={
+        "report": (
+            "lab.features.html.verb",
+            "write a run as one HTML page: verdict, pictures, timeline, traffic, logs",
+        ),
+    },
+    options={"run": "lab.features.html.verb:RUN_OPTIONS"},
+    views={"notebook": "lab.features.html.notebook:result_html"},
+)

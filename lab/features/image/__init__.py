@@ -1,1 +1,11 @@
 """Image: build and pull images of nodes, list and remove what was made of packages."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="image",
+    verbs={
+        "image": ("lab.features.image.verb", "build the image of the nodes; list and remove what was made of packages"),
+    },
+    hooks={"make_image": "lab.features.image.make:make_image"},
+)

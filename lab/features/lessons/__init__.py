@@ -1,1 +1,19 @@
-"""Lessons: asked, run, held against what was predicted, and kept for each person."""
+"""Lessons: a question, a prediction, the run, and whether the prediction held."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="lessons",
+    verbs={
+        "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, see whether that held; show what is done"),
+        "scenarios": ("lab.features.lessons.verb_scenarios", "list scenarios with one line each"),
+    },
+    needs=("html", "pictures", "calls", "records"),
+    keys={"predict": "lab.features.lessons.question:LessonKeys"},
+    hooks={
+        "find_lesson": "lab.features.lessons.library:find_lesson",
+        "list_lessons": "lab.features.lessons.library:list_lessons",
+    },
+    views={"lesson": "lab.features.lessons.question:lesson_of"},
+    exports={"learn": "lab.features.lessons.take:learn"},
+)

@@ -1,1 +1,14 @@
-"""Links: networks that failed for a while, and links that are far worse than others."""
+"""Links: which links between nodes were slow, lost much, or failed for a while, for `lab explain`."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="links",
+    findings={
+        "kinds": "lab.features.links.findings:LinkKind",
+        "words": "lab.features.links.findings:WORDS",
+        "cut": "lab.features.links.connections:find_cut_nodes",
+        "connections": "lab.features.links.connections:find_broken_links",
+        "explain": "lab.features.links.findings:explain_links",
+    },
+)

@@ -1,1 +1,12 @@
 """Messages: point-to-point messages that cannot come, for verdicts and `lab explain`."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="messages",
+    needs=("mismatches",),
+    findings={
+        "words": "lab.features.messages.findings:WORDS",
+        "stand_off": "lab.features.messages.findings:find_stand_off",
+    },
+)

@@ -1,1 +1,18 @@
-"""MPI: recording process groups that are written in Python, as those of torch-mpi."""
+"""MPI: recording process groups written in Python, as those of torch-mpi; backends that a script names or needs."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="mpi",
+    on_node="lab.features.mpi.on_node",
+    keys={"needs": "lab.features.mpi.needs:NeedsKeys"},
+    hooks={
+        "named_backends": "lab.features.mpi.findings:find_named_backends",
+        "lacking": "lab.features.mpi.needs:find_lacking",
+    },
+    findings={
+        "kinds": "lab.features.mpi.findings:BackendKind",
+        "words": "lab.features.mpi.findings:WORDS",
+        "explain": "lab.features.mpi.findings:explain_backends",
+    },
+)

@@ -1,1 +1,9 @@
 """The alpha-beta model of a network, fitted to the all_reduces of a run."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="network_model",
+    needs=("records", "stragglers", "timeline", "traffic"),
+    options={"show": "lab.features.network_model.option"},
+)

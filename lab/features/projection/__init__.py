@@ -1,1 +1,15 @@
-"""What a recorded training run would take on a larger world: its calls and its own work, replayed with other times."""
+"""Projection: what a training step of a recorded run would take on a larger world."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="projection",
+    needs=("faults", "network_model", "stragglers", "timeline", "traffic"),
+    hooks={"trace_lines": "lab.features.projection.cores:read_cores"},
+    verbs={
+        "project": (
+            "lab.features.projection.project",
+            "say what a training step of a run would take on larger worlds and other networks",
+        )
+    },
+)

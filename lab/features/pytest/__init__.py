@@ -1,1 +1,9 @@
-"""The plugin for pytest: warm clusters as fixtures, and scenarios as tests."""
+"""The plugin for pytest, which finds it by an entry point of its own: warm clusters as fixtures, scenarios as tests."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="pytest",
+    needs=("faults", "functions", "suite", "records"),
+    hooks={"remove_orphans": "lab.features.pytest.guard:remove_orphans"},
+)

@@ -1,1 +1,13 @@
 """Scaffold: a first scenario, test and CI workflow, and the JSON Schema by which editors check scenarios."""
+
+from lab.feature import Feature
+
+_VERBS = "lab.features.scaffold.verbs"
+FEATURE = Feature(
+    name="scaffold",
+    verbs={
+        "init": (f"{_VERBS}:INIT", "write a first scenario, test and CI workflow into a repository"),
+        "new": (f"{_VERBS}:NEW", "write a scenario and its script to start from"),
+        "schema": (f"{_VERBS}:SCHEMA", "print the JSON Schema of scenarios, for editors"),
+    },
+)

@@ -1,1 +1,9 @@
-"""The Slurm engine: a cluster is an allocation, a node is a job step on one of its machines."""
+"""Slurm: clusters that are allocations, with a node on each machine of one."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="slurm",
+    engines={"slurm": "lab.features.slurm.engine:SlurmEngine"},
+    on_node="lab.features.slurm.on_node",
+)

@@ -1,1 +1,17 @@
-"""Started: processes and threads that scripts start themselves."""
+"""Started: which processes that scripts start themselves are the ranks of a run; threads that ended by an error."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="started",
+    hooks={
+        "blame_starter": "lab.features.started.started:blame_starter",
+        "find_started": "lab.features.started.started:find_started",
+        "outlived_reason": "lab.features.started.started:outlived_reason",
+    },
+    findings={
+        "kinds": "lab.features.started.started:StartedKind",
+        "words": "lab.features.started.started:WORDS",
+        "explain": "lab.features.started.started:explain_started",
+    },
+)

@@ -1,1 +1,17 @@
-"""Many scenarios on warm clusters side by side: what is run, in which order, and what came of it."""
+"""Suite: many scenarios on warm clusters side by side, and reports of what came of them."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="suite",
+    needs=("compare", "html", "records"),
+    verbs={
+        "test": (
+            "lab.features.suite.verb",
+            "run many scenarios on warm clusters side by side; reports for people and CI",
+        )
+    },
+    options={"report": "lab.features.suite.page"},
+    views={"suite": "lab.features.suite.page:write_suite"},
+    exports={"run_suite": "lab.features.suite.run:run_suite"},
+)

@@ -1,1 +1,5 @@
-"""The swarm engine: a node is a task of a Docker Swarm, a container on one of several hosts."""
+"""Swarm: clusters that are spread over the hosts of a Docker Swarm."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(name="swarm", needs=("image",), engines={"swarm": "lab.features.swarm.engine:SwarmEngine"})

@@ -1,1 +1,5 @@
-"""What views of a run share when they draw it: lanes of ranks, colours, and shapes of SVG."""
+"""Timeline: lanes of ranks, colours of ranks and operations, and shapes of SVG, for all views that draw."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(name="timeline")

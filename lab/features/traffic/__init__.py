@@ -1,1 +1,5 @@
-"""How many bytes ranks sent each other, and how fast."""
+"""Traffic: how many bytes ranks sent each other, and the bandwidth of each operation, for all views that show it."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(name="traffic", needs=("values",))

@@ -1,1 +1,16 @@
-"""Watching a run that goes on: what its ranks do now, in a terminal and on a page that is pushed."""
+"""Watch: a run as it happens, in a terminal or on a page."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="watch",
+    needs=("html", "pictures", "timeline"),
+    views={"whereabouts": "lab.features.watch.tail:Whereabouts"},
+    verbs={
+        "watch": (
+            "lab.features.watch.verb",
+            "show a run as it happens: what every rank does now, who waits for whom, step by step if asked",
+        )
+    },
+    on_node="lab.features.watch.on_node",
+)

@@ -1,5 +1,0 @@
-"""Chaos: search for faults that a scenario does not survive."""
-
-from lab.feature import Feature
-
-FEATURE = Feature(name="chaos", needs=("faults",), options={"run": "lab.features.chaos.option"})

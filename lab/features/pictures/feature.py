@@ -1,9 +1,0 @@
-"""Pictures of data movement: what each call did with the data of all ranks."""
-
-from lab.feature import Feature
-
-FEATURE = Feature(
-    name="pictures",
-    needs=("timeline", "values"),
-    options={"show": "lab.features.pictures.option"},
-)

@@ -1,9 +1,0 @@
-"""The plugin for pytest, which finds it by an entry point of its own: warm clusters as fixtures, scenarios as tests."""
-
-from lab.feature import Feature
-
-FEATURE = Feature(
-    name="pytest",
-    needs=("faults", "functions", "suite", "records"),
-    hooks={"remove_orphans": "lab.features.pytest.guard:remove_orphans"},
-)
