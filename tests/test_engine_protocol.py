@@ -31,6 +31,7 @@ from lab.features.slurm.engine import SlurmEngine
 from lab.features.swarm.engine import SwarmEngine
 from lab.features.swarm.hosts import TaskChannel
 from tests.fake_engine import FakeChannel, FakeEngine
+from tests.golden import golden
 
 CAPABILITIES = [
     one
@@ -85,7 +86,7 @@ def test_the_core_is_small():
 def test_an_engine_is_asked_for_what_it_can():
     assert capable(FakeEngine(), PowerControl)
     assert not any(issubclass(engine, one) for one in OF_IMAGES for engine in PROCESSES)
-    with pytest.raises(ClusterUnfit, match="the fake engine cannot change what nodes may use"):
+    with pytest.raises(ClusterUnfit, match=golden(1)):
         capable(SimpleNamespace(name="fake"), LimitControl)
 
 

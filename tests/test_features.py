@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from lab.feature import FINDINGS, IN_TREE, KEYS, LAUNCHERS, Feature, features
+from tests.golden import golden
 
 ROOT = Path(__file__).resolve().parent.parent
 FEATURES = ROOT / "lab" / "features"
@@ -133,14 +134,14 @@ def test_without_a_feature_everything_else_is_there(name: str, tmp_path: Path) -
     for verb in BY_NAME[name].verbs:
         refused = lab(environment, tmp_path, verb)
         assert refused.returncode == 2
-        assert f"there is no verb '{verb}'" in refused.stderr
+        assert golden(1, verb) in refused.stderr
     for key in BY_NAME[name].keys:
         *above, last = key.split(".")
         scenario = tmp_path / "scenario.yaml"
         scenario.write_text("script: scatter.py\n" + "".join(f"{one}:\n  " for one in above) + f"{last}: 1\n")
         refused = lab(environment, tmp_path, "validate", str(scenario))
         assert refused.returncode == 2
-        assert f"the key '{last}' is one of the feature {name}, which is not there" in refused.stdout
+        assert golden(2, last, name) in refused.stdout
     valid = lab(environment, tmp_path, "validate", str(scatter(tmp_path, *gone)))
     assert valid.returncode == 0, valid.stdout
 
@@ -167,7 +168,7 @@ def test_without_launchers_only_the_lab_itself_starts_workers(tmp_path: Path) ->
     refused = lab(environment, tmp_path, "validate", str(scenario))
 
     assert refused.returncode == 2
-    assert "launcher: the launcher torchrun is one of the feature launchers, which is not there" in refused.stdout
+    assert golden(1) in refused.stdout
 
 
 KERNEL_TESTS = ("cli", "diagnosis", "engine", "node", "plan", "record", "report", "run", "spec", "trace")

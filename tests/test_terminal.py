@@ -10,6 +10,7 @@ import pytest
 from lab.diagnosis.stacks import shorten_paths
 from lab.report.style import Style, style_for
 from lab.report.table import table_text
+from tests.golden import golden
 
 ROWS = [["a", "x" * 100], ["bbb", "short"]]
 
@@ -48,7 +49,7 @@ def test_a_terminal_has_its_width_and_colours(monkeypatch: pytest.MonkeyPatch):
 
 def test_paths_of_packages_are_short():
     line = '  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/x.py", line 3 in barrier'
-    assert shorten_paths(line) == '  File "torch/distributed/x.py", line 3 in barrier'
+    assert shorten_paths(line) == golden(1)
     assert shorten_paths('  File "/usr/lib/python3.11/json/__init__.py", line 3') == (
         '  File "/usr/lib/python3.11/json/__init__.py", line 3'
     )

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.crash.conftest import HOLD, Lab
+from tests.golden import golden
 
 WHO = """
 import os, sys
@@ -22,11 +23,11 @@ def test_a_second_run_is_refused_and_told_who_has_the_cluster(lab: Lab):
     first.wait_for("holding", 2)
     second = lab("run", lab.script(WHO, "who.py"), "--", "second")
     assert second.code == 2
-    assert f"cluster {lab.name} is busy with a run of hold (process {first.process.pid}, for" in second.err
+    assert golden(1, lab.name, first.process.pid) in second.err
     assert "--wait" in second.err
     assert "| second" not in second.out
-    assert lab.status()["busy"]["purpose"] == "a run of hold"
-    assert f"busy with a run of hold (process {first.process.pid})" in lab("status").out
+    assert lab.status()["busy"]["purpose"] == golden(2)
+    assert golden(3, first.process.pid) in lab("status").out
     assert first.process.poll() is None
     first.send(signal.SIGINT)
     assert first.end().code == 130
@@ -53,7 +54,7 @@ def test_a_wait_that_is_too_short_ends_with_who_was_waited_for(lab: Lab):
     first.wait_for("holding")
     second = lab("run", lab.script(WHO, "who.py"), "--wait", "1s")
     assert second.code == 2
-    assert "busy with a run of hold" in second.err
+    assert golden(1) in second.err
     assert "(waited 1 s)" in second.err
     first.send(signal.SIGINT)
     first.end()
@@ -100,7 +101,7 @@ def test_down_in_mid_run_ends_the_run_with_a_clear_word_and_leaves_nothing(lab: 
     run.wait_for("holding", 2)
     down = lab("down")
     assert down.code == 0
-    assert "is busy with a run of hold" in down.err
+    assert golden(1) in down.err
     ended = run.end()
     assert ended.code == 1
     assert "removed in mid-run" in ended.out, ended.said
@@ -123,7 +124,7 @@ def test_two_ups_at_once_make_one_cluster(lab: Lab):
     ups = [lab.start("up", "--nodes", "2", "--wait", "60s") for _ in range(2)]
     ended = [up.end() for up in ups]
     assert [end.code for end in ended] == [0, 0], [end.said for end in ended]
-    assert sum("already up in this shape" in end.out for end in ended) == 1
+    assert sum(golden(1) in end.out for end in ended) == 1
     assert len(lab("status", "--json").json()) == 1
 
 

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tests.crash.conftest import HOLD, Lab, read, wait_until
+from tests.golden import golden
 
 FINE = "print('fine', flush=True)\n"
 
@@ -35,7 +36,7 @@ def test_an_interrupt_ends_a_suite_with_what_was_found(lab: Lab):
     ended = suite.end()
     assert ended.code == 130, ended.said
     assert "1 passed" in ended.out
-    assert "2 cases did not run: interrupted" in ended.out
+    assert golden(1) in ended.out
     assert "Traceback" not in ended.said
     assert lab.leftovers() == []
 

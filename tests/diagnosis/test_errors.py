@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.diagnosis.errors import telling_text
+from tests.golden import golden
 
 UNUSED = (
     "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This error "
@@ -55,24 +56,24 @@ def test_the_line_that_tells_most_is_told_after_the_first(error: str, end: str, 
 
 
 def test_a_state_that_does_not_fit_is_told_with_its_parameter() -> None:
-    assert "size mismatch for fc.weight" in text(STATE)
+    assert golden(1) in text(STATE)
     assert text(STATE).endswith("torch.Size([4, 3]).")
 
 
 def test_the_end_of_a_long_line_is_told_too() -> None:
     told = text(f"RuntimeError: {'x ' * 300}but got size 5 for tensor number 1")
-    assert told.endswith("but got size 5 for tensor number 1")
+    assert told.endswith(golden(1))
     assert len(told) <= 160
 
 
 def test_a_parameter_known_by_its_place_has_its_name() -> None:
     error = "RuntimeError: [1]: params[0] in this process with sizes [2] appears not to match sizes of process 0"
-    assert "params[0] (a.weight) in this process" in text(error)
+    assert golden(1) in text(error)
 
 
 def test_a_number_without_a_name_stays_a_number() -> None:
-    assert telling_text(TWICE, list).endswith("Parameter at index 1 has been marked as ready twice")
-    assert text(TWICE.replace("index 1", "index 9")).endswith("index 9 has been marked as ready twice")
+    assert telling_text(TWICE, list).endswith(golden(1))
+    assert text(TWICE.replace("index 1", "index 9")).endswith(golden(2))
 
 
 def test_an_error_of_one_line_is_told_whole() -> None:
@@ -85,4 +86,4 @@ def test_what_gloo_says_to_everybody_is_left_out() -> None:
         "RuntimeError: [/x/gloo/pair.cc:553] Connection closed by peer [::1]:7. This is typically caused by a remote "
         "worker crashing. Check the logs of the remote worker before reporting an error. GLHF! 🏖️"
     )
-    assert text(error) == "RuntimeError: Connection closed by peer [::1]:7"
+    assert text(error) == golden(1)

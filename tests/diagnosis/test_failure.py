@@ -11,6 +11,7 @@ from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge
 from tests.diagnosis.facts import exited, raised, stack, stopped, told_facts, write_events
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -57,14 +58,14 @@ def test_who_raised_first_and_where_the_others_were(made: TraceMaker) -> None:
                         "rank": 0,
                         "name": "all_reduce",
                         "source": "train.py:41",
-                        "error": "Connection closed by peer",
+                        "error": golden(1),
                         "lost": True,
                     },
                     {
                         "rank": 2,
                         "name": "all_reduce",
                         "source": "train.py:41",
-                        "error": "Connection closed by peer",
+                        "error": golden(1),
                         "lost": True,
                     },
                 ],
@@ -111,14 +112,14 @@ def test_who_left_with_code_0_while_others_needed_it(made: TraceMaker) -> None:
                         "rank": 0,
                         "name": "all_reduce",
                         "source": "train.py:41",
-                        "error": "Connection closed by peer",
+                        "error": golden(1),
                         "lost": True,
                     },
                     {
                         "rank": 2,
                         "name": "all_reduce",
                         "source": "train.py:41",
-                        "error": "Connection closed by peer",
+                        "error": golden(1),
                         "lost": True,
                     },
                 ],
@@ -137,7 +138,7 @@ def test_who_called_once_more_after_most_had_ended(made: TraceMaker) -> None:
             "rank": 2,
             "name": "all_reduce",
             "source": "train.py:41",
-            "error": "Connection closed by peer",
+            "error": golden(1),
             "lost": True,
         },
         "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
@@ -163,7 +164,7 @@ def test_a_node_that_went_away(made: TraceMaker) -> None:
                         "rank": 0,
                         "name": "all_reduce",
                         "source": "train.py:41",
-                        "error": "Connection closed by peer",
+                        "error": golden(1),
                         "lost": True,
                     }
                 ],
@@ -182,7 +183,7 @@ def test_nodes_that_went_away_together_are_told_together(made: TraceMaker) -> No
         "what": "nodes_lost",
         "node": "node1",
         "nodes": ["node1", "node2"],
-        "how": "was ended by Slurm: CANCELLED",
+        "how": golden(1),
         "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
         "hits": [
             {
@@ -192,7 +193,7 @@ def test_nodes_that_went_away_together_are_told_together(made: TraceMaker) -> No
                         "rank": 0,
                         "name": "all_reduce",
                         "source": "train.py:41",
-                        "error": "Connection closed by peer",
+                        "error": golden(2),
                         "lost": True,
                     }
                 ],
@@ -233,7 +234,7 @@ def test_a_ring_that_ends_because_its_ranks_give_up_is_nobodys_fault(made: Trace
     assert (found.kind, found.ranks, found.others, found.facts.seconds) == ("deadlock", (), (0, 1, 2), 4.0)
     verdict = judge(evidence)
     assert (verdict.verdict, verdict.culprit) == ("failed", None)
-    assert verdict.reason.startswith("ranks 0-2 wait for each other in a ring (0 → 1 → 2 → 0), for 4 s now: ")
+    assert verdict.reason.startswith(golden(1))
 
 
 @pytest.mark.features
@@ -262,8 +263,8 @@ def test_who_takes_a_message_that_does_not_fit_is_not_blamed_for_being_killed_by
     write_events(made, exited(1, None, 5.0, signal="SIGABRT"), stopped(0), stopped(2))
     judgement = judge(read_evidence(made.record(stop=False)))
     assert judgement.culprit is None
-    assert judgement.reason.startswith("in send 0 → 1 ranks do not agree: rank 0 brought bfloat16 [1]; ")
-    assert "rank 1 then was killed by SIGABRT" in judgement.reason
+    assert judgement.reason.startswith(golden(1))
+    assert golden(2) in judgement.reason
 
 
 def test_who_is_killed_by_a_message_to_a_rank_that_there_is_not_is_told_so(made: TraceMaker) -> None:
@@ -272,7 +273,7 @@ def test_who_is_killed_by_a_message_to_a_rank_that_there_is_not_is_told_so(made:
     judgement = judge(read_evidence(made.record(stop=False)))
     assert judgement.culprit is not None
     assert judgement.culprit.rank == 2
-    assert judgement.reason.endswith("was killed by SIGSEGV: there is no rank 3")
+    assert judgement.reason.endswith(golden(1))
 
 
 @pytest.mark.features
@@ -306,7 +307,7 @@ def test_a_rank_that_had_not_come_when_another_gave_up_was_late_and_has_not_left
     verdict = judge(evidence)
     assert verdict.culprit is not None
     assert verdict.culprit.rank == 1
-    assert "had not come to all_reduce #2 when rank 0 gave it up; it was at train.py:37" in verdict.reason
+    assert golden(1) in verdict.reason
     assert "left" not in verdict.reason
     [found] = find_causes(evidence, 1)
     assert (found.kind, found.ranks, found.others) == ("late", (1,), (0, 2))
@@ -321,7 +322,7 @@ def test_a_rank_that_came_after_another_had_given_up_is_blamed_for_that(made: Tr
     verdict = judge(read_evidence(made.record()))
     assert verdict.culprit is not None
     assert verdict.culprit.rank == 1
-    assert "came to all_reduce #2 at train.py:41 1 s after rank 0 had given it up" in verdict.reason
+    assert golden(1) in verdict.reason
 
 
 def test_a_call_that_was_refused_was_not_waited_in(made: TraceMaker) -> None:
@@ -343,13 +344,13 @@ def test_a_call_that_was_refused_was_not_waited_in(made: TraceMaker) -> None:
                         "rank": 0,
                         "name": "reduce",
                         "source": "train.py:41",
-                        "error": "Cannot use ReduceOp.AVG with Gloo",
+                        "error": golden(1),
                     },
                     {
                         "rank": 2,
                         "name": "reduce",
                         "source": "train.py:41",
-                        "error": "Cannot use ReduceOp.AVG with Gloo",
+                        "error": golden(1),
                     },
                 ],
             }
@@ -365,14 +366,14 @@ def test_who_ran_out_of_memory_is_told_with_its_size_and_line(made: TraceMaker) 
     dump = {"out_of_memory": True, "memory_bytes": 812_000_000, "stack": stack(1, 12)["text"]}
     write_events(made, exited(1, None, 5.0, signal="SIGKILL", **dump), stopped(0), stopped(2))
     verdict = judge(read_evidence(made.record()))
-    assert "killed for lack of memory at train.py:12 (kept.append(block)): it held 812 MB" in verdict.reason
+    assert golden(1) in verdict.reason
 
 
 def test_who_left_no_stack_was_last_seen_in_its_latest_call_or_mark(made: TraceMaker) -> None:
     made.mark(1, "backward", 100, 200, at="train.py:33")
     write_events(made, exited(1, None, 5.0, signal="SIGKILL", out_of_memory=True), stopped(0), stopped(2))
     reason = judge(read_evidence(made.record())).reason
-    assert "killed for lack of memory, last seen after backward at train.py:33" in reason
+    assert golden(1) in reason
 
 
 @pytest.mark.parametrize(("more", "blamed"), [((), 1), ((0,), 0)])
@@ -403,7 +404,5 @@ def test_what_ranks_brought_differently_before_one_failed_by_itself_stands_behin
         made.call(rank, "broadcast", 100, 200, [[1.0]], [[1.0]], dtype=dtype, root=0, at="train.py:20")
     write_events(made, raised(1, "AssertionError: 0 is not 45", 30), exited(0), exited(2))
     reason = judge(read_evidence(made.record(stop=False))).reason
-    assert reason.startswith(
-        "rank 1 (node1) raised AssertionError: 0 is not 45 at train.py:30; before that, in broadcast"
-    )
+    assert reason.startswith(golden(1))
     assert "rank 0 brought int64" in reason

@@ -10,6 +10,7 @@ import pytest
 from lab.diagnosis.finding import Finding
 from tests.diagnosis.marking import Answer, Mark, figures, mark
 from tests.diagnosis.programs import Program, read_program, read_programs
+from tests.golden import golden
 
 pytestmark = pytest.mark.unit
 
@@ -77,9 +78,7 @@ def test_the_verdicts_culprit_counts_too(program: Program) -> None:
 
 def test_statements_that_contradict_each_other_are_false(program: Program) -> None:
     said = "Ranks 1 and 2 never entered all_reduce #1. Rank 0 waited; ranks 2 and 3 waited in all_reduce #1 at x.py:3."
-    assert mark(program, answer(right(sentence=said))).false == (
-        "rank 2 never entered all_reduce #1, and waited in it",
-    )
+    assert mark(program, answer(right(sentence=said))).false == (golden(1),)
     assert not mark(
         program, answer(right(sentence=said.replace("waited in all_reduce #1 ", "waited in all_reduce #12 ")))
     ).false

@@ -10,6 +10,7 @@ from lab.diagnosis.errors import missing_module, way_to_module
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.record.events import NotShipped
 from lab.run.drive import not_shipped
+from tests.golden import golden
 
 
 @pytest.mark.parametrize(
@@ -36,11 +37,11 @@ def facts_of(module: str) -> RunFacts:
 
 def test_a_package_is_to_be_named_and_a_file_of_ones_own_to_be_shipped(tmp_path: Path) -> None:
     facts = facts_of("mine")
-    assert "name its package under `requirements:`" in way_to_module(facts, facts.ranks[0])
+    assert golden(1) in way_to_module(facts, facts.ranks[0])
     assert way_to_module(facts, facts.ranks[1]) == ""
     facts.add(NotShipped(1.0, "mine", "/p/mine.py", "/p/s"))
     said = way_to_module(facts, facts.ranks[0])
-    assert said.startswith("; /p/mine.py was not shipped: nodes get the folder of the script, /p/s")
+    assert said.startswith(golden(2))
     assert "requirements" not in said
 
 

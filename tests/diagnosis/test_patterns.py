@@ -12,6 +12,7 @@ from lab.diagnosis import expectations as patterns
 from lab.diagnosis.expectations import Searches, TooLong, check_expectations
 from lab.record.result import RankResult
 from lab.spec.scenario import Expect
+from tests.golden import golden
 
 ENDLESS = r"^(\w+\s?)+$"
 BAIT = "a" * 60 + "!"
@@ -43,7 +44,7 @@ def test_a_pattern_is_found_as_python_finds_it(tmp_path: Path, pattern: str, mat
 
 def test_a_pattern_that_goes_back_for_ever_is_given_up(tmp_path: Path, quickly_given_up: None) -> None:
     (tmp_path / "log").write_text(BAIT)
-    with pytest.raises(TooLong, match="the search for the pattern was given up after 1 s"):
+    with pytest.raises(TooLong, match=golden(1)):
         Searches().find_in_log(tmp_path / "log", ENDLESS)
     with pytest.raises(TooLong):
         Searches().find(BAIT, ENDLESS)
@@ -54,7 +55,7 @@ def test_an_expectation_says_that_its_pattern_was_given_up(tmp_path: Path, quick
     result = RankResult(rank=0, exit_code=0, log_path=tmp_path / "log")
     (found,) = [one for one in check_expectations(Expect(logs={0: ENDLESS}), [result], {}) if one.what == "log"]
     assert not found.met
-    assert found.got == "(the search for the pattern was given up after 1 s)"
+    assert found.got == golden(1)
 
 
 def test_all_patterns_of_a_run_have_one_limit_together(tmp_path: Path, quickly_given_up: None) -> None:
@@ -69,8 +70,8 @@ def test_all_patterns_of_a_run_have_one_limit_together(tmp_path: Path, quickly_g
 
     assert computed_by_children_s() - before < 3
     got = [one.got for one in found if one.what == "log"]
-    assert got[0] == "(the search for the pattern was given up after 1 s)"
-    assert set(got[1:]) == {"(the search for the pattern was not begun: others of this run took 1 s)"}
+    assert got[0] == golden(1)
+    assert set(got[1:]) == {golden(2)}
 
 
 def test_searches_that_are_quick_take_nothing_from_others() -> None:

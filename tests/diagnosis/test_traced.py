@@ -11,6 +11,7 @@ from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
 from tests.diagnosis import facts as told
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -50,10 +51,7 @@ def test_three_ranks_in_three_places_have_a_culprit_if_two_of_them_called_the_sa
     judgement = hung(made, *(told.stack(rank, 5 + 2 * rank, op) for rank, op in enumerate(("a", "b", "c"))))
     assert judgement.culprit is not None
     assert (judgement.culprit.rank, judgement.culprit.node) == (2, "node2")
-    assert judgement.reason.startswith(
-        "no end after 30 s: rank 2 called reduce at train.py:9 where ranks 0 and 1 called all_reduce at train.py:5 and "
-        "train.py:7 (call #1); "
-    )
+    assert judgement.reason.startswith(golden(1))
 
 
 def test_whoever_waits_in_backward_is_not_blamed_for_who_never_came(made: TraceMaker) -> None:
@@ -63,7 +61,7 @@ def test_whoever_waits_in_backward_is_not_blamed_for_who_never_came(made: TraceM
     judgement = hung(made, told.stack(0, 30, **backward), told.stack(1, 28), told.stack(2, 30, **backward))
     assert judgement.culprit is not None
     assert judgement.culprit.rank == 1
-    assert "rank 1 never entered all_reduce #1" in judgement.reason
+    assert golden(1) in judgement.reason
 
 
 def test_a_ring_of_messages_has_no_culprit_even_if_most_stand_at_one_line(made: TraceMaker) -> None:
@@ -71,17 +69,14 @@ def test_a_ring_of_messages_has_no_culprit_even_if_most_stand_at_one_line(made: 
         made.call(rank, "recv", 1, None, (), [[0.0]], peer=(rank + 1) % 3, tag=0, at=f"train.py:{4 if rank else 6}")
     judgement = hung(made, *(told.stack(rank, 4 if rank else 6, "recv") for rank in range(3)))
     assert judgement.culprit is None
-    assert "wait for each other in a ring" in judgement.reason
+    assert golden(1) in judgement.reason
 
 
 def test_where_stacks_and_trace_agree_the_words_are_those_of_the_stacks(made: TraceMaker) -> None:
     for rank in (0, 2):
         made.call(rank, "all_reduce", 1, None, [[1.0]], at="train.py:9")
     judgement = hung(made, told.stack(0, 9, "all_reduce"), told.stack(1, 5), told.stack(2, 9, "all_reduce"))
-    assert (
-        judgement.reason
-        == "no end after 30 s: rank 1 was at train.py:5; ranks 0 and 2 waited in all_reduce at train.py:9"
-    )
+    assert judgement.reason == golden(1)
 
 
 @pytest.mark.features
@@ -96,8 +91,8 @@ def test_a_failure_in_a_collective_is_blamed_on_the_rank_that_brought_something_
     judgement = judged(made, RunFacts(ranks=ranks))
     assert judgement.culprit is not None
     assert judgement.culprit.rank == 2
-    assert "in all_reduce #1 rank 2 brought float32 [5], where ranks 0 and 1 brought float32 [4]" in judgement.reason
-    assert "rank 0 then raised RuntimeError" in judgement.reason
+    assert golden(1) in judgement.reason
+    assert golden(2) in judgement.reason
 
 
 def test_an_error_of_the_scripts_own_is_its_own_fault_whatever_tensors_were_brought(made: TraceMaker) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from lab.engine.archive import name_of, pack, unpack
 from lab.errors import UsageError
+from tests.golden import golden
 
 
 def tar_of(*entries: tarfile.TarInfo, content: bytes = b"abc") -> io.BytesIO:
@@ -76,11 +77,11 @@ def test_only_files_and_folders_below_the_target_are_written(tmp_path: Path, odd
 def test_a_file_behind_a_link_of_the_same_archive_goes_nowhere(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     link = entry("x/way", tarfile.SYMTYPE, str(tmp_path / "outside"))
-    with pytest.raises(UsageError, match=r"cannot write .*way/file: No such file"):
+    with pytest.raises(UsageError, match=golden(1)):
         unpack(tar_of(entry("x", tarfile.DIRTYPE), link, entry("x/way/file")), tmp_path / "target")
     assert os.listdir(tmp_path / "outside") == []
 
 
 def test_what_is_missing_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"cannot read {tmp_path}/none: No such file or directory"):
+    with pytest.raises(UsageError, match=golden(1, tmp_path)):
         pack(tmp_path / "none", "none")

@@ -13,6 +13,7 @@ import pytest
 
 from lab.cli import main as program
 from lab.engine.interrupts import interruptible, uninterrupted
+from tests.golden import golden
 
 
 def press(number: int = signal.SIGINT) -> None:
@@ -38,7 +39,7 @@ def test_the_first_interrupts_and_a_second_does_not_cut_the_end_short(
     with pytest.raises(KeyboardInterrupt):
         command()
     assert done == [True]
-    assert capfd.readouterr().err == "interrupted; removing what was made, which takes a moment\n" * 2
+    assert capfd.readouterr().err == golden(1) * 2
     assert signal.getsignal(number) == before
 
 

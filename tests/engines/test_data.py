@@ -11,6 +11,7 @@ import pytest
 
 from lab import Cluster, LabError, Result
 from tests.engines.conftest import written
+from tests.golden import golden
 
 Run = Callable[..., Result]
 
@@ -66,7 +67,7 @@ def test_a_cluster_without_the_data_is_refused_and_one_that_has_it_is_not(
         cluster.run(scenario, runs=tmp_path / "runs")
 
     assert refused.value.exit_code == 2
-    assert f"data own, {os.path.realpath(tmp_path / 's')}, the cluster has none" in refused.value.message
+    assert golden(1, os.path.realpath(tmp_path / "s")) in refused.value.message
 
 
 @pytest.mark.local_first
@@ -75,13 +76,7 @@ def test_a_module_that_is_not_there_is_told_with_the_way_to_it(run: Run, tmp_pat
     absent = run(written(tmp_path / "absent", "import labtestnone"), nodes=2)
     own = run(written(tmp_path / "own", "import mine"), nodes=2)
 
-    assert (
-        "raised ModuleNotFoundError: No module named 'labtestnone' at main.py:1; the nodes do not have it"
-        in absent.reason
-    )
+    assert golden(1) in absent.reason
     assert "`requirements:`" in absent.reason
-    assert (
-        f"; {tmp_path / 'mine.py'} was not shipped: nodes get the folder of the script, {tmp_path / 'own'}"
-        in own.reason
-    )
+    assert golden(2, tmp_path / "mine.py", tmp_path / "own") in own.reason
     assert "requirements" not in own.reason

@@ -15,6 +15,7 @@ import pytest
 
 from lab import Result
 from tests.engines.conftest import written
+from tests.golden import golden
 
 SCRIPT = Path(__file__).parent / "scripts" / "environment.py"
 MAY_DIFFER = {
@@ -93,8 +94,8 @@ def test_the_working_folder_is_the_folder_of_the_script(run: Callable[..., Resul
 
     assert result.passed, result.reason + result.ranks[0].log
     for rank in result.ranks:
-        assert rank.notes["read beside"] == "data beside the script\n"
-        assert rank.notes["helper"] == "imported from beside the script"
+        assert rank.notes["read beside"] == golden(1)
+        assert rank.notes["helper"] == golden(2)
 
 
 def test_workers_have_no_privileges_and_cannot_get_any(run: Callable[..., Result]) -> None:

@@ -15,6 +15,7 @@ from lab import Cluster, LabError, Result
 from lab.record.layout import LOGS
 from lab.spec.launching import Launching
 from tests.engines.conftest import SCRIPTS, Run, trace_of
+from tests.golden import golden
 
 pytestmark = pytest.mark.timeout(120)
 BY_TORCHRUN = Launching("torchrun")
@@ -91,7 +92,7 @@ def test_a_script_sees_what_it_sees_under_a_torchrun_of_its_own(run: Run) -> Non
 
 @pytest.mark.parametrize("engine", ["local"], indirect=True)
 def test_what_cannot_be_launched_is_refused_before_anything_starts(cluster: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="no rank can have the terminal where torchrun starts it"):
+    with pytest.raises(LabError, match=golden(1)):
         cluster.run(SCRIPTS / "launched.py", launcher="torchrun", interactive=0, runs=tmp_path)
-    with pytest.raises(LabError, match="the lab has no launcher 'torchrum'"):
+    with pytest.raises(LabError, match=golden(2)):
         cluster.run(SCRIPTS / "launched.py", launcher="torchrum", runs=tmp_path)

@@ -16,6 +16,7 @@ from lab import Cluster
 from lab.errors import LabError, UsageError
 from lab.spec.load import load_scenario
 from tests.engines.conftest import MakeCluster
+from tests.golden import golden
 from tests.rates import reaches
 
 on_docker = pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)
@@ -235,7 +236,7 @@ def test_without_links_of_their_own_nodes_cannot_be_cut_off(cluster: Cluster, tm
     (tmp_path / "none.py").write_text("")
     (tmp_path / "none.yaml").write_text("nodes: 3\nscript: none.py\nnetwork: lan-1g\n")
 
-    with pytest.raises(UsageError, match="network lan-1g, which the local engine cannot do: all its nodes"):
+    with pytest.raises(UsageError, match=golden(1)):
         cluster.run(load_scenario(tmp_path / "none.yaml"), runs=tmp_path / "runs")
-    with pytest.raises(LabError, match="partition isolate node2, which the local engine cannot do"):
+    with pytest.raises(LabError, match=golden(2)):
         cluster.fault("partition", "isolate node2")

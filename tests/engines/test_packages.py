@@ -15,6 +15,7 @@ from lab import Cluster, LabError
 from lab.engine.packages import Prepared, package_store
 from lab.engine.select import select_engine
 from tests.engines.conftest import written
+from tests.golden import golden
 from tests.wheel_files import make_wheel
 
 SCRIPT = """\
@@ -98,11 +99,11 @@ def test_what_cannot_be_had_is_said_and_nothing_is_left(
         said.append(refused.value.message)
         assert refused.value.exit_code == 2 or asked == ["labtesttwo"], refused.value.message
 
-    assert said[0].startswith("torch<2 was asked for, and ")
+    assert said[0].startswith(golden(1))
     assert said[0].endswith(", which stays")
     assert "labtestone 1.0 needs torch<2" in said[1]
     assert "which stays" in said[1]
-    assert said[2].startswith("no wheel of labtestnone fits ")
+    assert said[2].startswith(golden(2))
     assert prepared() == []
     assert not [*tmp_path.glob("cache/lab/**/fetching-*")]
 
@@ -132,7 +133,7 @@ def test_a_cluster_that_is_up_has_the_packages_or_refuses(
 
     assert result.passed, result.reason
     assert refused.value.exit_code == 2
-    assert refused.value.message == f"main needs labtestnone, which cluster {cluster.name} does not have"
+    assert refused.value.message == golden(1, cluster.name)
     assert len(prepared()) == 1
 
 

@@ -15,6 +15,7 @@ from lab.report.style import Style
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.engines.lessons import Lesson, on_engines
+from tests.golden import golden
 
 RIGHT = [
     "scatter", "collectives/all_gather", "collectives/all_gather_complex", "collectives/all_gather_object",
@@ -71,4 +72,4 @@ def test_the_sum_of_a_strided_view_is_marked_wrong(pictures: Callable[[str], lis
         assert block.expected == (3.0, 9.0)
     assert packed.check == "right"
     shown = picture_text(strided, Style(colour=False, width=120))
-    assert "Rank 0, element 1: 2.0, but it should be 9.0 = 2.0 (rank 0) + 3.0 (rank 1) + 4.0 (rank 2)." in shown
+    assert golden(1) in shown

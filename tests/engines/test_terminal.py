@@ -23,6 +23,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.record.read import Record
+from tests.golden import golden
 
 SCRIPT = Path(__file__).parent / "scripts" / "terminal.py"
 DEADLINE_S = 90.0
@@ -194,7 +195,7 @@ def test_the_others_pass_over_breakpoints_and_read_nothing_then(at_terminal: Cal
     asked.types("x\rend\r")
     code, rest = asked.ends()
     assert code == 0, rest
-    assert "node0/rank0 | rank 0 passes over breakpoint() at terminal.py:" in asked.all
+    assert golden(1) in asked.all
     assert "node0/rank0 | rank 0 reads ''" in asked.all
 
 
@@ -253,7 +254,7 @@ def test_without_a_terminal_a_breakpoint_says_so(run: Run, way: str, what: str, 
     assert result.verdict == "failed"
     assert result.culprit is not None
     assert result.culprit.rank == rank
-    assert f"rank {rank} came to {what} at terminal.py:{line}, and there is no terminal" in result.ranks[rank].error
+    assert golden(1, rank, what, line) in result.ranks[rank].error
     assert "labnode" not in result.ranks[rank].traceback
 
 

@@ -20,6 +20,7 @@ from lab.node import warm
 from lab.plan.cluster import Node
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import Traces
+from tests.golden import golden
 
 Run = Callable[..., Result]
 Facts = dict[str, Any]
@@ -211,7 +212,7 @@ def test_a_script_that_changes_between_two_runs_shows_its_new_lines_in_a_traceba
         (tmp_path / "main.py").write_text(text)
         result = run(tmp_path / "main.py", nodes=1)
 
-    assert result.reason == "rank 0 (node0) raised ValueError: new at main.py:2"
+    assert result.reason == golden(1)
     assert "raise ValueError('new')" in result.ranks[0].traceback
 
 

@@ -15,6 +15,7 @@ from lab.features.grade.grades import forfeited
 from lab.record.read import Record
 from lab.spec.scenario import Expect
 from tests.engines.conftest import scenario_of
+from tests.golden import golden
 
 HERE = Path(__file__).parent / "scripts"
 MIB = 1 << 20
@@ -151,11 +152,11 @@ def test_notes_that_take_twenty_times_their_size_are_a_limit(bench: Bench) -> No
 
     result = bench.cluster.run(scenario_of(script, timeout_s=50.0), runs=bench.runs)
 
-    assert "rank 0 wrote more than 4 MiB of notes; the rest is dropped" in result.reason
+    assert golden(1) in result.reason
     assert sum(len(value) for value in result.ranks[0].notes.values()) * 3 < 4 * MIB
 
 
 def test_the_reason_says_what_a_check_was_not_given(bench: Bench) -> None:
     result, _ = bench.check("naively", "pipe")
 
-    assert "; the check was not given answer.json (it is a pipe)" in result.reason, result.reason
+    assert golden(1) in result.reason, result.reason

@@ -14,6 +14,7 @@ import pytest
 
 from lab.cli.main import main
 from lab.engine import ownership
+from tests.golden import golden
 from tests.hostile.honest import honest
 
 if TYPE_CHECKING:
@@ -98,12 +99,12 @@ def test_an_honest_submission_between_hostile_ones_earns_its_points(grade: Grade
 
     assert wrongs(grades) == []
     assert len(grades) == len(QUICK_HONEST) + len(QUICK)
-    assert "reached its limit of 256 MiB of files in /shared" in grades["right_then_fills"]["forfeited"]
+    assert golden(1) in grades["right_then_fills"]["forfeited"]
     (check,) = [score for score in grades["answer_is_a_pipe"]["scores"] if score["what"] == "check"]
-    assert "lab.OutputError: answer.json is not among the files of the check: it is a pipe" in check["told"][0]
+    assert golden(2) in check["told"][0]
     left_out = " ".join(grades["right_and_leaves_much_beside_its_answer"]["told"])
-    assert "the check was not given" in left_out
-    assert "link (it is a link)" in left_out
+    assert golden(3) in left_out
+    assert golden(4) in left_out
 
 
 def test_the_docs_say_what_comes_of_each() -> None:

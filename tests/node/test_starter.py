@@ -9,6 +9,7 @@ import pytest
 
 from lab.node import launch
 from lab.node.messages.agent import PYTHON, STARTER, WorkerStart
+from tests.golden import golden
 
 
 def start(program: str, *modules: str) -> WorkerStart:
@@ -16,7 +17,7 @@ def start(program: str, *modules: str) -> WorkerStart:
 
 
 def test_a_program_that_is_not_there_is_refused_by_its_name():
-    with pytest.raises(FileNotFoundError, match="it has no no-such-program, which is to start the workers"):
+    with pytest.raises(FileNotFoundError, match=golden(1)):
         launch.refuse_missing(start("no-such-program"))
 
 
@@ -27,5 +28,5 @@ def test_what_is_installed_beside_the_python_of_the_node_is_found_without_a_path
 
 def test_a_module_that_its_workers_need_is_refused_by_its_name():
     launch.refuse_missing(start(PYTHON, "json"))
-    with pytest.raises(FileNotFoundError, match="its Python has no no_such_module, which the workers need"):
+    with pytest.raises(FileNotFoundError, match=golden(1)):
         launch.refuse_missing(start(PYTHON, "json", "no_such_module"))

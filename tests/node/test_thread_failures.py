@@ -10,6 +10,7 @@ import pytest
 
 from lab.node.messages.agent import ThreadRaised
 from lab.node.rank import note
+from tests.golden import golden
 
 pytestmark = pytest.mark.unit
 
@@ -39,7 +40,7 @@ def test_an_error_is_told_with_its_thread_and_the_line_of_the_script(
     run(lose)
     (one,) = told
     line = lose.__code__.co_firstlineno + 1
-    assert (one.rank, one.thread, one.error) == (2, "loader", "KeyError: 'no such shard'")
+    assert (one.rank, one.thread, one.error) == (2, "loader", golden(1))
     assert one.at == f"{Path(__file__).name}:{line}"
     assert "no such shard" in capsys.readouterr().err
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab.node.trace_file import TraceFile, bound_held
+from tests.golden import golden
 
 F_ADD_SEALS, F_SEAL_GROW = 1033, 4
 
@@ -98,7 +99,7 @@ def test_a_trace_that_grows_too_large_ends_with_the_reason_and_fills_no_memory(f
     assert lines.startswith(b"".join(pieces))
     assert (1 << 19) < sum(map(len, pieces)) <= 1 << 20
     cut = json.loads(last)
-    assert (cut["k"], cut["why"]) == ("cut", "the trace is larger than 1 MiB")
+    assert (cut["k"], cut["why"]) == ("cut", golden(1))
 
     assert file.exceeded == ("trace", 1 << 20)
     write(file, lines)
@@ -116,7 +117,7 @@ def test_of_traces_that_nobody_takes_the_largest_is_cut_and_the_others_stay(file
     write(file, b"x" * 700_000)
     bound_held([file, other], limit_bytes=1 << 20)
 
-    assert file.exceeded == ("trace that had not been taken yet", 1 << 20)
+    assert file.exceeded == (golden(1), 1 << 20)
     assert file.held_bytes == 0
     assert [json.loads(line)["k"] for line in file.chunks()] == ["cut"]
     assert list(file.chunks()) == []
@@ -142,9 +143,7 @@ def test_a_line_without_an_end_is_not_read_into_the_memory_of_the_agent() -> Non
     for _ in range(60):
         write(trace, b"x" * (1 << 20))
 
-    assert [json.loads(line)["why"] for line in trace.chunks()] == [
-        "there was more than 48 MiB of one line of its trace"
-    ]
+    assert [json.loads(line)["why"] for line in trace.chunks()] == [golden(1)]
     assert trace.held_bytes == 0
     trace.close()
 

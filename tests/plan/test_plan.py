@@ -14,6 +14,7 @@ from lab.plan.plan import PlanOptions, make_plan, not_made
 from lab.spec.keys import Volume
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario, Tracing
+from tests.golden import golden
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_a_trace_is_made_as_was_asked_for_and_else_as_the_scenario_says(
 
 @pytest.mark.parametrize("values", [-1, 1_000_001])
 def test_a_number_of_values_that_makes_no_sense_is_refused(scenario: Scenario, values: int):
-    with pytest.raises(UsageError, match=f"trace_values is {values}; allowed: a whole number from 0 to 1000000"):
+    with pytest.raises(UsageError, match=golden(1, values)):
         plan(scenario, trace_values=values)
 
 
@@ -156,7 +157,7 @@ def test_a_worker_is_told_the_backend_of_its_scenario_and_whether_another_was_as
 
 
 def test_a_backend_that_the_lab_does_not_have_is_refused(scenario: Scenario):
-    with pytest.raises(UsageError, match="the lab has no backend 'np'; allowed: gloo, mpi and nccl"):
+    with pytest.raises(UsageError, match=golden(1)):
         plan(scenario, backend="np")
 
 
@@ -171,7 +172,7 @@ def test_mpi_is_started_by_mpirun_whose_ranks_are_one_user_on_a_node(scenario: S
 @pytest.mark.features
 @pytest.mark.parametrize("launcher", ["lab", "torchrun"])
 def test_what_cannot_start_mpi_is_refused(scenario: Scenario, launcher: str):
-    with pytest.raises(UsageError, match=f"{launcher} cannot start the ranks of mpi, only mpirun can"):
+    with pytest.raises(UsageError, match=golden(1, launcher)):
         plan(scenario, backend="mpi", launcher=launcher)
 
 

@@ -14,6 +14,7 @@ from lab.plan.cluster import Shape
 from lab.run.lock import ClusterLock
 from lab.run.place import reap
 from tests.fake_engine import FakeEngine
+from tests.golden import golden
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def crash() -> None:
 def test_a_cluster_whose_command_was_killed_is_removed_at_once() -> None:
     engine = engine_with(0.0)
     crash()
-    assert left(engine) == ([], ["removed cluster c: it was made for run 20261122-one, which is dead"])
+    assert left(engine) == ([], [golden(1)])
 
 
 def test_a_cluster_whose_agents_have_heard_of_no_run_for_longer_than_a_lease_is_removed() -> None:
@@ -84,14 +85,14 @@ def test_what_cannot_be_removed_is_said(monkeypatch: pytest.MonkeyPatch) -> None
 
     engine = engine_with(61.0)
     monkeypatch.setattr(engine, "remove", fail)
-    assert left(engine)[1] == ["warning: cluster c, left by a dead command, is still there: it is stuck"]
+    assert left(engine)[1] == [golden(1)]
 
 
 def test_a_part_without_nodes_is_removed_if_whoever_was_making_it_was_killed() -> None:
     engine = FakeEngine()
     engine.remains = {"c"}
     crash()
-    assert left(engine)[1] == ["removed cluster c: whoever was making it is dead"]
+    assert left(engine)[1] == [golden(1)]
     assert not engine.remains
 
 

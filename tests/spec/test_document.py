@@ -12,6 +12,7 @@ import yaml
 from lab.errors import ScenarioError
 from lab.spec import document
 from lab.spec.load import load_scenario
+from tests.golden import golden
 
 MAX_BYTES = document.MAX_BYTES
 SCRIPT = "script: train.py\n"
@@ -64,7 +65,7 @@ def test_a_file_without_permission_is_refused(monkeypatch: pytest.MonkeyPatch) -
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("lab.spec.document.os.stat", denied)
-    assert refusal_of_path("secret.yaml") == "secret.yaml:1:1: cannot be read: Permission denied"
+    assert refusal_of_path("secret.yaml") == golden(1)
 
 
 def test_a_file_over_1_mib_is_refused() -> None:
@@ -72,7 +73,7 @@ def test_a_file_over_1_mib_is_refused() -> None:
     Path("scenario.yaml").write_text(comment + "x" * (MAX_BYTES - len(comment)))
     assert load_scenario(Path("scenario.yaml")).name == "scenario"
     message = refusal_of(comment + "x" * (MAX_BYTES - len(comment) + 1))
-    assert message.startswith("scenario.yaml:1:1: the file is larger than 1 MiB")
+    assert message.startswith(golden(1))
 
 
 @pytest.mark.parametrize(
@@ -91,11 +92,11 @@ def test_what_is_not_utf8_is_refused_with_its_place(data: bytes, place: str, fou
 def test_an_alias_bomb_is_refused_before_it_grows() -> None:
     levels = [f"  V{i}: &v{i} [{', '.join([f'*v{i - 1}'] * 10)}]" for i in range(1, 40)]
     message = refusal_of(f"{SCRIPT}env:\n  V0: &v0 [x, x, x, x, x, x, x, x, x, x]\n" + "\n".join(levels))
-    assert message.startswith("scenario.yaml:7:12: alias *v3 repeats too much; allowed: 20000 values")
+    assert message.startswith(golden(1))
 
 
 def test_too_many_values_are_refused() -> None:
-    assert "the file holds too much; allowed: 20000 values" in refusal_of(f"{SCRIPT}args: [{'a,' * 30_000}]\n")
+    assert golden(1) in refusal_of(f"{SCRIPT}args: [{'a,' * 30_000}]\n")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_too_many_values_are_refused() -> None:
 @pytest.mark.parametrize("loader", [document._LOADER, yaml.SafeLoader], ids=["libyaml", "PyYAML"])
 def test_deep_nesting_is_refused(nested: str, loader: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "_LOADER", loader)
-    assert refusal_of(f"{SCRIPT}args: {nested}").endswith(": nested too deep; allowed: 20 levels")
+    assert refusal_of(f"{SCRIPT}args: {nested}").endswith(golden(1))
 
 
 def test_libyaml_and_pyyaml_s_own_parser_make_the_same_tree(monkeypatch: pytest.MonkeyPatch) -> None:

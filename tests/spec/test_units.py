@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lab.errors import UsageError
 from lab.spec.kinds import DURATIONS_ALLOWED, SIZES_ALLOWED, parse_duration, parse_size
+from tests.golden import golden
 
 
 @pytest.mark.parametrize(
@@ -70,14 +71,14 @@ def test_what_is_no_size_is_refused_with_what_is_allowed(text: str) -> None:
 
 
 def test_a_refusal_shows_what_was_found() -> None:
-    with pytest.raises(UsageError, match=r"^found '5 parsecs'; allowed: a duration such as "):
+    with pytest.raises(UsageError, match=golden(1)):
         parse_duration("5 parsecs")
 
 
 def test_a_number_beyond_every_float_is_too_large() -> None:
-    with pytest.raises(UsageError, match=r"^found '1e400s', which is too large; allowed"):
+    with pytest.raises(UsageError, match=golden(1)):
         parse_duration("1e400s")
-    with pytest.raises(UsageError, match="which is too large"):
+    with pytest.raises(UsageError, match=golden(2)):
         parse_size("1e400")
 
 

@@ -11,6 +11,7 @@ from lab.record.layout import TRACE
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -141,7 +142,7 @@ def test_a_rank_that_there_is_not_is_damage(tmp_path: Path, own: object) -> None
     made = bare(tmp_path / "run", 2)
     meet(made, {0: 0, 1: 1})
     made.lines[1][-1]["rank"] = own
-    assert read_trace(made.record()).problems == ["rank 1: 1 line of its trace cannot be read"]
+    assert read_trace(made.record()).problems == [golden(1)]
 
 
 def test_a_trace_that_does_not_tell_it_reads_as_one_in_which_nothing_differs(tmp_path: Path) -> None:

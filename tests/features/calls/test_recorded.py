@@ -12,6 +12,7 @@ from lab import Result
 from lab.errors import RecordError
 from lab.features.calls.snapshot import RecordedCalls, SnapshotHome
 from lab.record.layout import PLAN
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 
@@ -37,7 +38,7 @@ def test_calls_are_read_by_rank_and_show_themselves(tmp_path: Path) -> None:
     calls = result(tmp_path, "all_reduce", "barrier", "barrier").calls
     assert calls[1] == ("all_reduce", "barrier", "barrier")
     assert sorted(calls) == [0, 1]
-    assert repr(calls) == "ranks 0, 1:\n  all_reduce\n  2 times:\n    barrier"
+    assert repr(calls) == golden(1)
 
 
 def test_a_snapshot_is_written_beside_the_script_and_then_compared(tmp_path: Path) -> None:
@@ -46,24 +47,19 @@ def test_a_snapshot_is_written_beside_the_script_and_then_compared(tmp_path: Pat
     other = result(tmp_path, "all_reduce", "barrier").calls
     with pytest.raises(AssertionError) as told:
         other.matches_snapshot()
-    assert str(told.value) == (
-        "train.1x2.calls.txt: every rank makes one more barrier after the last call of the snapshot, at train.py:2\n"
-        "(`matches_snapshot(update=True)` writes it anew)"
-    )
+    assert str(told.value) == (golden(1))
     assert other.matches_snapshot(update=True)
     assert other.matches_snapshot()
 
 
 def test_a_run_that_did_not_pass_has_no_snapshot_and_says_how_it_went(tmp_path: Path) -> None:
-    with pytest.raises(
-        AssertionError, match="none is made of a run that is not as expected\\)\nthe run itself: so it went"
-    ):
+    with pytest.raises(AssertionError, match=golden(1)):
         result(tmp_path, "barrier", verdict="failed").calls.matches_snapshot()
 
 
 def test_in_ci_one_that_is_missing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(AssertionError, match="there is no such file"):
+    with pytest.raises(AssertionError, match=golden(1)):
         result(tmp_path, "barrier").calls.matches_snapshot(tmp_path / "mine.txt")
 
 
@@ -82,7 +78,7 @@ def test_in_a_test_it_lies_beside_the_test_and_each_run_has_its_own(tmp_path: Pa
     first.calls.matches_snapshot("named.calls.txt")
     names = ["named.calls.txt", "test_train.test_ring-2.1x2.calls.txt", "test_train.test_ring.1x2.calls.txt"]
     assert sorted(path.name for path in in_a_test.file.parent.iterdir()) == names
-    with pytest.raises(AssertionError, match="`pytest --lab-update` writes it anew"):
+    with pytest.raises(AssertionError, match=golden(1)):
         second.calls.matches_snapshot("named.calls.txt")
 
 

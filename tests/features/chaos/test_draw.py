@@ -16,6 +16,7 @@ from lab.features.faults.kinds import FaultKind, fault_kinds, key_of
 from lab.node.messages.agent import Note
 from lab.record.events import event_line
 from lab.record.layout import EVENTS
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 NODES, RANKS = ["node0", "node1"], [0, 1]
@@ -68,7 +69,7 @@ def test_kinds_that_change_data_are_drawn_only_where_they_are_named() -> None:
 
 def test_a_kind_that_is_not_known_or_never_drawn_is_refused_with_those_that_are() -> None:
     for word in ("kil", "start"):
-        with pytest.raises(UsageError, match=f"no fault '{word}' is drawn for such a run") as error:
+        with pytest.raises(UsageError, match=golden(1, word)) as error:
             kinds_drawn("docker", NODES, RANKS, [word])
         assert "kill" in error.value.hint
 
@@ -79,7 +80,7 @@ def test_a_kind_that_the_engine_cannot_do_is_left_out_and_refused_by_name(monkey
     monkeypatch.setattr(kill, "needs", "cable")
     monkeypatch.setattr(LocalEngine, "traits", traits)
     assert "kill" not in map(key_of, kinds_drawn("local", NODES, RANKS))
-    with pytest.raises(UsageError, match="kill cannot be drawn: it has no power to lose there"):
+    with pytest.raises(UsageError, match=golden(1)):
         kinds_drawn("local", NODES, RANKS, ["kill"])
 
 

@@ -16,6 +16,7 @@ from lab.record.layout import PLAN, SCENARIO
 from lab.record.read import Record
 from lab.report.style import Style
 from lab.trace.read import read_trace
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -48,9 +49,7 @@ def test_runs_that_did_the_same_are_told_in_one_sentence(tmp_path: Path) -> None
     one, other = trained(tmp_path / "a", (8,)).record(), trained(tmp_path / "b", (8,), factor=3).record()
     found = compared(one, other)
     assert found.identical
-    assert diff_text(found, PLAIN) == (
-        "a and b are the same: 8 calls of 2 ranks in the same order, with the same bytes, in 101 ms and 101 ms."
-    )
+    assert diff_text(found, PLAIN) == (golden(1))
 
 
 def test_other_buckets_show_in_calls_counts_and_layout(tmp_path: Path) -> None:
@@ -70,7 +69,7 @@ def test_other_buckets_show_in_calls_counts_and_layout(tmp_path: Path) -> None:
     # 32 bytes over two ranks: each sends 32 three times, however the buckets are cut.
     assert reduced.before.bytes == reduced.after.bytes == 192
     text = diff_text(found, PLAIN)
-    assert "- all_reduce SUM float32[8] x3" in text
+    assert golden(1) in text
     assert "module 1: 1 (8) → 2 (6, 2)" in text
 
 
@@ -83,9 +82,9 @@ def test_a_slower_network_shows_in_times_and_settings_only(tmp_path: Path) -> No
     assert [(one.name, one.before, one.after) for one in found.settings] == [("network rate", "1gbit", "10mbit")]
     assert found.sequence == []
     text = diff_text(found, PLAIN)
-    assert "network rate: 1gbit → 10mbit" in text
-    assert "calls: the same in the same order" in text
-    assert "2 ms → 4 ms (2x slower)" in text
+    assert golden(1) in text
+    assert golden(2) in text
+    assert golden(3) in text
 
 
 def test_runs_of_other_sizes_are_compared_for_one_rank(tmp_path: Path) -> None:
@@ -97,7 +96,7 @@ def test_runs_of_other_sizes_are_compared_for_one_rank(tmp_path: Path) -> None:
     assert reduced.after is not None
     # 48 bytes, three times: with two ranks each sends 48, with four 72 (2 * 3/4 of it).
     assert (reduced.before.bytes, reduced.after.bytes) == (144, 216)
-    assert "2 and 4 ranks: bytes and waiting are those of one rank on average" in diff_text(found, PLAIN)
+    assert golden(1) in diff_text(found, PLAIN)
 
 
 def test_training_steps_are_from_one_backward_to_the_next(tmp_path: Path) -> None:
@@ -168,6 +167,6 @@ def test_the_command_says_it_in_text_and_json(
     data = json.loads(capsys.readouterr().out)
     assert (data["identical"], data["runs"], len(data["sequence"])) == (False, ["one-x", "two-y"], 1)
     assert main(["diff", "one-x", "one-x"]) == 0
-    assert "one-x and one-x are the same" in capsys.readouterr().out
+    assert golden(1) in capsys.readouterr().out
     assert main(["diff", "one-x", "three-z"]) == 1
-    assert "run three-z has no trace" in capsys.readouterr().err
+    assert golden(2) in capsys.readouterr().err

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lab.features.dumps.pickled import NotPlain, read_plain
 from tests.features.dumps.made import dump, entry
+from tests.golden import golden
 
 pytestmark = pytest.mark.unit
 
@@ -41,7 +42,7 @@ def test_no_pickle_runs_anything(protocol: int, tmp_path: Any) -> None:
     target = tmp_path / "made"
     for deed in ((os.mkdir, str(target)), (exec, f"import os; os.mkdir({str(target)!r})"), (open, str(target), "w")):
         data = {"version": "2.10", "pg_config": {}, "entries": [Evil(*deed)]}
-        with pytest.raises(NotPlain, match=r"^(holds|is damaged) .*at byte"):
+        with pytest.raises(NotPlain, match=golden(1)):
             read_plain(pickle.dumps(data, protocol))
     assert not target.exists()
 
@@ -78,7 +79,7 @@ def test_what_is_no_plain_data_or_damaged_is_refused_in_a_clause(data: bytes) ->
     with pytest.raises(NotPlain) as raised:
         read_plain(data)
     assert "\n" not in str(raised.value)
-    assert str(raised.value).startswith(("holds ", "is damaged at byte "))
+    assert str(raised.value).startswith(("holds ", golden(1)))
 
 
 def test_what_is_nested_without_end_is_read_and_forgotten_without_harm() -> None:

@@ -10,6 +10,7 @@ from lab.errors import UsageError
 from lab.features.faults.fault import START, Fault, When, fault_data, fault_sentence
 from lab.features.faults.kinds.nodes import Kill, Start
 from lab.spec.load import dump_scenario, load_scenario
+from tests.golden import golden
 
 FAULTS = (
     Fault(what=Kill(node="node2"), when=When(rank=0, note="step", equals=3)),
@@ -41,9 +42,9 @@ def test_faults_are_read_as_they_are_written(tmp_path: Path) -> None:
 
 def test_a_fault_is_told_in_words() -> None:
     assert [fault_sentence(fault_data(fault)) for fault in FAULTS] == [
-        "kill node2 when rank 0 notes step = 3",
-        "start node2 when a rank prints /world_size is 2/",
-        "kill node1 before the run begins",
+        golden(1),
+        golden(2),
+        golden(3),
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 from lab.errors import ScenarioError
 from lab.features.faults.fault import Fault, When, kind_data, kind_of, named_faults, parse_fault, parse_kind
 from lab.features.faults.kinds.nodes import Kill
+from tests.golden import golden
 
 KILL = Fault(what=Kill(node="node2"), when=When(rank=2, op="all_reduce", count=3), for_s=2.0)
 TEXT = "kill: node2, when: {rank: 2, op: all_reduce, count: 3}, for: 2s"
@@ -42,7 +43,7 @@ def test_what_is_no_fault_is_refused(text: str, message: str) -> None:
 
 def test_a_file_without_faults_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("script: s.py\n")
-    with pytest.raises(ScenarioError, match="it has no key faults"):
+    with pytest.raises(ScenarioError, match=golden(1)):
         named_faults([str(tmp_path / "s.yaml")])
 
 

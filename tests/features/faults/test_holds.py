@@ -16,6 +16,7 @@ import torch
 from lab.features.faults.on_node import holds as subject
 from lab.features.faults.on_node.holds import AFTER, BEFORE, CALL, Holds, Point, brought
 from lab.node.recorder import marks
+from tests.golden import golden
 
 Told = list[tuple[int, int, int, Any]]
 
@@ -211,7 +212,7 @@ def test_what_cannot_be_changed_is_said_and_left(
 ) -> None:
     subject.perform(deed, tensors, 3)
     number = next(iter(deed.values()))["element"]
-    assert capfd.readouterr().err == f"lab: element {number} of rank 3 was not changed: {why}\n"
+    assert capfd.readouterr().err == golden(1, number, why)
     assert not any(tensor.any() for tensor in tensors)
 
 

@@ -13,6 +13,7 @@ from lab.errors import ClusterError
 from lab.features.faults import target as engine_library
 from lab.features.faults.on_node import actions as node_library
 from lab.features.faults.target import library
+from tests.golden import golden
 
 ROOT = Path(__file__).parents[3]
 LENT = """
@@ -61,6 +62,6 @@ def test_reading_it_imports_none_of_it() -> None:
 def test_without_it_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     library.cache_clear()
     monkeypatch.setattr(engine_library, "find_spec", lambda _: None)
-    with pytest.raises(ClusterError, match="pyroute2 is not installed, by which links are made"):
+    with pytest.raises(ClusterError, match=golden(1)):
         library()
     library.cache_clear()

@@ -12,6 +12,7 @@ import pytest
 
 from lab.features.help.verb_completion import NAMES
 from tests.cli.test_main import ROOT, call
+from tests.golden import golden
 
 
 def test_every_kind_of_names_is_asked_for_by_the_script_of_each_shell(capsys: pytest.CaptureFixture[str]):
@@ -36,7 +37,7 @@ def test_names_of_lessons_and_runs_are_printed(
 def test_a_completion_script_for_no_shell_is_refused(capsys: pytest.CaptureFixture[str]):
     code, _, err = call(capsys, "completion")
     assert code == 2
-    assert "name one of bash, zsh" in err
+    assert golden(1) in err
 
 
 def test_bash_completes_the_names_that_the_lab_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path):

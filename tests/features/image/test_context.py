@@ -12,6 +12,7 @@ from lab.errors import ImageError
 from lab.features.image import make as module
 from lab.features.image.make import find_dockerfile, plan_build
 from lab.node.recorder import build
+from tests.golden import golden
 
 LONG = f"markupsafe-3.0.4-cp311-cp311-{'.'.join(['manylinux2014_x86_64'] * 5)}.whl"
 
@@ -31,7 +32,7 @@ def test_nothing_given_means_the_dockerfiles_own_defaults():
     context = plan_build(environ={})
     assert context.build_args == {}
     assert context.wheels == ()
-    assert "FROM ${BUILD_BASE} AS build" in context.dockerfile.read_text()
+    assert golden(1) in context.dockerfile.read_text()
 
 
 def test_the_checkouts_dockerfile_is_found():
@@ -129,20 +130,20 @@ def test_the_package_for_mpi_is_sent_and_counts(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_missing_folder_of_wheels_is_named(tmp_path: Path):
-    with pytest.raises(ImageError, match=r"the folder of wheels .*/gone does not exist"):
+    with pytest.raises(ImageError, match=golden(1)):
         plan_build(wheels=tmp_path / "gone", environ={})
 
 
 def test_wheels_without_torch_are_refused(tmp_path: Path):
     (tmp_path / "numpy-2.0.0-py3-none-any.whl").touch()
     (tmp_path / "torchvision-1.0-py3-none-any.whl").touch()
-    with pytest.raises(ImageError, match=r"holds no wheel of torch") as caught:
+    with pytest.raises(ImageError, match=golden(1)) as caught:
         plan_build(wheels=tmp_path, environ={})
     assert "pip download" in caught.value.hint
 
 
 def test_two_versions_of_torch_need_a_choice(wheels: Path):
     (wheels / "torch-2.5.1-cp311-cp311-linux_x86_64.whl").touch()
-    with pytest.raises(ImageError, match=r"several versions of torch .*: 2\.13\.0, 2\.5\.1"):
+    with pytest.raises(ImageError, match=golden(1)):
         plan_build(wheels=wheels, environ={})
     assert plan_build(wheels=wheels, torch="2.5.1", environ={}).build_args["TORCH"] == "2.5.1"

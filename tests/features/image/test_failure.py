@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.features.image.make import build_failed, is_transient, pull_failed
+from tests.golden import golden
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ from lab.features.image.make import build_failed, is_transient, pull_failed
 )
 def test_a_failed_pull_says_why_and_what_to_do(reason: str, hint: str):
     error = pull_failed("x:1", reason)
-    assert error.message == f"the image x:1 is not here and cannot be pulled: {reason}"
+    assert error.message == golden(1, reason)
     assert hint in error.hint
 
 
@@ -38,7 +39,7 @@ def test_a_failed_build_shows_its_end_and_a_hint_that_fits(line: str, hint: str)
     error = build_failed(
         "x:1", "The command '/bin/sh -c a && b' returned a non-zero code: 2", step="step 3/9", tail=["before", line]
     )
-    assert error.message == f"the image x:1 cannot be built: step 3/9 exited with code 2\n  | before\n  | {line}"
+    assert error.message == golden(1, line)
     assert hint in error.hint
 
 

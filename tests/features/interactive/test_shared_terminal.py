@@ -11,6 +11,7 @@ from lab.features.interactive.shared_terminal import SharedTerminal
 from lab.node.messages.agent import TERMINAL
 from lab.report.harmless import of_an_editor
 from lab.report.live import LiveOutput
+from tests.golden import golden
 
 pytestmark = pytest.mark.unit
 
@@ -68,7 +69,7 @@ def test_what_waits_has_a_limit() -> None:
         live.output(0, "node0", 1, b"x" * 65535 + b"\n", 0.0)
     live.output(1, "node1", TERMINAL, b"\n", 0.0)
     assert len(out.getvalue()) < 1_100_000
-    assert out.getvalue().endswith("… 24 lines more: see `lab logs`\n")
+    assert out.getvalue().endswith(golden(1))
 
 
 def test_what_a_rank_wrote_to_it_is_shown_like_anything_else_afterwards() -> None:

@@ -23,6 +23,7 @@ from lab.node.messages.agent import (
     Taken,
     Window,
 )
+from tests.golden import golden
 
 pytestmark = pytest.mark.unit
 
@@ -119,8 +120,8 @@ def test_who_comes_to_a_breakpoint_has_the_terminal_until_it_goes_on(desk: Desk)
     desk.passes(1.0)
     assert (desk.keyboard.taken, desk.agents.actions) == (False, {})
     assert desk.shown.told == [
-        (1, "rank 1 (node1) is at a breakpoint, a.py:1, and has the terminal; Ctrl-] ends the run", False),
-        (None, "rank 1 (node1) goes on", False),
+        (1, golden(1), False),
+        (None, golden(2), False),
     ]
 
 
@@ -138,7 +139,7 @@ def test_a_rank_that_makes_a_step_keeps_it_and_one_that_stays_away_gives_way(des
     desk.passes(0.31)
     assert desk.granted == [1, 1, 0, 1]
     assert [rank for rank, *_ in desk.shown.told] == [1, 0, 1]
-    assert desk.shown.told[1][1].endswith("has the terminal; next: rank 2; Ctrl-] ends the run")
+    assert desk.shown.told[1][1].endswith(golden(1))
 
 
 def test_who_ends_does_not_keep_others_from_it(desk: Desk) -> None:
@@ -185,7 +186,7 @@ def test_a_rank_that_was_named_has_it_from_the_start_and_nobody_else(monkeypatch
     desk = Desk(monkeypatch, interactive=2)
     assert [desk.terminal.kind(rank) for rank in range(3)] == [ANOTHERS, ANOTHERS, OWN]
     assert [bool(desk.terminal.env(rank)) for rank in range(3)] == [False, False, True]
-    assert desk.shown.told == [(2, "rank 2 (node2) has the terminal; Ctrl-] ends the run", True)]
+    assert desk.shown.told == [(2, golden(1), True)]
     desk.stops(0)
     assert (desk.granted, desk.terminal.held) == ([], True)
     desk.terminal.hear(Exited(2, 0.0, code=0))

@@ -6,6 +6,7 @@ import pytest
 
 from lab.features.launchers.launchers import Torchrun
 from lab.spec.launching import Launching, Layout, find_launcher, launcher_names
+from tests.golden import golden
 
 
 def layout(nodes: int = 3, argv: tuple[str, ...] = ("train.py",), **told: object) -> Layout:
@@ -54,4 +55,4 @@ def test_how_many_nodes_are_enough_and_how_many_are_too_many(told: dict[str, int
 
 def test_more_nodes_than_there_are_cannot_be_waited_for() -> None:
     refusal = find_launcher("torchrun").refusal(layout(2, min_nodes=3))
-    assert refusal == "torchrun waits for 3 nodes (min_nodes), and the run has 2"
+    assert refusal == golden(1)

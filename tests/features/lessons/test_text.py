@@ -11,6 +11,7 @@ from lab.features.lessons.take import Taken, code_of, judged_text, learn, questi
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.style import Style
 from lab.spec.load import load_scenario
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 PLAIN = Style(colour=False)
@@ -78,7 +79,7 @@ def test_what_python_cannot_read_is_shown_as_it_is(lesson_file: Path) -> None:
 def test_the_question_stands_before_the_insight(lesson_file: Path) -> None:
     text = question_text(learn(lesson_file, person="p"), PLAIN)
     assert text.startswith("give  2 nodes\n")
-    assert text.endswith("Predict: What?\n  a) 2\n  b) 3")
+    assert text.endswith(golden(1))
     assert "It gives three" not in text
 
 
@@ -90,9 +91,9 @@ def test_a_lesson_about_calls_shows_what_ranks_called(tmp_path: Path) -> None:
 
     text = taken_text(taken(result_with(stated, path=maker.record().path)), PLAIN)
 
-    assert "what ranks called\n  - all_reduce SUM float32[1]\n" in text
+    assert golden(1) in text
     assert "all_reduce #1" in text
-    assert text.endswith("It gives three.\nthe script with its comments: /there/give.py")
+    assert text.endswith(golden(2))
 
 
 def test_a_picture_that_would_fill_the_screen_is_named(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_picture_that_would_fill_the_screen_is_named(tmp_path: Path) -> None:
     for rank in range(12):
         maker.call(rank, "all_gather", rank, 15, [[1.0] * 8], [[1.0] * 8 for _ in range(12)])
     text = taken_text(taken(result_with(path=maker.record().path)), PLAIN)
-    assert "the picture of step 1 is long: lab show --step 1" in text
+    assert golden(1) in text
 
 
 def test_ranks_that_noted_the_same_share_a_row() -> None:
@@ -133,4 +134,4 @@ def test_it_is_said_whether_a_prediction_held(prediction: dict[str, object], ver
 
 def test_a_run_that_came_out_otherwise_judges_nothing() -> None:
     (told,) = judged_text(Prediction(prediction="3"), result_with(verdict="failed"), PLAIN)
-    assert told.startswith("The run did not come out as the lesson wants it")
+    assert told.startswith(golden(1))

@@ -10,6 +10,7 @@ from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.judge import judge
 from tests.diagnosis.facts import exited, hang, raised, stack, told_facts, write_events
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -94,7 +95,7 @@ def test_of_a_ring_the_rank_with_another_neighbour_is_named(made: TraceMaker, od
     verdict = judge(read_evidence(made.record(stop=False)))
     assert verdict.culprit is not None
     assert verdict.culprit.rank == odd
-    assert f"rank {odd} receives from rank {(odd + 1) % 3} at train.py:9, where ranks" in verdict.reason
+    assert golden(1, odd, (odd + 1) % 3) in verdict.reason
 
 
 def test_who_ended_before_its_own_send_was_over_is_named(made: TraceMaker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lab.features.mpi.findings import find_named_backends
 from lab.node.messages.agent import Named
 from tests.diagnosis.facts import told_facts
+from tests.golden import golden
 
 
 def test_ranks_that_named_the_same_are_told_together_with_their_line():
@@ -21,9 +22,7 @@ def test_ranks_that_named_the_same_are_told_together_with_their_line():
 
 
 def test_a_name_that_stays_is_told_with_what_the_scenario_says():
-    assert find_named_backends([Named(1, 1.0, "gloo", "mpi", at="a.py:3")])[0].headline == (
-        "rank 1 named gloo at a.py:3, and kept it; the scenario says mpi"
-    )
+    assert find_named_backends([Named(1, 1.0, "gloo", "mpi", at="a.py:3")])[0].headline == (golden(1))
 
 
 def test_what_is_too_long_to_be_a_name_is_cut():

@@ -11,6 +11,7 @@ from lab.engine import select
 from lab.engine.packages import Prepared
 from lab.errors import EngineAbsent
 from tests.fake_engine import FakeEngine
+from tests.golden import golden
 
 READY = [
     Prepared(
@@ -81,13 +82,13 @@ def test_what_is_ready_is_listed_and_removed_where_nobody_uses_it(lab):
     _, said, _ = lab("image", "list")
     assert [line.split()[0] for line in said.splitlines()] == ["name", "lab-packages:1", "lab-packages:2"]
     assert json.loads(lab("image", "list", "--json")[1])[0]["added"] == ["tqdm-4.whl"]
-    assert lab("image", "prune")[1] == "removed lab-packages:1\nlab-packages:2 stays: a container uses it\n"
-    assert [one["stays"] for one in json.loads(lab("image", "prune", "--json")[1])] == ["", "a container uses it"]
+    assert lab("image", "prune")[1] == golden(1)
+    assert [one["stays"] for one in json.loads(lab("image", "prune", "--json")[1])] == ["", golden(2)]
 
 
 def test_packages_are_made_ready_ahead_of_time(lab, engine: FakeEngine):
     code, said, _ = lab("image", "build", "--requirements", "requirements.txt", "--image", "x:1")
-    assert (code, said) == (0, "ready: x:1 with tqdm>=4\n")
+    assert (code, said) == (0, golden(1))
     assert engine.calls == ["prepare"]
 
 
@@ -110,5 +111,5 @@ def test_a_cluster_that_is_up_says_them(lab, tmp_path: Path):
     made = json.loads(lab("up", "--json", *words)[1])["shape"]
     assert (made["requirements"], made["data"]) == (["tqdm>=4"], {"m": str(tmp_path / "mnist")})
     assert json.loads(lab("status", "--json", "--name", "c")[1])
-    assert f"packages: tqdm>=4\ndata: m is {tmp_path / 'mnist'}\n" in lab("status", "--name", "c")[1]
+    assert golden(1, tmp_path / "mnist") in lab("status", "--name", "c")[1]
     assert json.loads(lab("run", "train.py", "--dry-run", "--json", *words)[1])

@@ -10,6 +10,7 @@ import pytest
 
 from lab.cli.main import main
 from tests.features.projection.runs import data_parallel
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 
@@ -31,9 +32,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_step_times_are_told_with_what_they_rest_on(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["project", "two", "four", "--ranks", "8,512", "--network", "lan-100g,racks=8"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("four (4 ranks), with two (2 ranks): 4 steps of training that are alike; 1 other left out\n")
-    assert "network: lan-100g,racks=8; algorithms: nccl" in said
-    assert "Assumed: each rank has cores of its own" in said
+    assert said.startswith(golden(1))
+    assert golden(2) in said
+    assert golden(3) in said
 
 
 def test_a_projection_as_data_and_as_a_picture(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from lab.features.pytest.items import last_lines_text
 from lab.record.result import Culprit, RankResult, Result
+from tests.golden import golden
 
 RAISED = "[rank1]: Traceback (most recent call last):\n[rank1]:   File ...\n[rank1]: ValueError: bad\n"
 
@@ -23,12 +24,12 @@ def result(tmp_path: Path) -> Result:
 
 def test_each_rank_shows_its_last_lines_and_of_a_traceback_the_error_unless_the_verdict_shows_it(result: Result):
     assert last_lines_text(result).splitlines() == [
-        "  rank 1 on node1 printed last:",
+        golden(1),
         "  │ hello",
-        "  rank 2 on node2 printed last:",
+        golden(2),
         "  │ there",
         "  │ [rank1]: ValueError: bad",
-        "  rank 3 on node3 printed last:",
+        golden(3),
         *(f"  │ {line}" for line in range(12, 20)),
     ]
 
@@ -37,7 +38,7 @@ def test_of_much_output_only_the_end_is_read(result: Result):
     path = result.ranks[0].log_path
     assert path is not None
     path.write_text("x" * 100_000 + "\nend\n")
-    assert last_lines_text(result).splitlines()[:2] == ["  rank 0 on node0 printed last:", "  │ end"]
+    assert last_lines_text(result).splitlines()[:2] == [golden(1), "  │ end"]
 
 
 def test_of_runs_without_output_nothing_is_said():

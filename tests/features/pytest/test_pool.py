@@ -16,6 +16,7 @@ from lab.features.pytest.pool import Pool, WarmCluster
 from lab.plan.limits import Machine
 from lab.run.place import reap
 from tests.fake_engine import FakeEngine
+from tests.golden import golden
 
 
 class Silent:
@@ -212,7 +213,7 @@ def test_whoever_makes_a_cluster_next_removes_those_of_a_dead_process(engine, ma
     lock.rename(lock.with_suffix(".held"))
     lock.write_text('{"pid": 1}')  # as of a process that was killed
     reap(engine, said.append)
-    assert (engine.clusters, said) == ({}, [f"removed cluster {cluster.name}: whoever kept it is dead"])
+    assert (engine.clusters, said) == ({}, [golden(1, cluster.name)])
 
 
 def test_a_process_that_was_forked_off_removes_nothing(engine, make_pool):

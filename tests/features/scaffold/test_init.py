@@ -11,6 +11,7 @@ import yaml
 
 from lab.cli.main import main
 from lab.spec.load import load_scenario, schema_file
+from tests.golden import golden
 
 ALWAYS = {
     "scenarios/first.yaml",
@@ -111,9 +112,9 @@ def test_it_says_what_comes_next(
     assert main(["init", "theirs"]) == 0
     said = capsys.readouterr().out
     assert "wrote     theirs/scenarios/first.yaml\n" in said
-    assert said.endswith("next: cd theirs; lab test scenarios, then pytest; `lab help ci` says more\n")
+    assert said.endswith(golden(1))
     Path("theirs/.gitignore").write_text("*.pyc\n")
     assert main(["init", "theirs"]) == 0
-    assert "add .lab/ to theirs/.gitignore: runs leave their records there" in capsys.readouterr().out
+    assert golden(2) in capsys.readouterr().out
     assert main(["init", "theirs", "--dry-run"]) == 0
-    assert "nothing was written: this was a dry run" in capsys.readouterr().out
+    assert golden(3) in capsys.readouterr().out

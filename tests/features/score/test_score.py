@@ -19,6 +19,7 @@ from lab.record.read import Record
 from lab.record.result import Culprit, Expectation
 from lab.report.style import Style
 from tests.features.score.injected import AT, broken_run, without_faults
+from tests.golden import golden
 
 _PEER_LOST = "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.2]:4"
 
@@ -139,7 +140,7 @@ def test_where_nothing_came_of_it_and_nobody_is_named_nothing_is_missed(tmp_path
 def test_a_run_without_faults_is_not_scored(tmp_path: Path) -> None:
     record = without_faults(broken_run(tmp_path / "run", {"kill": "node2"}))
     assert mark_run(record) == []
-    assert score_text(score([record]), Style(colour=False)) == "nothing was broken on purpose in these runs"
+    assert score_text(score([record]), Style(colour=False)) == golden(1)
 
 
 def test_the_table_has_a_line_for_each_kind_and_every_miss(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_the_table_has_a_line_for_each_kind_and_every_miss(tmp_path: Path) -> No
     text = score_text(found, Style(colour=False))
     assert text.splitlines()[1].split()[:5] == ["kill", "2", "1", "of", "2"]
     assert "2 runs; innocent accused: 1" in text
-    assert text.endswith("✘ b: kill node2: named rank 0\n    rank 0 raised")
+    assert text.endswith(golden(1))
     assert [mark["run"] for mark in found.to_json()["misses"]] == ["b"]
 
 

@@ -10,6 +10,7 @@ import pytest
 from lab.engine.select import select_engine
 from lab.errors import EngineAbsent, EngineUnavailable
 from lab.features.slurm.command import ask, environment, last_word
+from tests.golden import golden
 
 
 def program(folder: Path, text: str) -> None:
@@ -26,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_slurms_commands_the_engine_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EngineAbsent, match="salloc is not on PATH"):
+    with pytest.raises(EngineAbsent, match=golden(1)):
         select_engine("slurm")
 
 

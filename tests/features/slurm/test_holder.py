@@ -17,6 +17,7 @@ import pytest
 
 from lab.node.messages.agent import ended_file
 from tests.crash.conftest import wait_until
+from tests.golden import golden
 from tests.short import SHORT
 
 ECHO = [sys.executable, "-uc", "import sys; [sys.stdout.write(line) for line in sys.stdin]; sys.exit(3)"]
@@ -112,7 +113,7 @@ def test_how_a_step_ended_is_said_and_it_can_be_started_again(held, home: Path):
     while one.connection.recv(1 << 16):
         pass
     assert Path(ended_file(str(home / "node0.sock"))).read_text() == "137"
-    assert ask(home, "node1") == "there is no node 'node1'"
+    assert ask(home, "node1") == golden(1)
     assert ask(home, "node0") == ""
     again = Client(home)
     again.connection.sendall(b"b\n")

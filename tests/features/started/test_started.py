@@ -16,6 +16,7 @@ from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
 from lab.record.layout import TRACE
 from lab.record.read import Record, Started
 from lab.record.write import RecordWriter
+from tests.golden import golden
 
 Said = tuple[int, int, int, int, str]
 """Worker, the how-manieth of it, rank, world size, place."""
@@ -101,7 +102,7 @@ def test_the_rank_that_failed_is_the_culprit_and_not_what_started_it(tmp_path: P
     judgement = judge(ended(tmp_path, RAISED, TERMINATED, starter))
 
     assert judgement.verdict == "failed"
-    assert judgement.reason == "rank 1 (node0) raised ValueError: no"
+    assert judgement.reason == golden(1)
     assert judgement.culprit is not None
     assert judgement.culprit.rank == 1
 
@@ -110,7 +111,7 @@ def test_ranks_that_their_worker_outlived_do_not_fail_the_run_but_are_named(tmp_
     judgement = judge(ended(tmp_path, RAISED, TERMINATED, WELL))
 
     assert judgement.verdict == "passed"
-    assert judgement.reason.endswith(", though rank 1 (node0) raised ValueError: no (and 1 more)")
+    assert judgement.reason.endswith(golden(1))
 
 
 def test_a_worker_that_fails_by_itself_is_no_rank(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_a_worker_that_fails_by_itself_is_no_rank(tmp_path: Path) -> None:
 
     judgement = judge(ended(tmp_path, RAISED._replace(code=0, error=""), TERMINATED._replace(signal=None, code=0), own))
 
-    assert judgement.reason == "worker 0 (node0), whose script started ranks 0 and 1, raised KeyError: 'x'"
+    assert judgement.reason == golden(1)
     assert judgement.culprit is not None
     assert judgement.culprit.rank is None
 
@@ -128,16 +129,13 @@ def test_an_end_that_nobody_saw_is_told_as_that(tmp_path: Path) -> None:
 
     judgement = judge(ended(tmp_path, silent, TERMINATED, WELL._replace(code=1)))
 
-    assert judgement.reason == "rank 1 (node0) ended, and nobody saw how"
+    assert judgement.reason == golden(1)
 
 
 def test_processes_that_are_left_are_named_with_whose_they_were() -> None:
     one = LeftRunning(1.0, "node0", "run", 7, 1, "sleep 9")
 
-    assert "".join(f"; {clause}" for clause in render_orphans([one, one._replace(rank=None)])) == (
-        "; rank 1 left 1 process running, which was stopped: sleep 9"
-        "; processes of node0 had left 1 process running, which was stopped: sleep 9"
-    )
+    assert "".join(f"; {clause}" for clause in render_orphans([one, one._replace(rank=None)])) == (golden(1))
 
 
 def test_the_record_names_traces_by_rank_once_it_is_known_which_those_are(tmp_path: Path) -> None:

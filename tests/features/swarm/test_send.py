@@ -14,6 +14,7 @@ from docker.errors import ImageNotFound
 
 from lab.errors import ImageError
 from lab.features.swarm.images import SavedImage, layers_there, send
+from tests.golden import golden
 
 LAYERS = ["sha256:a", "sha256:b", "sha256:c"]
 
@@ -106,5 +107,5 @@ def test_an_engine_that_does_not_take_it_is_told_of():
             b"".join(pieces)
             yield {"error": "no space left on device"}
 
-    with pytest.raises(ImageError, match="image i cannot be sent: no space left on device"):
+    with pytest.raises(ImageError, match=golden(1)):
         sent_to(Full())

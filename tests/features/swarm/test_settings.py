@@ -10,6 +10,7 @@ import pytest
 
 from lab.errors import EngineUnavailable
 from lab.features.swarm.hosts import Settings, follows, read_settings
+from tests.golden import golden
 
 
 @pytest.fixture
@@ -50,10 +51,10 @@ def test_a_file_that_cannot_be_read_or_was_named_and_is_not_there_is_a_sentence(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ):
     file.write_text("{")
-    with pytest.raises(EngineUnavailable, match=r"swarm\.json cannot be read"):
+    with pytest.raises(EngineUnavailable, match=golden(1)):
         read_settings()
     monkeypatch.setenv("LAB_SWARM", "/none/here")
-    with pytest.raises(EngineUnavailable, match="LAB_SWARM names /none/here, which is not there"):
+    with pytest.raises(EngineUnavailable, match=golden(2)):
         read_settings()
 
 

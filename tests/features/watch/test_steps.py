@@ -13,6 +13,7 @@ from lab.features.watch import now as steps
 from lab.features.watch.now import Follower, Now, Stepper, Watched
 from lab.node.messages.agent import EVERY_RANK, RUN_ON
 from tests.features.watch.growing import ORIGIN, Growing
+from tests.golden import golden
 
 MESSAGE = {"g": "0", "in": [["float32", [1]]], "iv": [[1.0]], "ib": 4, "tag": 0}
 COLLECTIVE = {"g": "0", "in": [["float32", [1]]], "iv": [[1.0]], "ib": 4, "red": "SUM", "async": False}
@@ -64,7 +65,7 @@ def test_a_press_waits_for_a_rank_that_is_on_its_way(lecture: Class):
     for rank in (0, 1):
         lecture.hold(rank, 1, "all_reduce", seq=1, **COLLECTIVE)
     lecture.stepper.press()
-    assert lecture.look().next == "ranks 0 and 1, once the others have come"
+    assert lecture.look().next == golden(1)
     assert lecture.watched.take() == {}
     lecture.hold(2, 1, "all_reduce", seq=1, **COLLECTIVE)
     lecture.look()
@@ -154,5 +155,5 @@ def test_whoever_has_just_been_let_go_is_on_the_way(lecture: Class):
     lecture.run.made.call(0, "all_reduce", 20, 30, [[1.0]], [[3.0]], red="SUM")
     lecture.run.made.line(0, "hold", 40, i=2, op="all_reduce", seq=2, **COLLECTIVE)  # the others' traces come later
     lecture.stepper.press()
-    assert lecture.look().next == "rank 0, once the others have come"
+    assert lecture.look().next == golden(1)
     assert lecture.watched.take() == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lab.features.watch.tail import Place, whereabouts_text
+from tests.golden import golden
 
 
 def places(*told: tuple[str, str, float]) -> dict[int, Place]:
@@ -11,13 +12,11 @@ def places(*told: tuple[str, str, float]) -> dict[int, Place]:
 
 def test_ranks_at_the_same_place_are_told_together_with_the_longest_wait() -> None:
     found = places(*[("all_reduce", "train.py:41", 100.0 - rank) for rank in range(6)], ("", "train.py:39", 99.5))
-    assert whereabouts_text(12.2, found, 100.0, 200) == (
-        "… 12 s  ranks 0-5: all_reduce train.py:41 (5 s) · rank 6: in no call since train.py:39"
-    )
+    assert whereabouts_text(12.2, found, 100.0, 200) == (golden(1))
 
 
 def test_what_does_not_fit_is_counted() -> None:
     found = places(*[("recv", f"a.py:{rank}", 100.0) for rank in range(5)])
     text = whereabouts_text(3.0, found, 100.0, 60)
-    assert text == "… 3 s  rank 0: recv a.py:0 · rank 1: recv a.py:1 · +3"
+    assert text == golden(1)
     assert whereabouts_text(3.0, found, 100.0, 20) == "… 3 s  rank 0: recv…"
