@@ -181,7 +181,7 @@ def test_the_kernels_tests_pass_without_any_feature(tmp_path: Path) -> None:
     tests.mkdir()
     for name in KERNEL_TESTS:
         shutil.copytree(ROOT / "tests" / name, tests / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (*(ROOT / "tests").glob("*.py"), ROOT / "pyproject.toml"):
+    for path in (*(ROOT / "tests").glob("*.py"), ROOT / "tests" / "golden.yaml", ROOT / "pyproject.toml"):
         if not path.name.startswith("test_"):
             shutil.copy(path, tmp_path / path.relative_to(ROOT))
 

@@ -294,7 +294,7 @@ def _find_sources(
             if stat.S_ISDIR(source.facts.st_mode):
                 waiting += [(here / one, f"{below}/{one}") for one in sorted(os.listdir(here), reverse=True)]
     except OSError as error:
-        raise _cannot_read(Path(error.filename or path), error) from error
+        raise _cannot_read(Path(error.filename) if sources else path, error) from error
     if not sources:
         raise UsageError(f"cannot read {path}: it is neither a file nor a folder")
     return sources

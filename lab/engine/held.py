@@ -132,10 +132,11 @@ def holder_died(life: Path) -> bool:
 def read_description(folder: Path) -> dict[str, Any]:
     """What the folder of a cluster says of it; nothing where it is half made, or no cluster."""
     try:
-        data = json.loads((folder / DESCRIPTION).read_text())
-    except (OSError, ValueError):
+        data: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
+        Shape.from_json(data["shape"])
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return data if isinstance(data, dict) and "shape" in data else {}
+    return data
 
 
 def is_cluster(folder: Path) -> bool:

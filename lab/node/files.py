@@ -78,15 +78,20 @@ def walk(
         enter: whether to look into a folder below it.
         failed: called with a folder that cannot be read, or vanishes meanwhile.
     """
-    waiting = [top]
-    for folder in waiting:
+    waiting = [""]
+    for below in waiting:
+        folder = os.path.join(top, below) if below else top
         try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    facts = entry.stat(follow_symlinks=False)
-                    yield entry.path, facts
-                    if stat.S_ISDIR(facts.st_mode) and enter(entry.path, facts):
-                        waiting.append(entry.path)
+            opened = open_folder(top, below)  # step by step: the whole path may be longer than the kernel takes
+            try:
+                with os.scandir(opened) as entries:
+                    for entry in entries:
+                        path, facts = os.path.join(folder, entry.name), entry.stat(follow_symlinks=False)
+                        yield path, facts
+                        if stat.S_ISDIR(facts.st_mode) and enter(path, facts):
+                            waiting.append(f"{below}/{entry.name}" if below else entry.name)
+            finally:
+                os.close(opened)
         except OSError as error:
             failed(folder, error)
 
