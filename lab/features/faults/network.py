@@ -163,7 +163,7 @@ Layer = tuple[Link, Mapping[str, float]]
 def tables_of(
     layers: Iterable[Layer], addresses: Mapping[str, str], nameless: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """What each node is told, as the fault action `links` takes it; only nodes that have to do something.
+    """The data of the fault action `links` for each node that has to do something.
 
     Args:
         layers: the least exact first; those that are as exact as the one before add up, others replace it.

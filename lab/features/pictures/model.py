@@ -594,7 +594,7 @@ def waits(picture: Picture) -> list[tuple[int, str, float]]:
 
 
 _MOST_TOLD = 1000
-"""Elements of a part that are told, whatever is drawn of them."""
+"""Elements of a part that its description lists, however many are drawn."""
 
 
 class Cell(NamedTuple):

@@ -103,7 +103,7 @@ _GITHUB = Path(".github/workflows/lab.yml")
 _GITLAB = Path(".gitlab-ci.yml")
 _IGNORED = Path(".gitignore")
 _RECORDS = ".lab/"
-"""What git is told to leave alone: the records of runs."""
+"""What git ignores: the records of runs."""
 
 
 def _add_init_arguments(parser: argparse.ArgumentParser) -> None:

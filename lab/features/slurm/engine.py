@@ -82,7 +82,7 @@ _FATE_S = 3.0
 """What became of a job may be known so much later than that its agents left."""
 _FATE_POLL_S = 0.05
 _LEFT = (0, 143)
-"""Exit codes of an agent that was told to leave."""
+"""Exit codes of an agent that was asked to stop."""
 _LEAVING_S = 20.0
 """Agents that were told leave long before; after that it is for Slurm alone to wait for the job."""
 _SETTLE_S = 0.5
@@ -375,7 +375,7 @@ def _explain_end(node: Node, *, left: bool) -> str:
 
     Args:
         node: which does not run.
-        left: whether its agent was told to leave: whoever did that may not have told Slurm's controller everything yet.
+        left: whether its agent was asked to stop; Slurm's controller may not know all of that yet.
     """
     job = job_of(node)
     if not job:

@@ -426,7 +426,7 @@ def make_cases(asked: Asked, engine: str = "", usual: Shape | None = None, seed:
     """The cases that are meant, in the order of the scenarios; of repetitions, all first ones come first.
 
     Args:
-        asked: what is asked of the suite; scenarios of the same name are told apart by their files.
+        asked: what is asked of the suite; scenarios of the same name differ in their files.
         engine: what provides the nodes; empty: that is not known yet.
         usual: the shape of a cluster that is there, which says how large a scenario is that does not say so.
         seed: of the first repetition, each later one has the next; None: scripts are given none.

@@ -34,7 +34,7 @@ _LONGEST_REASON = 100
 _LONGEST_IN_MARKDOWN = 300
 _LONGEST_TRACEBACK = 3000
 _MOST_TOLD = 50
-"""A job page holds 1 MiB; so many failures are told there with their tracebacks."""
+"""A job page holds 1 MiB: it shows the tracebacks of so many failures."""
 _LAST_LINES = 20
 _MOST_BYTES = 1 << 16
 """So much of the end of a log is looked at."""
