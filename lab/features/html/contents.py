@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.data import YamlLexer
 from pygments.lexers.python import PythonLexer
-from pygments.token import STANDARD_TYPES
 
 from lab.errors import RecordError
 from lab.features.records.records import scripts_of
@@ -82,20 +83,7 @@ def _coloured(name: str, text: str) -> list[Markup]:
     if "\0" in text or max(map(len, text.split("\n"))) > _LONGEST_LINE:  # each token takes its time
         return [escape(line) for line in text.rstrip("\n").split("\n")]
     lexer = YamlLexer(stripnl=False) if name.endswith(".yaml") else PythonLexer(stripnl=False)
-    lines: list[list[Markup]] = [[]]  # of each line its parts: to append to a line would copy it
-    for token, value in lexer.get_tokens(text):
-        while token not in STANDARD_TYPES and token.parent:
-            token = token.parent
-        kind = STANDARD_TYPES.get(token, "")
-        for number, part in enumerate(value.split("\n")):
-            if number:
-                lines.append([])
-            if part:
-                shown = escape(part)
-                lines[-1].append(Markup(f'<span class="{kind}">{shown}</span>') if kind else shown)
-    while lines and not lines[-1]:
-        lines.pop()
-    return [Markup("").join(line) for line in lines]
+    return [Markup(line) for line in highlight(text, lexer, HtmlFormatter(nowrap=True)).rstrip("\n").split("\n")]
 
 
 MOST_LINES = 6000
