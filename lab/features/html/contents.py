@@ -20,7 +20,7 @@ from pygments.lexers.python import PythonLexer
 from lab.errors import RecordError
 from lab.features.records.records import scripts_of
 from lab.record.layout import INDEX, LOGS, OUTPUTS, SCENARIO, rank_log
-from lab.record.read import IndexEntry, IndexReader, Record
+from lab.record.read import IndexEntry, IndexReader, LineJoiner, Piece, Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, read_beginning
 from lab.record.result import Output, Result
 from lab.report.harmless import harmless, plain
@@ -144,24 +144,18 @@ def _kept_lines(record: Record, rank: int, entries: list[IndexEntry], most: int)
 
 
 def _assembled(record: Record, rank: int, entries: list[IndexEntry]) -> Iterator[LogLine]:
-    """Whole lines from pieces; a line's time is that of its first piece."""
-    held: dict[int, tuple[float, bytearray]] = {}
+    """Whole lines from pieces."""
+    joiner = LineJoiner()
     with suppress(OSError), open_file(record.path, f"{LOGS}/{rank_log(rank)}") as file:
         for _, stream, offset, length, when in entries:
             file.seek(offset)
-            began, line = held.pop(stream, (when, bytearray()))
-            first, *others = file.read(min(length, _MOST_BYTES_OF_A_RANK)).split(b"\n")
-            line += first
-            for other in others:
-                yield LogLine(rank, stream, began, clean_line(line))
-                began, line = when, bytearray(other)
-            if line:
-                held[stream] = began, line
-    for stream, (when, rest) in sorted(held.items()):
-        yield LogLine(rank, stream, when, clean_line(rest))
+            for line in joiner.join(Piece(rank, stream, when, file.read(min(length, _MOST_BYTES_OF_A_RANK)))):
+                yield LogLine(*line[:3], clean_line(line.data))
+    for line in joiner.rest():
+        yield LogLine(*line[:3], clean_line(line.data))
 
 
-def clean_line(line: bytes | bytearray) -> str:
+def clean_line(line: bytes) -> str:
     """Text without escape sequences; of a line that a carriage return wrote over, the last state."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
     text = plain(_ESCAPES.sub("", text))

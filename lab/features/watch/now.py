@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +20,14 @@ from lab.features.watch.tail import News, TraceTail
 from lab.node.messages import agent as messages
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
 from lab.record.layout import EVENTS
-from lab.record.read import IndexReader, Piece, Record, parse_event, read_output
+from lab.record.read import IndexReader, LineJoiner, Piece, Record, parse_event, read_output
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Result
 from lab.run.conversation import Conversation
 from lab.run.options import Companion
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
-from lab.words import clip, listing, name_ranks
+from lab.words import clip, format_duration, listing, name_ranks
 
 _RECENT = 8
 _LONGEST = 300
@@ -45,8 +45,6 @@ class Life:
     ended: messages.Exited | None = None
     reported_wait: int = 0
     """Index of the latest call of which it was reported that the rank waits in it."""
-    beginning: dict[int, bytes] = field(default_factory=dict)
-    """By stream: the beginning of a line that it prints."""
 
 
 def alike_ranks(ranks: Sequence[RankNow]) -> list[list[RankNow]]:
@@ -69,10 +67,8 @@ class CallNow:
     """The line of the script, `file:line`; empty where it is not known."""
     state: str
     """`held`, `inside`, `completed`, `failed`."""
-    began_s: float
-    """Seconds since the run began."""
-    took_s: float | None = None
-    """None where it is not over."""
+    took: str
+    """For how long; empty where it is not over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,23 +89,20 @@ class RankNow:
     """Ranks without which its call cannot end."""
     bad: bool = False
     """Whether it ended, and not as it should."""
-    calls: int = 0
-    """How many it has made."""
     recent: tuple[CallNow, ...] = ()
-    """The last of them, oldest first."""
+    """Its last calls, oldest first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A line that a rank printed, or that the watcher has to say."""
+class Line(NamedTuple):
+    """A line that a rank printed, as the page shows it."""
 
-    number: int
+    n: int
     """From 1, in the order of arrival."""
     rank: int
     """-1: the scenario's own check."""
     stream: int
     """1: standard output, 2: standard error."""
-    time_s: float
+    time: str
     """Seconds since the run began."""
     text: str
 
@@ -136,10 +129,6 @@ class Now:
     """The titles of the steps that it lets go, where they are whole."""
     stepping: bool = False
     """Whether ranks are held before each call."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
 
 
 KEPT_LINES = 400
@@ -187,7 +176,7 @@ class Follower:
         """Which attempt it follows."""
         self._result: Result | None = None
         self._printed = self._event_position = 0
-        self._index = IndexReader()
+        self._index, self._joiner = IndexReader(), LineJoiner(_LONGEST_HELD_BYTES)
         self._lives: dict[int, Life] = {}
         self._plan = record.plan()
         self._met: dict[int, str] = {}
@@ -195,9 +184,7 @@ class Follower:
 
     def go_on(self) -> Follower:
         """The workers were begun anew: take what else was said before, and return who follows the next attempt."""
-        self.happened = []
-        self._read(self.record.attempt(self.attempt))
-        self._end_lines()
+        self.finish()
         following = Follower(self.record, stepping=self.stepping)
         following.began, following.lines, following._printed = self.began, self.lines, self._printed
         return following
@@ -228,8 +215,8 @@ class Follower:
         for event in events:
             self._handle(event)
         pieces = [*read_output(record.path, self._index, _LOOK_BYTES)]
-        for piece in pieces:
-            self._print(piece)
+        for line in (line for piece in pieces for line in self._joiner.join(piece)):
+            self._print(line)
         return bool(events or pieces)
 
     def _read_events(self, record: Record) -> list[Event]:
@@ -273,32 +260,18 @@ class Follower:
             case TimedOut():
                 self._happen(event.time, "timed out", None, "the time limit passed")
 
-    def _print(self, piece: Piece) -> None:
-        held = self._life(piece.rank).beginning
-        *whole, rest = (held.pop(piece.stream, b"") + piece.data).split(b"\n")
-        if len(rest) > _LONGEST_HELD_BYTES:
-            whole.append(rest)
-        elif rest:
-            held[piece.stream] = rest
-        for line in whole:
-            self._line(piece.rank, piece.stream, piece.time, line)
+    def _print(self, line: Piece) -> None:
+        self._printed += 1
+        text = clean_line(line.data)
+        self.lines.append(Line(self._printed, line.rank, line.stream, f"{self._since(line.time):.3f}", text))
+        self._happen(line.time, "output", line.rank, text, {"stream": line.stream})
 
     def finish(self) -> None:
-        """Take what was printed without a newline at its end; nothing more comes."""
+        """Take what else was said, and what was printed without a newline at its end; nothing more comes."""
         self.happened = []
-        self._end_lines()
-
-    def _end_lines(self) -> None:
-        for rank, life in self._lives.items():
-            for stream, rest in sorted(life.beginning.items()):
-                self._line(rank, stream, life.ended.time if life.ended else self.began or 0.0, rest)
-            life.beginning = {}
-
-    def _line(self, rank: int, stream: int, time: float, data: bytes) -> None:
-        self._printed += 1
-        text = clean_line(data)
-        self.lines.append(Line(number=self._printed, rank=rank, stream=stream, time_s=self._since(time), text=text))
-        self._happen(time, "output", rank, text, {"stream": stream})
+        self._read(self.record.attempt(self.attempt))
+        for line in self._joiner.rest():
+            self._print(line)
 
     def _happen(
         self, time: float, what: str, rank: int | None, text: str, facts: Mapping[str, Any] | None = None
@@ -365,15 +338,13 @@ class Follower:
             since_s=None if since is None else max(0.0, clock - origin - since),
             waits_for=waits_for,
             bad=life.ended is not None and ended_badly(life.ended),
-            calls=self.tail.counts.get(rank, 0),
             recent=tuple(
                 CallNow(
                     text=_call_words(one, step_of),
                     op=clip(one.op, _LONGEST),
                     place=clip(one.source, _LONGEST),
                     state="held" if one is held else "inside" if one.state == "unfinished" else one.state,
-                    began_s=max(0.0, one.begin + origin - (self.began or clock)),
-                    took_s=None if one.end is None else max(0.0, one.end - one.begin),
+                    took="" if one.end is None else format_duration(max(0.0, one.end - one.begin)),
                 )
                 for one in shown[-_RECENT:]
             ),
