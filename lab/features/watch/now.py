@@ -403,11 +403,17 @@ LONGEST_HOLD_S = 3600.0
 """Whoever holds ranks for longer without a word is not there any more: the time limit counts again."""
 
 
+_PATIENCE_S = 3.0
+"""So long a press waits for ranks that are on their way."""
+
+
 class Watched(Companion):
-    """Handed to a run with its options; all of it may be called from any thread.
+    """Handed to a run with its options; lets its ranks go on as keys are pressed, on a terminal or on a page.
+
+    What whoever watches presses, and what the run asks, may come from any thread.
 
     Args:
-        step: whether every rank is held before each call that is recorded, until `let_go`.
+        step: whether every rank is held before each call that is recorded, until it is let go.
     """
 
     def __init__(self, *, step: bool = False) -> None:
@@ -415,6 +421,10 @@ class Watched(Companion):
         self.path: Path | None = None
         """The record; another one where the run was begun again because its cluster was broken."""
         self._lock = threading.Lock()
+        self._pressed: float | None = None
+        self._running_on = False
+        self._let_go: dict[int, int] = {}
+        """By rank: the last of its calls that was let go."""
         self._asked: dict[int, int] = {}
         self._held_since: float | None = None
         self._held_s = 0.0
@@ -424,6 +434,50 @@ class Watched(Companion):
 
     # -- for whoever watches
 
+    def press(self) -> None:
+        """Let the next step go on, now or as soon as its ranks have come."""
+        with self._lock:
+            self._pressed = time.monotonic()
+
+    def run_on(self) -> None:
+        """Hold nobody from now on."""
+        self._running_on = True
+        self.tell_held(held=False)
+        self.let_go({messages.EVERY_RANK: messages.RUN_ON})
+
+    def begin_anew(self) -> None:
+        """The workers were begun anew: no call of theirs was let go yet."""
+        self._let_go = {}
+        if self._running_on:
+            self.run_on()
+
+    def look(self, now: Now, follower: Follower) -> Now:
+        """Do what was asked for, as far as it can be done now; what is next is added to the view."""
+        ranks = {} if self._running_on or now.over else follower.tail.held
+        self.tell_held(held=bool(ranks))
+        if self._running_on:
+            return replace(now, stepping=False)
+        held = {rank: call for rank, call in follower.tail.held.items() if call.index > self._let_go.get(rank, 0)}
+        steps, calls = whole_steps(follower.ahead, held)
+        words, is_quiet = listing(step.title for step in steps), _quiet(now, held)
+        if held and not calls:
+            calls = list(held.values())
+            words = (
+                f"{name_ranks(held)}, {'though no step has all its ranks' if is_quiet else 'once the others have come'}"
+            )
+        if (pressed := self._pressed) is not None:
+            is_late = time.monotonic() - pressed > _PATIENCE_S
+            goes = calls and (steps or is_quiet or is_late)
+            if goes:
+                indices = {call.rank: call.index for call in calls}
+                self._let_go |= indices
+                self.let_go(indices)
+                words = ""
+            with self._lock:
+                if (goes or is_late) and self._pressed == pressed:  # else it was pressed again
+                    self._pressed = None
+        return replace(now, next=words, next_steps=tuple(step.title for step in steps))
+
     def let_go(self, calls: Mapping[int, int]) -> None:
         """Let ranks go on that are held, each at the call of this index."""
         with self._lock:
@@ -431,10 +485,6 @@ class Watched(Companion):
             self._count_held(held=self._held_since is not None)
             with suppress(OSError):  # it rings already, or the run is over
                 self._button.send(b".")
-
-    def run_on(self) -> None:
-        """Hold nobody from now on."""
-        self.let_go({messages.EVERY_RANK: messages.RUN_ON})
 
     def tell_held(self, *, held: bool) -> None:
         """Say whether a rank is held now."""
@@ -487,10 +537,6 @@ class Watched(Companion):
         return asked
 
 
-_PATIENCE_S = 3.0
-"""So long a press waits for ranks that are on their way."""
-
-
 def whole_steps(ahead: Sequence[Step], held: Mapping[int, Call]) -> tuple[list[Step], list[Call]]:
     """The steps to which all their ranks have come, and those of their calls that are held."""
     whole, calls = [], []
@@ -500,65 +546,6 @@ def whole_steps(ahead: Sequence[Step], held: Mapping[int, Call]) -> tuple[list[S
             whole.append(step)
             calls += ours
     return whole, calls
-
-
-class Stepper:
-    """Lets ranks of a run go on as keys are pressed, on a terminal or on a page."""
-
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
-        self._lock = threading.Lock()
-        self._pressed: float | None = None
-        self._running_on = False
-        self._let_go: dict[int, int] = {}
-        """By rank: the last of its calls that was let go."""
-
-    def press(self) -> None:
-        """Let the next step go on, now or as soon as its ranks have come."""
-        with self._lock:
-            self._pressed = time.monotonic()
-
-    def run_on(self) -> None:
-        """Hold nobody any more."""
-        self._running_on = True
-        self._watched.tell_held(held=False)
-        self._watched.run_on()
-
-    def begin_anew(self) -> None:
-        """The workers were begun anew: no call of theirs was let go yet."""
-        self._let_go = {}
-        if self._running_on:
-            self._watched.run_on()
-
-    def look(self, now: Now, follower: Follower) -> Now:
-        """Do what was asked for, as far as it can be done now; what is next is added to the view."""
-        with self._lock:
-            pressed = self._pressed
-        if self._running_on:
-            self._watched.tell_held(held=False)
-            return replace(now, stepping=False)
-        ranks = follower.tail.held
-        self._watched.tell_held(held=bool(ranks) and not now.over)
-        held = {rank: call for rank, call in ranks.items() if call.index > self._let_go.get(rank, 0)}
-        steps, calls = whole_steps(follower.ahead, held)
-        words, is_quiet = listing(step.title for step in steps), _quiet(now, held)
-        if held and not calls:
-            calls = list(held.values())
-            words = (
-                f"{name_ranks(held)}, {'though no step has all its ranks' if is_quiet else 'once the others have come'}"
-            )
-        if pressed is not None:
-            is_late = time.monotonic() - pressed > _PATIENCE_S
-            goes = calls and (steps or is_quiet or is_late)
-            if goes:
-                indices = {call.rank: call.index for call in calls}
-                self._let_go |= indices
-                self._watched.let_go(indices)
-                words = ""
-            if goes or is_late:
-                with self._lock:
-                    self._pressed = None if self._pressed == pressed else self._pressed  # else it was pressed again
-        return replace(now, next=words, next_steps=tuple(step.title for step in steps))
 
 
 def _quiet(now: Now, held: Collection[int]) -> bool:

@@ -22,7 +22,7 @@ from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.svg import operation_tones, rank_colour
-from lab.features.watch.now import LOOPBACK, Follower, Line, Now, Stepper, alike_ranks
+from lab.features.watch.now import LOOPBACK, Follower, Line, Now, Watched, alike_ranks
 from lab.operations import operation
 from lab.record.layout import REPORT
 from lab.record.read import Record
@@ -162,16 +162,13 @@ class Server:
         report: the report of the run once it is over; None before.
     """
 
-    presses = True
-    """It has a button."""
-
     def __init__(
         self,
         page: bytes,
         *,
         host: str = LOOPBACK,
         port: int = 0,
-        stepper: Stepper | None = None,
+        stepper: Watched | None = None,
         report: Callable[[], bytes | None] = lambda: None,
     ) -> None:
         self.page, self.stepper, self.report, self.asked = page, stepper, report, host
