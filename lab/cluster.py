@@ -49,7 +49,7 @@ class Cluster:
         nodes: how many; None: 3, or as many as an existing cluster of this name has.
         nproc_per_node: workers a node gets where a scenario does not say.
         name: its name; None: the default cluster of the current folder.
-        engine: `auto`, `docker`, `local`, `swarm`, `slurm`, or an engine of your own.
+        engine: `auto`, `docker`, `local`, `slurm`, or an engine of your own.
         image: image of the nodes; None: the lab's own.
         requirements: packages besides those of the image, as pip takes them, such as `["tqdm", "accelerate>=1"]`.
         data: folders of this machine that every rank reads as `$LAB_DATA/NAME`, by name.

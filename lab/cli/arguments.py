@@ -168,7 +168,7 @@ HELP = {
     "--env": "environment of every worker",
     "--fresh": "empty the folder that all nodes share before the run",
     "--gpus": "GPUs of each node",
-    "--hosts": "hosts that nodes are spread over (swarm, slurm; default: all that there are)",
+    "--hosts": "hosts that nodes are spread over (slurm; default: all that there are)",
     "--image": "image of the nodes; anything with Python >= 3.9 and torch",
     "--interactive": "give this rank the terminal, as for a debugger or a prompt; time-outs stop, Ctrl-] ends the run",
     "--json": "print JSON",
