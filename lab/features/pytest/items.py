@@ -26,8 +26,8 @@ from lab.features.faults.fault import beyond, broken_in, network_first
 from lab.features.faults.kinds.links import network_of
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
-from lab.features.pytest.plugin import SAID
 from lab.features.pytest.pool import WarmCluster, pool_of
+from lab.features.pytest.stash import SAID
 from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
 from lab.record.layout import LOGS, RUNS, SUITE_REPORT

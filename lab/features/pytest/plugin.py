@@ -16,17 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab.engine.select import CHOICES
+from lab.features.pytest.stash import DEADLINE, POOL, SAID
 
 if TYPE_CHECKING:
     from lab.features.pytest.pool import WarmCluster
     from lab.record.result import Result
-
-POOL: pytest.StashKey[Any] = pytest.StashKey()
-"""The warm clusters of this process; there as soon as a test asks for one."""
-DEADLINE: pytest.StashKey[float | None] = pytest.StashKey()
-"""The monotonic time at which pytest-timeout ends the test that runs now."""
-SAID: pytest.StashKey[list[str]] = pytest.StashKey()
-"""Lines for the end of the session."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -28,7 +28,7 @@ from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
 from lab.features.functions.calling import calling_of
 from lab.features.pytest.guard import forget, keeper_lock, start_guard
-from lab.features.pytest.plugin import DEADLINE, POOL
+from lab.features.pytest.stash import DEADLINE, POOL
 from lab.plan.limits import Machine
 from lab.record.layout import RUNS
 from lab.record.read import Turn

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lab.features.pytest.plugin import DEADLINE
 from lab.features.pytest.pool import Session, WarmCluster
+from lab.features.pytest.stash import DEADLINE
 from lab.node.messages.agent import Prepare
 from lab.record.read import Record
 from lab.run.options import RunOptions
