@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from lab.errors import ClusterUnfit
 from lab.frozen import dataclass
@@ -290,15 +290,15 @@ class Console(Protocol):
 class FileAccess(Protocol):
     """Reads and writes files of nodes."""
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
-        """A file or folder of a node, by its absolute path, as a tar whose entries begin with its name.
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
+        """The pieces of a tar of a file or folder of a node, by its absolute path; its entries begin with its name.
 
         Raises:
             ClusterError: there is none, or it cannot be read.
         """
 
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar into a folder of a node, which has to be there.
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
+        """Make a file or folder of a node, in a folder that is there, of such a tar.
 
         Raises:
             ClusterError: it is not, or cannot be written.

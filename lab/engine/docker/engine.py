@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
@@ -325,19 +325,18 @@ class DockerEngine:
 
         return self.connection.call(ask)
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
         """A file or folder of a node as a tar, which comes while it is read."""
-        from lab.engine.archive import stream_pieces
-
         call = self.connection.call
         try:
-            pieces = iter(call(lambda: self.connection.api.get_archive(node.handle, path)[0]))
+            pieces = call(lambda: self.connection.api.get_archive(node.handle, path)[0])
         except Refused as refused:
             raise ClusterError(f"cannot read {path} on {node.name}: {_why(refused)}") from refused
-        return stream_pieces(iter(lambda: call(lambda: next(pieces, b"")), b""), getattr(pieces, "close", lambda: None))
+        return iter(lambda: call(lambda: next(pieces, b"")), b"")
 
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar into a folder of a node."""
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
+        """Make a file or folder of a node of a tar."""
+        folder = os.path.dirname(path)
         try:
             self.connection.call(lambda: self.connection.api.put_archive(node.handle, folder, archive))
         except Refused as refused:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lab.engine import ownership as label
-from lab.engine.archive import pack_stream
+from lab.engine.archive import pack
 from lab.engine.docker.connection import Connection, Refused
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
@@ -135,9 +135,8 @@ class ImagePackages(_Store):
             OWNER_LABEL: label.owner(),
         }
         request: dict[str, Any] = {"labels": labels, "network_mode": "none"}
-        with _build_context(folder / "context", base, target, wheels) as context:
-            pieces = iter(lambda: context.read(1 << 20), b"")
-            build_from(self._connection.client, name, lambda _: pieces, BuildLog(), lambda _: None, **request)
+        context = _build_context(folder / "context", base, target, wheels)
+        build_from(self._connection.client, name, lambda _: context, BuildLog(), lambda _: None, **request)
 
     def _examine(self, image: str) -> Target:
         """The Python of an image that has torch.
@@ -189,7 +188,7 @@ class ImagePackages(_Store):
         return ""
 
 
-def _build_context(folder: Path, base: ImageInfo, target: Target, wheels: Sequence[Path]) -> IO[bytes]:
+def _build_context(folder: Path, base: ImageInfo, target: Target, wheels: Sequence[Path]) -> Iterator[bytes]:
     """What the engine gets to install wheels, as a tar whose files belong to root, and nobody else may change.
 
     They are installed in a stage of its own, as a user without rights; the image gets the environment alone. The wheels
@@ -214,7 +213,7 @@ FROM {base.id}
 USER root
 COPY --from=packages --chown=0:0 {ENVIRONMENT}/ {ENVIRONMENT}/
 """)
-    return pack_stream(folder, ".")
+    return pack(folder, ".")
 
 
 class EnvironmentPackages(_Store):
