@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         found, failure = grader.grade()
     grades = Grades(
         scenario=grader.assignment.name,
-        engine=grader.engine,
+        engine=grader.engine.name,
         isolation=Grades.UNTRUSTED if grader.strict else Grades.TRUSTED,
         grades=tuple(found),
         duration_s=time.monotonic() - began,
