@@ -318,14 +318,6 @@ class PythonRunner(Protocol):
 
 
 @runtime_checkable
-class ImageMaker(Protocol):
-    """Makes nodes of images that can be made upon others."""
-
-    def image_connection(self) -> Any:
-        """To the Docker engine that makes images."""
-
-
-@runtime_checkable
 class MemoryMeter(Protocol):
     """Measures the memory of nodes."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,6 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
 if TYPE_CHECKING:
-    import docker
-
     from lab.engine.doctor import Check, Wanted
 
 _SETTLE_S = 1.0
@@ -40,6 +39,8 @@ _EVENT_DELAY_S = 1.0
 _GONE = 404
 _CONFLICT = 409
 """What it answers where a container does not run, or a name is used."""
+_CANNOT_RUN = (126, 127)
+"""Exit codes where there is no such command."""
 _PER_CORE = 1_000_000_000
 NO_TORCH = 71
 FIND_PYTHON = (
@@ -50,18 +51,13 @@ FIND_PYTHON = (
 
 
 class DockerEngine:
-    """Clusters of containers.
-
-    Args:
-        client: docker-py's client; None: see `Connection`.
-        connection: to the engine, where there is one already.
-    """
+    """Clusters of containers."""
 
     name = "docker"
     traits = Traits(isolates=True, containers=True, divides_cores=True)
 
-    def __init__(self, client: docker.DockerClient | None = None, connection: Connection | None = None) -> None:
-        self.connection = connection or Connection(client)
+    def __init__(self) -> None:
+        self.connection = Connection()
 
     # -- finding
 
@@ -117,10 +113,7 @@ class DockerEngine:
 
     def trouble(self, channel: Channel) -> Trouble | None:
         """What keeps a node from working although it is there."""
-        return self.trouble_of(channel.node.handle)
-
-    def trouble_of(self, container: str) -> Trouble | None:
-        """What keeps a container that is there from working."""
+        container = channel.node.handle
         try:
             facts = self.connection.inspect(container, _LOOK_TIMEOUT_S)
         except Refused:
@@ -229,19 +222,14 @@ class DockerEngine:
 
         return image == DEFAULT_IMAGE or inspect_image(self.connection.client, image) is not None
 
-    def image_connection(self) -> Connection:
-        """To the Docker engine that makes images."""
-        return self.connection
-
     # -- using
 
     def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
         """Open a channel to the agent of each of these nodes."""
         try:
-            streams = self.connection.attach_all([node.handle for node in nodes])
+            return [DockerChannel(node, self.connection.attach(node.handle)) for node in nodes]
         except Refused as refused:
             raise NodeLost(f"cluster {cluster.name}: a node cannot be reached: {refused.explanation}") from refused
-        return [DockerChannel(node, stream) for node, stream in zip(nodes, streams, strict=True)]
 
     def kill(self, node: Node) -> None:
         """Kill a node at once, as a power cut would."""
@@ -306,12 +294,15 @@ class DockerEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams; returns its exit code."""
-        from lab.engine.docker.execute import execute
-
+        command = ["docker", "exec", "--interactive", *(["--tty"] if tty else []), node.handle, *argv]
         try:
-            return self.connection.call(lambda: execute(self.connection.api, node, list(argv), tty=tty))
-        except Refused as refused:
-            raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {refused.explanation}") from refused
+            code = subprocess.run(command, check=False).returncode
+        except FileNotFoundError:
+            hint = "install Docker's command line: the engine alone has none"
+            raise ClusterError("commands run in nodes by the program `docker`, which is not on PATH", hint) from None
+        if code in _CANNOT_RUN:
+            raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
+        return code
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the first Python with torch of a node runs."""

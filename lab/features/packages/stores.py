@@ -21,12 +21,12 @@ from typing import IO, Any
 
 from lab.engine import ownership as label
 from lab.engine.archive import pack
-from lab.engine.docker.connection import Connection, Refused
-from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
+from lab.engine.docker.connection import Refused
+from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH, DockerEngine
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
 from lab.engine.local.create import PACKAGES_VARIABLE
 from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
-from lab.engine.protocol import Announce, Engine, ImageMaker, PythonRunner, capable
+from lab.engine.protocol import Announce, Engine, PythonRunner, capable
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
 from lab.features.image.make import BuildLog, build_from, ensure_image
 from lab.features.packages.requirements import wheel_path
@@ -69,7 +69,7 @@ _ABSENT, _IN_USE = 404, 409
 
 def package_store(engine: Engine) -> PackageStore | None:
     """What makes nodes of an engine with packages; None where nodes are made of neither images nor a Python."""
-    if isinstance(engine, ImageMaker):
+    if isinstance(engine, DockerEngine):
         return ImagePackages(engine)
     return EnvironmentPackages(engine) if isinstance(engine, PythonRunner) else None
 
@@ -94,10 +94,9 @@ class _Store:
 class ImagePackages(_Store):
     """Images upon others, with the wheels that these lack, fetched on this machine."""
 
-    @property
-    def _connection(self) -> Connection:
-        connection: Connection = capable(self._engine, ImageMaker).image_connection()
-        return connection
+    def __init__(self, engine: DockerEngine) -> None:
+        super().__init__(engine)
+        self._connection = engine.connection
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """What the image with the packages is called."""
