@@ -107,12 +107,10 @@ class Removed:
     files: int = 0
     stuck: tuple[str, ...] = ()
     """Paths of what could not be removed; it is in nobody's way."""
-    later: tuple[str, ...] = ()
-    """Hosts that do not answer: what is left on them is removed when they are back."""
 
     def __add__(self, other: Removed) -> Removed:
         both = {name: getattr(self, name) + getattr(other, name) for name in vars(self)}
-        names = {name: tuple(dict.fromkeys(both[name])) for name in ("clusters", "stuck", "later")}
+        names = {name: tuple(dict.fromkeys(both[name])) for name in ("clusters", "stuck")}
         return Removed(**{**both, **names})
 
     def __bool__(self) -> bool:

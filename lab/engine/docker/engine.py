@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
-from lab.engine.docker.state import (
-    STOPPED_SUFFIX,
-    container_state,
-    filters,
-    find_rest,
-    gather_clusters,
-    remove,
-)
+from lab.engine.docker.state import STOPPED_SUFFIX, filters, find_clusters, find_rest, remove
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
@@ -63,8 +56,7 @@ class DockerEngine:
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part, by their labels."""
-        containers = self.connection.containers([*filters(cluster), label.NODE])
-        return gather_clusters(self.name, ((container["Labels"], _node_of(container)) for container in containers))
+        return find_clusters(self.connection, self.name, cluster)
 
     def nodeless(self) -> list[str]:
         """Names of the owner's clusters of which a network, a volume or a zygote is there, but no node."""
@@ -344,19 +336,6 @@ class DockerEngine:
         from lab.engine.docker.doctor import examine
 
         return examine(self.connection, wanted, self.nodeless())
-
-
-def _node_of(container: Mapping[str, Any]) -> Node:
-    """The node that a container is, as it is listed."""
-    name = container["Labels"][label.NODE]
-    networks = container.get("NetworkSettings", {}).get("Networks", {})
-    return Node(
-        name=name,
-        node_rank=int(name.removeprefix("node")),
-        handle=container["Id"],
-        address=next((network["IPAddress"] for network in networks.values()), ""),
-        state=container_state(container),
-    )
 
 
 def _is_stopped(first: int, container: str) -> bool:
