@@ -23,12 +23,12 @@ from lab.engine import ownership as label
 from lab.engine.archive import pack
 from lab.engine.docker.connection import Refused
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH, DockerEngine
-from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
+from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, ensure_image, inspect_image
 from lab.engine.local.create import PACKAGES_VARIABLE
 from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
 from lab.engine.protocol import Announce, Engine, PythonRunner, capable
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
-from lab.features.image.make import BuildLog, build_from, ensure_image
+from lab.features.image.make import build_from
 from lab.features.packages.requirements import wheel_path
 from lab.features.packages.wheels import (
     PROBE_DEADLINE_S,
@@ -110,7 +110,7 @@ class ImagePackages(_Store):
     ) -> str:
         """Make ready the image that nodes with these packages are made of; returns its name."""
         connection = self._connection
-        base = ensure_image(connection.client, image or DEFAULT_IMAGE, lambda progress: announce(progress.text))
+        base = ensure_image(connection.client, image or DEFAULT_IMAGE, announce)
         name = f"{REPOSITORY}:{key_of(base.id, requirements)}"
 
         def is_made() -> bool:
@@ -133,9 +133,8 @@ class ImagePackages(_Store):
             BASE_LABEL: base.name,
             OWNER_LABEL: label.owner(),
         }
-        request: dict[str, Any] = {"labels": labels, "network_mode": "none"}
         context = _build_context(folder / "context", base, target, wheels)
-        build_from(self._connection.client, name, lambda _: context, BuildLog(), lambda _: None, **request)
+        build_from(self._connection.client, name, context, lambda _: None, labels=labels, network_mode="none")
 
     def _examine(self, image: str) -> Target:
         """The Python of an image that has torch.
