@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -114,7 +115,8 @@ Places = Callable[[int, int], str]
 """The line of the script that makes a call: rank, and number of the call from 0; empty where that is not known."""
 
 
-class CallChange(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CallChange:
     """Something that ranks call otherwise."""
 
     ranks: tuple[int, ...]
