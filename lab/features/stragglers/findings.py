@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence, Explained
-from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable, fields_of
+from lab.diagnosis.finding import Finding, Kind, Words, fields_of
 from lab.diagnosis.wording import at
 from lab.features.stragglers.timing import (
     Span,
@@ -41,9 +41,10 @@ class TimeKind(Kind):
     ACCOUNT = "account", 6, "usual"
 
 
-class Straggler(Facts):
+class Straggler(Finding):
     """A rank that the others waited for."""
 
+    kind: Kind = TimeKind.STRAGGLER
     each_s: float
     share: float
     seldom: bool = False
@@ -61,12 +62,47 @@ class Straggler(Facts):
     """For how long its garbage collector ran meanwhile; 0 where that is not why."""
     collected_in: int = 0
 
+    def render(self) -> Words:
+        """How often it was late, by how much, and what that cost."""
+        if self.often:
+            how = f"came last to {self.last} of the {plural(self.steps, 'step')} in which anybody waited, and"
+        else:
+            ends = dict.fromkeys(map(format_duration, (self.least_s, self.most_s)))
+            usual = f", where {format_duration(self.usual_s)} is usual" if self.usual_s >= NOISE_S / 2 else ""
+            by = f"by {' to '.join(ends)} at {self.last} of {plural(self.steps, 'step')}{usual}, which"
+            how = f"was late now and then: {by}" if self.seldom else f"was late {by}"
+        each = " each" if len(self.others) > 1 else ""
+        cost = f"cost {name_ranks(self.others)} {format_duration(self.each_s)}{each}, {self.share:.0%} of the time"
+        turns = ""
+        if self.turns:
+            turns = f": {format_duration(self.each_s / self.turns)} in each of {plural(self.turns, 'training step')}"
+        collected = ""
+        if self.collected_in:
+            ran = format_duration(self.collected_s)
+            collected = f"Its garbage collector ran for {ran} of that, in {self.collected_in} of them."
+        entered = f"It entered them at {self.lines[0]}." if self.lines else ""
+        return f"rank {self.ranks[0]} {how} {cost}{turns}", entered, collected
 
-class TimeShares(Facts):
+
+class TimeShares(Finding):
     """Where the time of the ranks went."""
 
+    kind: Kind = TimeKind.TIME
     shares: tuple[TimeShare, ...]
     hidden_s: float = 0.0
+
+    def render(self) -> Words:
+        """What each rank spent its time with."""
+        head = f"where the time went: {'; '.join(map(_share, self.shares))}"
+        if len(self.shares) > _MOST_SHARES:
+            most = max(self.shares, key=lambda share: share.waiting)
+            least = min(self.shares, key=lambda share: share.waiting)
+            head = f"most waiting: {_share(most)}; least: {_share(least)}"
+        hidden = format_duration(self.hidden_s)
+        return (
+            head,
+            f"Up to {hidden} of communication ran beside the ranks' own work." if self.hidden_s > NOISE_S else "",
+        )
 
 
 class PathPart(Frozen):
@@ -79,17 +115,25 @@ class PathPart(Frozen):
     """Whose own work it was; None: communication."""
 
 
-class CriticalPath(Facts):
+class CriticalPath(Finding):
     """What the length of a run came from."""
 
+    kind: Kind = TimeKind.TIME
     total_s: float
     parts: tuple[PathPart, ...]
     from_new_group: bool = False
 
+    def render(self) -> Words:
+        """Its largest parts."""
+        since = ", from the last new_group on" if self.from_new_group else ""
+        parts = listing(f"{part.share:.0%} was {describe_part(part)}" for part in self.parts)
+        return f"the critical path{since}: of {format_duration(self.total_s)}, {parts}"
 
-class Account(Facts):
+
+class Account(Finding):
     """What the ranks called altogether."""
 
+    kind: Kind = TimeKind.ACCOUNT
     collectives: int = 0
     messages: int = 0
     brought_bytes: int = 0
@@ -102,6 +146,22 @@ class Account(Facts):
     late_s: float = 0.0
     late_rank: int | None = None
     largest_bytes: int = 0
+
+    def render(self) -> Words:
+        """How many calls there were, and which step stands out."""
+        if not self.collectives and not self.messages:
+            return "no rank called a collective or sent a message"
+        counts = [plural(self.collectives, "collective")] if self.collectives else []
+        counts += [plural(self.messages, "message")] if self.messages else []
+        took = f" in {format_duration(self.seconds)}" if self.timed else ""
+        brought, what = format_bytes(self.brought_bytes), self.standing_out + at(self.at)
+        head = f"{name_ranks(self.others)} entered {listing(counts)}{took} and brought {brought} to them"
+        if self.untimed:
+            return head, _STEPPED if self.untimed == "stepped" else _DUMPED
+        if self.longest_s:
+            late = f", {format_duration(self.late_s)} of it until rank {self.late_rank} came" if self.late_s else ""
+            return head, f"The longest was {what}: {format_duration(self.longest_s)}{late}."
+        return head, f"The largest was {what}: {format_bytes(self.largest_bytes)} a rank." if self.largest_bytes else ""
 
 
 _WORTH_SHARES_S = 0.2
@@ -166,7 +226,7 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)
     jumped = [one.longest for one in jumps.late]
     collected_s, collected_in = _collected_in(mine, evidence.trace)
-    facts = Straggler(
+    straggler = Straggler(
         each_s=each,
         share=each / window,
         seldom=seldom,
@@ -184,7 +244,7 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
         lines=(place,) if place else (),
         seconds=round(each * len(others), 6),
     )
-    return [facts.as_finding(TimeKind.STRAGGLER)]
+    return [straggler]
 
 
 def _window(steps: Sequence[Step]) -> float:
@@ -201,13 +261,14 @@ def find_shares(evidence: Evidence) -> list[Finding]:
     if not known:
         return []
     shares = tuple(share for share, _ in known)
-    facts = TimeShares(
-        shares=shares,
-        hidden_s=max(hidden_s for _, hidden_s in known),
-        others=tuple(share.rank for share in shares),
-        seconds=round(max(share.waiting for share in shares), 6),
-    )
-    return [facts.as_finding(TimeKind.TIME)]
+    return [
+        TimeShares(
+            shares=shares,
+            hidden_s=max(hidden_s for _, hidden_s in known),
+            others=tuple(share.rank for share in shares),
+            seconds=round(max(share.waiting for share in shares), 6),
+        )
+    ]
 
 
 # -- how late ranks came to steps, and how long the others waited for them there
@@ -312,15 +373,16 @@ def find_critical_path(evidence: Evidence) -> list[Finding]:
         return []
     largest = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_PART_SHARE] or parts[:1]
     took = path[-1].end - path[0].begin
-    facts = CriticalPath(
-        total_s=took,
-        parts=tuple(PathPart(**{name: getattr(one, name) for name in fields_of(PathPart)}) for one in largest),
-        from_new_group=from_new_group(path, evidence.trace),
-        others=tuple(sorted({piece.rank for piece in path})),
-        lines=tuple(part.source for part in largest),
-        seconds=round(took, 6),
-    )
-    return [facts.as_finding(TimeKind.TIME)]
+    return [
+        CriticalPath(
+            total_s=took,
+            parts=tuple(PathPart(**{name: getattr(one, name) for name in fields_of(PathPart)}) for one in largest),
+            from_new_group=from_new_group(path, evidence.trace),
+            others=tuple(sorted({piece.rank for piece in path})),
+            lines=tuple(part.source for part in largest),
+            seconds=round(took, 6),
+        )
+    ]
 
 
 # -- what ranks called altogether
@@ -333,11 +395,11 @@ def account_for(evidence: Evidence) -> Finding:
     """What the ranks of a run called altogether, and the step that took longest or carried most."""
     steps, untimed = evidence.steps, evidence.untimed
     if not steps:
-        return Account().as_finding(TimeKind.ACCOUNT)
+        return Account()
     messages = sum(step.message for step in steps)
     calls = [call for step in steps for call in step.calls.values()]
     ends = [call.end for call in calls if call.end is not None and not untimed]
-    facts = Account(
+    return Account(
         collectives=len(steps) - messages,
         messages=messages,
         brought_bytes=sum(call.bytes_in for call in calls),
@@ -347,7 +409,6 @@ def account_for(evidence: Evidence) -> Finding:
         seconds=round(max(ends) - min(step.begin for step in steps) if ends else 0.0, 6),
         **({} if untimed else _standing_out(steps)),
     )
-    return facts.as_finding(TimeKind.ACCOUNT)
 
 
 def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
@@ -373,37 +434,6 @@ _STEPPED = "They were held before each call until a key was pressed, so times sa
 _DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
 
 
-def _straggler(facts: Straggler) -> Words:
-    if facts.often:
-        how = f"came last to {facts.last} of the {plural(facts.steps, 'step')} in which anybody waited, and"
-    else:
-        ends = dict.fromkeys(map(format_duration, (facts.least_s, facts.most_s)))
-        usual = f", where {format_duration(facts.usual_s)} is usual" if facts.usual_s >= NOISE_S / 2 else ""
-        by = f"by {' to '.join(ends)} at {facts.last} of {plural(facts.steps, 'step')}{usual}, which"
-        how = f"was late now and then: {by}" if facts.seldom else f"was late {by}"
-    each = " each" if len(facts.others) > 1 else ""
-    cost = f"cost {name_ranks(facts.others)} {format_duration(facts.each_s)}{each}, {facts.share:.0%} of the time"
-    turns = ""
-    if facts.turns:
-        turns = f": {format_duration(facts.each_s / facts.turns)} in each of {plural(facts.turns, 'training step')}"
-    collected = ""
-    if facts.collected_in:
-        ran = format_duration(facts.collected_s)
-        collected = f"Its garbage collector ran for {ran} of that, in {facts.collected_in} of them."
-    entered = f"It entered them at {facts.lines[0]}." if facts.lines else ""
-    return f"rank {facts.ranks[0]} {how} {cost}{turns}", entered, collected
-
-
-def _time_shares(facts: TimeShares) -> Words:
-    head = f"where the time went: {'; '.join(map(_share, facts.shares))}"
-    if len(facts.shares) > _MOST_SHARES:
-        most = max(facts.shares, key=lambda share: share.waiting)
-        least = min(facts.shares, key=lambda share: share.waiting)
-        head = f"most waiting: {_share(most)}; least: {_share(least)}"
-    hidden = format_duration(facts.hidden_s)
-    return head, f"Up to {hidden} of communication ran beside the ranks' own work." if facts.hidden_s > NOISE_S else ""
-
-
 def _share(share: TimeShare) -> str:
     parts = {"own work": share.own, "waiting": share.waiting, "communication": share.communicating}
     if share.unknown > NOISE_S:
@@ -418,28 +448,3 @@ def describe_part(part: Any) -> str:
     if part.rank is None:
         return f"communication in {place}"
     return f"rank {part.rank}'s own work {f'before {place}' if part.op else 'after its last call'}"
-
-
-def _critical_path(facts: CriticalPath) -> Words:
-    since = ", from the last new_group on" if facts.from_new_group else ""
-    parts = listing(f"{part.share:.0%} was {describe_part(part)}" for part in facts.parts)
-    return f"the critical path{since}: of {format_duration(facts.total_s)}, {parts}"
-
-
-def _account(facts: Account) -> Words:
-    if not facts.collectives and not facts.messages:
-        return "no rank called a collective or sent a message"
-    counts = [plural(facts.collectives, "collective")] if facts.collectives else []
-    counts += [plural(facts.messages, "message")] if facts.messages else []
-    took = f" in {format_duration(facts.seconds)}" if facts.timed else ""
-    brought, what = format_bytes(facts.brought_bytes), facts.standing_out + at(facts.at)
-    head = f"{name_ranks(facts.others)} entered {listing(counts)}{took} and brought {brought} to them"
-    if facts.untimed:
-        return head, _STEPPED if facts.untimed == "stepped" else _DUMPED
-    if facts.longest_s:
-        late = f", {format_duration(facts.late_s)} of it until rank {facts.late_rank} came" if facts.late_s else ""
-        return head, f"The longest was {what}: {format_duration(facts.longest_s)}{late}."
-    return head, f"The largest was {what}: {format_bytes(facts.largest_bytes)} a rank." if facts.largest_bytes else ""
-
-
-WORDS: WordTable = {Account: _account, Straggler: _straggler, TimeShares: _time_shares, CriticalPath: _critical_path}

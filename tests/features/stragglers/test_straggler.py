@@ -68,7 +68,7 @@ def test_who_is_late_again_and_again_is_a_straggler_with_what_it_cost(tmp_path: 
         "most_s": 0.10000000000000009,
         "turns": 5,
     }
-    assert found.facts.seconds == pytest.approx(0.8)
+    assert found.seconds == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
