@@ -16,7 +16,7 @@ from lab.features.mpi.findings import BackendKind, BackendNamed
 from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded, WorkerFailed
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
-from lab.features.stragglers.timing import TimeShare
+from lab.features.stragglers.timing import PathPart, TimeShare
 from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
 from lab.features.values import findings as values
@@ -846,8 +846,8 @@ EXAMPLES: list[Finding] = [
         seconds=2.0,
         total_s=2.0,
         parts=(
-            stragglers.PathPart(share=0.75, op="all_reduce", source="train.py:12", rank=1),
-            stragglers.PathPart(share=0.25, op="all_reduce", source="train.py:12", rank=None),
+            PathPart(seconds=0.3, share=0.75, op="all_reduce", source="train.py:12", rank=1),
+            PathPart(seconds=0.1, share=0.25, op="all_reduce", source="train.py:12", rank=None),
         ),
     ),
     stragglers.TimeShares(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from math import comb
 from operator import attrgetter, itemgetter
-from statistics import median
+from statistics import median, mode
 from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence, Explained
-from lab.diagnosis.finding import Finding, Kind, Words, fields_of
+from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.wording import at
 from lab.features.stragglers.timing import (
+    PathPart,
     Span,
     TimeShare,
     blocked_spans,
@@ -24,7 +25,6 @@ from lab.features.stragglers.timing import (
     share_of,
     waiting_span,
 )
-from lab.frozen import Frozen
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural
@@ -98,21 +98,8 @@ class TimeShares(Finding):
             most = max(self.shares, key=lambda share: share.waiting)
             least = min(self.shares, key=lambda share: share.waiting)
             head = f"most waiting: {_share(most)}; least: {_share(least)}"
-        hidden = format_duration(self.hidden_s)
-        return (
-            head,
-            f"Up to {hidden} of communication ran beside the ranks' own work." if self.hidden_s > NOISE_S else "",
-        )
-
-
-class PathPart(Frozen):
-    """What a part of the critical path was."""
-
-    share: float
-    op: str
-    source: str
-    rank: int | None
-    """Whose own work it was; None: communication."""
+        hidden = f"Up to {format_duration(self.hidden_s)} of communication ran beside the ranks' own work."
+        return head, hidden if self.hidden_s > NOISE_S else ""
 
 
 class CriticalPath(Finding):
@@ -168,15 +155,16 @@ _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
 
 
-def explain_time(run: Explained) -> list[Finding]:
+def explain_time(run: Explained) -> Iterator[Finding]:
     """Who was slow; where the time of a run went that ended well, if that says something; and what ranks called."""
     evidence = run.evidence
-    if not evidence.trace.recorded:
-        return []
-    findings = [] if evidence.untimed else find_straggler(evidence)
-    if run.ended_well and not evidence.untimed and (findings or evidence.trace.last >= _WORTH_SHARES_S):
-        findings += [*find_shares(evidence), *find_critical_path(evidence)]
-    return [*findings, account_for(evidence)]
+    if evidence.trace.recorded:
+        slow = [] if evidence.untimed else [*find_straggler(evidence)]
+        yield from slow
+        if run.ended_well and not evidence.untimed and (slow or evidence.trace.last >= _WORTH_SHARES_S):
+            yield from find_shares(evidence)
+            yield from find_critical_path(evidence)
+        yield account_for(evidence)
 
 
 # -- the rank that the others waited for
@@ -197,14 +185,14 @@ LEAST_S = 0.1
 """and at least this many seconds altogether."""
 
 
-def find_straggler(evidence: Evidence) -> list[Finding]:
+def find_straggler(evidence: Evidence) -> Iterator[Finding]:
     """The rank that the others waited for most of the time, or for long now and then, if there is one."""
     meetings = [step for step in evidence.steps if not step.missing and not step.message and len(step.calls) > 1]
     meetings.sort(key=attrgetter("begin"))
     late = lateness_at(meetings[1:], evidence.trace)  # at the first, ranks meet that began at different times
     noticed = [one for one in late if one.longest >= NOISE_S]
     if not noticed:
-        return []
+        return
     costs: dict[int, float] = defaultdict(float)
     for one in noticed:
         costs[one.call.rank] += one.total
@@ -221,20 +209,20 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     each, window = sum(costs_each), _window(meetings)
     again = each - max(costs_each, default=0.0)  # one step may have been an accident
     if again < max(LEAST_S, share * window):
-        return []
-    [(place, _)] = Counter(one.call.source for one in mine).most_common(1)
+        return
+    place = mode(one.call.source for one in mine)
     turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)
-    jumped = [one.longest for one in jumps.late]
+    jumped = [one.longest for one in jumps.late] or [0.0]
     collected_s, collected_in = _collected_in(mine, evidence.trace)
-    straggler = Straggler(
+    yield Straggler(
         each_s=each,
         share=each / window,
         seldom=seldom,
         often=often,
         last=len(mine),
         steps=len(noticed) if often else len(meetings) - 1,
-        least_s=min(jumped, default=0.0),
-        most_s=max(jumped, default=0.0),
+        least_s=min(jumped),
+        most_s=max(jumped),
         usual_s=jumps.usual_s,
         turns=turns if mine != jumps.late else 0,
         collected_s=collected_s,
@@ -244,7 +232,6 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
         lines=(place,) if place else (),
         seconds=round(each * len(others), 6),
     )
-    return [straggler]
 
 
 def _window(steps: Sequence[Step]) -> float:
@@ -254,21 +241,13 @@ def _window(steps: Sequence[Step]) -> float:
     return max(max(ends, default=0.0) - first, 1e-9)
 
 
-def find_shares(evidence: Evidence) -> list[Finding]:
+def find_shares(evidence: Evidence) -> Iterator[Finding]:
     """Where the time of the ranks went."""
     every = [share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
-    known = [(share, hidden_s) for share, hidden_s in every if share.total > 0]
-    if not known:
-        return []
-    shares = tuple(share for share, _ in known)
-    return [
-        TimeShares(
-            shares=shares,
-            hidden_s=max(hidden_s for _, hidden_s in known),
-            others=tuple(share.rank for share in shares),
-            seconds=round(max(share.waiting for share in shares), 6),
-        )
-    ]
+    known = {share: hidden_s for share, hidden_s in every if share.total > 0}
+    if known:
+        waited_s, others = max(share.waiting for share in known), tuple(share.rank for share in known)
+        yield TimeShares(shares=tuple(known), hidden_s=max(known.values()), others=others, seconds=round(waited_s, 6))
 
 
 # -- how late ranks came to steps, and how long the others waited for them there
@@ -365,24 +344,21 @@ _MOST_PARTS = 3
 _LEAST_PART_SHARE = 0.05
 
 
-def find_critical_path(evidence: Evidence) -> list[Finding]:
+def find_critical_path(evidence: Evidence) -> Iterator[Finding]:
     """The largest parts of the critical path; nothing where it is not known."""
     path = critical_path_of(evidence)
     parts = parts_of(path)
-    if not parts:
-        return []
-    largest = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_PART_SHARE] or parts[:1]
-    took = path[-1].end - path[0].begin
-    return [
-        CriticalPath(
+    if parts:
+        largest = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_PART_SHARE] or parts[:1]
+        took = path[-1].end - path[0].begin
+        yield CriticalPath(
             total_s=took,
-            parts=tuple(PathPart(**{name: getattr(one, name) for name in fields_of(PathPart)}) for one in largest),
+            parts=tuple(largest),
             from_new_group=from_new_group(path, evidence.trace),
             others=tuple(sorted({piece.rank for piece in path})),
             lines=tuple(part.source for part in largest),
             seconds=round(took, 6),
         )
-    ]
 
 
 # -- what ranks called altogether
@@ -442,7 +418,7 @@ def _share(share: TimeShare) -> str:
     return f"rank {share.rank} {shares} of {format_duration(share.total)}"
 
 
-def describe_part(part: Any) -> str:
+def describe_part(part: PathPart) -> str:
     """A part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
     place = f"{part.op}{at([part.source])}"
     if part.rank is None:
