@@ -57,7 +57,6 @@ IN_TREE = (
     "mpi",
     "gpu",
     "zygote",
-    "swarm",
     "slurm",
     "strict",
 )
