@@ -55,11 +55,11 @@ def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
     return found
 
 
-def _compared_calls(traces: tuple[Trace, Trace]) -> list[Calls]:
+def _compared_calls(traces: tuple[Trace, Trace]) -> tuple[Calls, Calls]:
     """What each rank called in both runs; where world sizes differ, rank 0 alone."""
-    texts = [texts_of(trace) for trace in traces]
+    before, after = map(texts_of, traces)
     per_rank = traces[0].world_size != traces[1].world_size
-    return [{0: of.get(0, ())} for of in texts] if per_rank else [*texts]
+    return ({0: before.get(0, ())}, {0: after.get(0, ())}) if per_rank else (before, after)
 
 
 _NOT_SETTINGS = frozenset({"name", "learn", "predict", "expect", "script", "nodes", "nproc_per_node", "env", "args"})

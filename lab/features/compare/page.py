@@ -129,14 +129,13 @@ def _pairs(steps: Sequence[Sequence[Step]], twins: Counterparts) -> list[tuple[S
 def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
     """Steps whose time differs most."""
     took = [
-        {"step": one, "before": one.end - one.begin, "after": other.end - other.begin}
+        (one, one.end - one.begin, other.end - other.begin)
         for one, other in pairs
         if one.end is not None and other.end is not None
     ]
-    differences = [
-        {**times, "difference": after - before}
-        for times in took
-        if abs((after := times["after"]) - (before := times["before"])) >= _LEAST_S
-        and max(before, after) >= _NOTABLE * min(before, after)
+    notable = [
+        {"step": step, "before": before, "after": after, "difference": after - before}
+        for step, before, after in sorted(took, key=lambda one: -abs(one[2] - one[1]))
+        if abs(after - before) >= _LEAST_S and max(before, after) >= _NOTABLE * min(before, after)
     ]
-    return sorted(differences, key=lambda one: -abs(one["difference"]))[:_MOST_SLOWER]
+    return notable[:_MOST_SLOWER]
