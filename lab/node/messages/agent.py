@@ -270,23 +270,16 @@ class Neighbours(Message):
 
 
 class Do(Message):
-    """Asks for a fault action: see `lab.features.faults.on_node.actions`."""
+    """Asks for a fault action, for it to be taken back, or how it is with it."""
 
     id: str
     """Names the request, in the answer."""
     deed: str
+    """The feature and its function, such as `faults.undo_links`: see `lab.features.faults.on_node.actions`."""
     said: dict[str, Any]
     """What there is to say of it."""
     run: str = ""
     """The run whose client asks; empty: somebody beside any run."""
-
-
-class Undo(Do):
-    """Asks for a deed to be taken back, whether it was done or not."""
-
-
-class LookAt(Do):
-    """Asks how it is with a deed; nothing is changed."""
 
 
 class Release(OfRank):
@@ -300,7 +293,7 @@ class Release(OfRank):
 
 # -- from an agent to the lab
 class Done(Message):
-    """The answer to a request for a deed, or for one to be taken back, or looked at."""
+    """The answer to a request for a deed."""
 
     id: str
     found: dict[str, Any]
@@ -586,7 +579,7 @@ class LetGo(OfRun):
     calls: tuple[Held, ...]
 
 
-PROTOCOL = 11
+PROTOCOL = 12
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 
@@ -823,7 +816,7 @@ class Note(FromRank):
 
 
 Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check,
-                Finish, Fetch, Do, Undo, LookAt, Release, AskTime, Neighbours]  # fmt: skip
+                Finish, Fetch, Do, Release, AskTime, Neighbours]  # fmt: skip
 Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
                Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished,
                Done, Reached, Connections, TimeTold, ThreadRaised, Staged]  # fmt: skip
