@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import get_args
 
 from lab.engine.protocol import Channel, Engine, Trouble
 from lab.errors import EngineUnavailable, LabError, RecordError
 from lab.node.messages import wire
-from lab.node.messages.agent import Ping, Request
+from lab.node.messages.agent import Answer, Ping, Request
 from lab.record import events
 from lab.run.collect import Collector
 
+_ANSWERS = {kind.__name__.lower(): kind for kind in get_args(Answer)}
 _PING_S = 5.0
 _TICK_S = 1.0
 _PAUSE_S = 2.0
@@ -63,7 +65,7 @@ class Conversation:
     def add(self, channel: Channel) -> None:
         """Talk with the agent of one more node, or of one that was lost and is back."""
         name = channel.node.name
-        self.alive[name], self._readers[name] = channel, wire.LineReader()
+        self.alive[name], self._readers[name] = channel, wire.LineReader(_ANSWERS)
         self.troubles.pop(name, None)
         self.collector.addresses[channel.node.address] = name
         self._selector.register(channel.fileno(), selectors.EVENT_READ, partial(self._receive, channel))
