@@ -14,10 +14,10 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from . import netlink, outputs, processes, store, strays, tcp, warm, workplace
 from .hooks import hooks
@@ -33,27 +33,6 @@ _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
 _RUN_TICK_S = 0.25
 _STACK_WAIT_S = 0.25
-
-
-class Extension(Protocol):
-    """What a feature adds to an agent; its hook `agent` makes it."""
-
-    actions: Mapping[type[Any], Callable[[Connection, Any], object]]
-    """What is done where messages of a kind arrive."""
-
-    @property
-    def pids(self) -> Collection[int]:
-        """Processes that are none of a run."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether it has to be called now and then."""
-
-    def register(self, selector: selectors.BaseSelector) -> None:
-        """Have a selector wait for what it waits for."""
-
-    def pass_on(self, ready: Collection[int]) -> None:
-        """Act on what is ready."""
 
 
 class Agent:
@@ -80,8 +59,8 @@ class Agent:
         """Monotonic time at which traces are sent next; 0: at once, because some were left when too much waited."""
         self._store_ports: set[int] = set()
         """Where stores of runs listened; each of their connections may keep that port, which keeps no store from it."""
-        self._extensions: list[Extension] = [extend(self) for extend in hooks("agent")]
-        """What features add."""
+        self._extensions: list[Any] = [extend(self) for extend in hooks("agent")]
+        """What features add, see `hooks`."""
         self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
             messages.Hello: self._greet,
             messages.Claim: self._claim,
@@ -95,7 +74,6 @@ class Agent:
             messages.Follow: lambda _, run, asked: run.follow(asked),
             messages.Prepare: self._prepare,
             messages.Go: lambda _, run, __: run.go(),
-            messages.LetGo: lambda _, run, asked: run.let_go(asked),
             messages.Ping: lambda *_: None,
             messages.Stop: lambda _, run, stop: run.stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
             messages.Stacks: self._request_stacks,

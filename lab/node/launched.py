@@ -33,12 +33,6 @@ _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 """With these a launcher stops a worker."""
 
 
-def write_launch(launch: Launch) -> str:
-    """Return a launch as text that a file has."""
-    workers = [worker._asdict() for worker in launch.workers]
-    return json.dumps({**launch._asdict(), "settings": launch.settings._asdict(), "workers": workers})
-
-
 def attach() -> None:
     """Become a worker, where this process is one that a launcher started for a script; then it never returns."""
     pid, _, path = os.environ.get(VARIABLE, "").partition(":")
@@ -79,7 +73,9 @@ def _become(start: WorkerStart, launch: Launch) -> NoReturn:
             _run(start, launch, note_socket, theirs)
         finally:
             os._exit(70)
-    told = Launched(start.rank, time.time(), start.local_rank, child, start.attempt, tuple(mine))
+    told = Launched(
+        start.rank, time.time(), attempt=start.attempt, local_rank=start.local_rank, pid=child, channels=tuple(mine)
+    )
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
         agent.connect(launch.socket)
         socket.send_fds(agent, [wire.encode(told)], list(mine.values()))
@@ -93,12 +89,10 @@ def _run(start: WorkerStart, launch: Launch, note_socket: str, theirs: Mapping[s
     for number, fd in enumerate(streams):
         os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDONLY), number)
     os.chdir(launch.settings.folder)
-    environment = {**launch.environment, note.SOCKET_VARIABLE: note_socket}
     os.environ.pop(VARIABLE)
-    os.environ.update({name: value for name, value in start.env.items() if name not in os.environ})
-    os.environ.update(environment)
-    spec = channels.make_spec(start, launch.settings, note_socket, far)
-    if not channels.await_gate(start, spec):
+    os.environ.update({**start.env, **os.environ, **launch.environment, note.SOCKET_VARIABLE: note_socket})
+    spec = channels.await_gate(start, launch.settings, far)
+    if spec is None:
         sys.stderr.write("this process cannot become a worker: it is none of this run\n")
         os._exit(1)
     channels.become_cold_worker(spec, launch.settings.import_root)

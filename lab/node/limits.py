@@ -20,18 +20,26 @@ from .users import User, Users
 
 
 class Limits:
-    """Reports which limits a run reaches: those of a rank once it has ended, those of the node at the end.
+    """Keeps a run within limits, and reports which it reaches: those of a rank once it has ended, others at the end.
 
     Args:
         claim: says what the limits of a rank are.
-        config: of the node.
+        config: of the node; it has the others.
         send: sends a report.
+        users: who the workers are.
+        folders: where they can write, besides the folder that all nodes share.
     """
 
-    def __init__(self, claim: Claim, config: Config, send: Callable[[Limited], None]) -> None:
+    def __init__(
+        self, claim: Claim, config: Config, send: Callable[[Limited], None], users: Users, folders: Iterable[str]
+    ) -> None:
         self._output_bytes = claim.output_bytes
-        self._notes_bytes = config.notes_bytes
+        self._config = config
         self._send = send
+        self._users = users
+        self._folders = (*folders, config.shared)
+        self._disk: Disk | None = None
+        self._places = Places(())
         self._reported: dict[tuple[str, int, str], int] = {}
         self._killed, self._refused = _oom_kills(), _forks_refused()
         self._reached_by: int | None = None
@@ -51,7 +59,7 @@ class Limits:
     def count_note(self, worker: Worker, size: int) -> bool:
         """Count the bytes of a note; returns whether it is kept."""
         worker.note_bytes += size
-        return worker.note_bytes <= self._notes_bytes
+        return worker.note_bytes <= self._config.notes_bytes
 
     def is_new_kill(self) -> bool:
         """Whether memory ran out and something was killed that nobody has asked about yet."""
@@ -64,7 +72,7 @@ class Limits:
         """Report how much of a worker's was dropped, if that is more than was reported before."""
         exceeded = [
             ("output", self._output_bytes, worker.output_bytes - self._output_bytes),
-            ("notes", self._notes_bytes, worker.note_bytes - self._notes_bytes),
+            ("notes", self._config.notes_bytes, worker.note_bytes - self._config.notes_bytes),
         ]
         exceeded = [one for one in exceeded if one[2] > 0]
         if worker.trace is not None and worker.trace.exceeded is not None:
@@ -86,6 +94,55 @@ class Limits:
         """Report a limit that was reached, see `Limited`."""
         rank = self._reached_by if rank is None else rank
         self._send(Limited(time.time(), rank=rank, what=what, limit=limit, excess=excess, attempt=attempt))
+
+    def begin(self, local_ranks: Collection[int]) -> None:
+        """The first workers are about to run, all in all these; what is there now is not theirs."""
+        folders = [folder for folder in self._folders if os.path.isdir(folder)]
+        if self._config.tell_of_full:
+            self._places = Places(folders)
+        if self._config.disk_bytes:
+            users = {self._users.worker(local_rank) for local_rank in local_ranks}
+            self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
+
+    def enforce(self, workers: Collection[Worker], store: int | None, joined: Iterable[RankProcess]) -> None:
+        """End what takes too much; `store` is the pid of one process that is spared."""
+        files = [file for process in (*workers, *joined) for file in process.files]
+        bound_held(files)
+        if self._config.memory_bytes:
+            limit_bytes = self._config.memory_bytes - sum(file.held_bytes for file in files)
+            running = [worker for worker in workers if worker.status is None]
+            worker, held, pids = what_to_kill(limit_bytes, running, store)
+            if worker is not None:
+                worker.out_of_memory, worker.memory_bytes = True, held
+                worker.await_stack()
+            processes.kill(pids)
+        written = None if self._disk is None else self._disk.excess()
+        if self._disk is not None and written is not None:
+            self._free_disk(self._disk, written, workers, store)
+        self.report_full()
+
+    def report_full(self, *, now: bool = False) -> None:
+        """Report places that are full; the kernel refuses whoever would write more there."""
+        for folder, size in self._places.filled(now=now):
+            self.report(f"{FILES_IN}{folder}", size, 1)
+
+    def _free_disk(self, disk: Disk, written: Mapping[int, int], workers: Iterable[Worker], store: int | None) -> None:
+        """End the workers of the user who wrote the most, or all where nobody can be told."""
+        uid, size = max(written.items(), key=lambda one: one[1], default=(None, 0))
+        guilty = [w for w in workers if uid in (None, self._users.worker(w.local_rank).uid)]
+        ranks = [one for one in guilty if one.rank >= 0]
+        rank, attempt = (ranks[0].rank, ranks[0].attempt) if len(ranks) == 1 else (None, "")
+        self.report("disk", disk.limit_bytes, size, rank, attempt)
+        for worker in guilty:
+            user = self._users.worker(worker.local_rank)
+            if worker.status is None:
+                worker.await_stack()
+                processes.kill([worker.pid, *processes.descendants(worker.pid)])
+            if self._users.many:
+                processes.kill_all_of(*user)
+            disk.forgive(user.uid)
+        if not self._users.many:  # what has outlived its worker is below the agent
+            processes.kill(set(processes.descendants(os.getpid())) - {store})
 
 
 def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) -> tuple[Worker | None, int, set[int]]:
@@ -281,71 +338,3 @@ class Places:
             if facts.f_blocks and (not facts.f_bavail or (facts.f_files and not facts.f_favail)):
                 del self._folders[device]
                 yield folder, facts.f_blocks * facts.f_frsize
-
-
-class Watch:
-    """Keeps a run within limits, and reports which it has reached.
-
-    Args:
-        config: of the node; it has the limits.
-        limits: reports them.
-        users: who the workers are.
-        folders: where they can write, besides the folder that all nodes share.
-    """
-
-    def __init__(self, config: Config, limits: Limits, users: Users, folders: Iterable[str]) -> None:
-        self._config = config
-        self._limits = limits
-        self._users = users
-        self._folders = tuple(folders)
-        self._disk: Disk | None = None
-        self._places = Places(())
-
-    def begin(self, local_ranks: Collection[int]) -> None:
-        """The first workers are about to run, all in all these; what is there now is not theirs."""
-        folders = [folder for folder in (*self._folders, self._config.shared) if os.path.isdir(folder)]
-        if self._config.tell_of_full:
-            self._places = Places(folders)
-        if self._config.disk_bytes:
-            users = {self._users.worker(local_rank) for local_rank in local_ranks}
-            self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
-
-    def enforce(self, workers: Collection[Worker], store: int | None, joined: Iterable[RankProcess]) -> None:
-        """End what takes too much; `store` is the pid of one process that is spared."""
-        files = [file for process in (*workers, *joined) for file in process.files]
-        bound_held(files)
-        if self._config.memory_bytes:
-            limit_bytes = self._config.memory_bytes - sum(file.held_bytes for file in files)
-            running = [worker for worker in workers if worker.status is None]
-            worker, held, pids = what_to_kill(limit_bytes, running, store)
-            if worker is not None:
-                worker.out_of_memory, worker.memory_bytes = True, held
-                worker.await_stack()
-            processes.kill(pids)
-        written = None if self._disk is None else self._disk.excess()
-        if self._disk is not None and written is not None:
-            self._free_disk(self._disk, written, workers, store)
-        self.report_full()
-
-    def report_full(self, *, now: bool = False) -> None:
-        """Report places that are full; the kernel refuses whoever would write more there."""
-        for folder, size in self._places.filled(now=now):
-            self._limits.report(f"{FILES_IN}{folder}", size, 1)
-
-    def _free_disk(self, disk: Disk, written: Mapping[int, int], workers: Iterable[Worker], store: int | None) -> None:
-        """End the workers of the user who wrote the most, or all where nobody can be told."""
-        uid, size = max(written.items(), key=lambda one: one[1], default=(None, 0))
-        guilty = [w for w in workers if uid in (None, self._users.worker(w.local_rank).uid)]
-        ranks = [one for one in guilty if one.rank >= 0]
-        rank, attempt = (ranks[0].rank, ranks[0].attempt) if len(ranks) == 1 else (None, "")
-        self._limits.report("disk", disk.limit_bytes, size, rank, attempt)
-        for worker in guilty:
-            user = self._users.worker(worker.local_rank)
-            if worker.status is None:
-                worker.await_stack()
-                processes.kill([worker.pid, *processes.descendants(worker.pid)])
-            if self._users.many:
-                processes.kill_all_of(*user)
-            disk.forgive(user.uid)
-        if not self._users.many:  # what has outlived its worker is below the agent
-            processes.kill(set(processes.descendants(os.getpid())) - {store})

@@ -71,14 +71,13 @@ class NodeRun:
         self._going = self._ended = False
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
-        self._limits = limits.Limits(claim, config, self.send)
         self.joiners = Joiners(self.send, config.notes_bytes)
         self.tcp = tcp.Reports(claim.run, config, self.send)
         """Reports connections between the nodes."""
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
         writable = [self.place.home, *(left.folders if left is not None else ())]
-        self._watch = limits.Watch(config, self._limits, self.users, writable)
+        self._limits = limits.Limits(claim, config, self.send, self.users, writable)
         self.traces_every_s = _UNWATCHED_S
         """How often traces are sent."""
         self._step = False
@@ -123,7 +122,7 @@ class NodeRun:
         if self.left:
             raise RuntimeError(f"there are still {', '.join(self.left)}")
         if self.config.container:
-            self._watch.report_full(now=True)
+            self._limits.report_full(now=True)
             self._limits.begin_check()
         left_out = self._stage_outputs()
         folder = self.place.fresh_copy()
@@ -157,13 +156,12 @@ class NodeRun:
     def _start(self, start: WorkerStart, folder: str) -> Worker:
         """Start a worker that waits at its gate."""
         own = "HOME" if self.config.container else "TMPDIR"
-        note_socket = self.place.note_socket(self._started)
-        start.env.update({note.SOCKET_VARIABLE: note_socket, own: self.place.home_beside(folder)})
+        note_socket, home = self.place.note_socket(self._started), self.place.home_beside(folder)
+        start.env.update({note.SOCKET_VARIABLE: note_socket, own: home})
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
         settings = self._settings(folder)._replace(step=self._step and start.rank >= 0)
-        context = launch.LaunchContext(settings, self.users, note_socket, self.claim, self.config)
-        worker = launch.start_worker(channels.with_triggers(start, self._triggers), context)
+        worker = launch.start_worker(channels.with_triggers(start, self._triggers), settings, self)
         self._started += 1
         self.workers.append(worker)
         return worker
@@ -175,7 +173,7 @@ class NodeRun:
         own = joining.environment(folder, self.claim.trace_values, before)
         start.env["PYTHONPATH"], own = own["PYTHONPATH"], own if self.claim.trace else {"PYTHONPATH": before}
         known = (self._settings(folder), workers, self._triggers, self.place.note_socket(self._started), home)
-        text = launched.write_launch(messages.Launch(*known, own))
+        text = json.dumps(wire.plain(messages.Launch(*known, own)))
         start.env[launched.VARIABLE] = self.place.keep(f"launch{self._started}.json", text)
         self._start(start, folder)
 
@@ -213,7 +211,7 @@ class NodeRun:
         """Open every worker's gate."""
         if not self._going:
             self._going = True
-            self._watch.begin({worker.local_rank for worker in self.workers})
+            self._limits.begin({worker.local_rank for worker in self.workers})
         self._open_gates()
 
     def _open_gates(self) -> None:
@@ -304,17 +302,15 @@ class NodeRun:
                 continue
             if self.joiners.handle(worker.rank, letter, worker.attempt) or statement.rank != worker.rank:
                 continue
-            if "attempt" in statement._fields:
-                statement = statement._replace(attempt=worker.attempt)
             if isinstance(statement, messages.Raised):  # later than now is a lie that would move the blame
                 worker.raised = statement._replace(time=min(statement.time, time.time()))
             elif isinstance(statement, messages.Imported):
                 self.imported.update({*statement.names}.intersection(warm.missing_modules()))
             elif isinstance(statement, messages.Reached):
                 self.send_traces()  # what is about to be done may be the end of this node
-                self.send(statement)
+                self.send(statement._replace(attempt=worker.attempt))
             elif self._limits.count_note(worker, letter.bytes):
-                self.send(statement)
+                self.send(statement._replace(attempt=worker.attempt))
 
     def reap(self) -> None:
         """Report every worker that has ended, after everything that it had printed."""
@@ -334,7 +330,7 @@ class NodeRun:
     def poll(self) -> None:
         """Keep it within those of its limits that no kernel looks after, and report what has become of it."""
         if self._going:
-            self._watch.enforce(self.workers, self.store_pid, self.joiners)
+            self._limits.enforce(self.workers, self.store_pid, self.joiners)
             self.joiners.report_ends()
             self.tcp.look()
 
@@ -343,19 +339,11 @@ class NodeRun:
         self._step = asked.step
         self.traces_every_s = _STEPPED_S if asked.step else _FOLLOWED_S
 
-    def let_go(self, asked: messages.LetGo) -> None:
-        """Tell workers at which of their calls they may go on."""
-        for rank, call in asked.calls:
-            for worker in self.workers:
-                if rank in (worker.rank, messages.EVERY_RANK):
-                    worker.write("step", b"%d\n" % call)
-
     def release(self, asked: messages.Release) -> None:
-        """Tell a worker that is held that it may go on, and what it has to do before."""
-        line = json.dumps({"hold": asked.hold, "deed": asked.deed}).encode() + b"\n"
+        """Tell workers that are held that they may go on, and what they have to do before."""
         for worker in self.workers:
-            if worker.rank == asked.rank and worker.status is None:
-                worker.write("hold", line)
+            if asked.rank in (worker.rank, messages.EVERY_RANK) and worker.status is None:
+                worker.write(asked.end, f"{asked.line}\n".encode())
 
     # -- where they are
 
@@ -475,7 +463,7 @@ class NodeRun:
         for worker in self.workers:
             self._limits.report_worker(worker)
         if self.config.container and self.workers:
-            self._watch.report_full(now=True)
+            self._limits.report_full(now=True)
             self._limits.report_node()
 
     def _remove_files(self) -> None:

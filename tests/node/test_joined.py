@@ -73,7 +73,9 @@ def join(path: str, rank: int = 1, world_size: int = 2, fds: list[int] | None = 
         os.write(files[0], b'{"k":"start"}\n')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.connect(path)
-        socket.send_fds(channel, [wire.encode(Joining(rank, time.time(), world_size, "29500"))], files)
+        socket.send_fds(
+            channel, [wire.encode(Joining(rank, time.time(), world_size=world_size, meeting="29500"))], files
+        )
     for fd in files:
         os.close(fd)
 
@@ -94,8 +96,8 @@ def test_a_process_that_joins_is_read_to_its_end(
 ) -> None:
     join(path)
     send(path, Note(rank=0, time=1.0, name="loss", value=2))
-    send(path, Raised(1, time.time() + 1e6, "ValueError: no", "the traceback"))
-    send(path, Leaving(1, 1.0, 3))
+    send(path, Raised(1, time.time() + 1e6, error="ValueError: no", traceback="the traceback"))
+    send(path, Leaving(1, 1.0, code=3))
 
     assert take(joiners, notes) == [True] * 4
     joiners.end()
@@ -143,7 +145,7 @@ def test_a_process_joins_once(joiners: Joiners, notes: socket.socket, path: str,
 
 def test_what_others_say_is_left_to_whoever_knows_them(joiners: Joiners, notes: socket.socket, path: str) -> None:
     send(path, Note(rank=WORKER, time=1.0, name="loss", value=2))
-    send(path, Leaving(1, 1.0, 3))
+    send(path, Leaving(1, 1.0, code=3))
 
     assert take(joiners, notes) == [False, True]
 

@@ -151,11 +151,16 @@ def test_what_no_worker_of_the_lab_would_say_is_not_heard(data: object) -> None:
 def test_a_number_that_json_cannot_say_is_not_heard() -> None:
     line = b'{"is":"note","rank":0,"time":1,"name":"n","value":1e999}'
     assert read_statement(line) is None
-    assert read_statement(line.replace(b"1e999", b"1e99")) == Note(0, 1, "n", 1e99)
+    assert read_statement(line.replace(b"1e999", b"1e99")) == Note(0, 1, name="n", value=1e99)
 
 
 @pytest.mark.parametrize(
-    "message", [Note(0, 1.0, "n", nested(DEEPEST)), Raised(0, 2.0, "E: \udcff", "t"), Imported(1, ["torch._dynamo"])]
+    "message",
+    [
+        Note(0, 1.0, name="n", value=nested(DEEPEST)),
+        Raised(0, 2.0, error="E: \udcff", traceback="t"),
+        Imported(1, ["torch._dynamo"]),
+    ],
 )
 def test_what_a_worker_says_is_heard(message: Any) -> None:
     assert read_statement(wire.encode(message)) == message

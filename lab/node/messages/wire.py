@@ -7,15 +7,14 @@ import os
 import select
 import selectors
 import socket
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Union, get_args
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from .agent import PROTOCOL, Answer, Message, Request, Statement
+from .agent import PROTOCOL, Message
 from .typed import Misfit, read, write_bytes
 
 __all__ = ("Connection", "LineReader", "Malformed", "Message", "await_room", "decode", "encode", "kind_of", "listen")
 
-_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in get_args(Union[Request, Answer, Statement])}
 _OTHER_VERSION = "it is of another version of the lab: make a new cluster with `lab down` and `lab up`"
 
 
@@ -36,23 +35,21 @@ def kind_of(message: Message) -> str:
 
 def encode(message: Message) -> bytes:
     """A message as the line that carries it."""
-    data = {"is": kind_of(message), **message._asdict()}
-    for name, value in data.items():
-        if isinstance(value, (bytes, tuple)):
-            data[name] = _plain(value)
+    data = {"is": kind_of(message), **plain(message)}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A message, a NamedTuple, or a value of one, as plain data."""
     if isinstance(value, bytes):
         return write_bytes(value)
     if hasattr(value, "_asdict"):
-        return value._asdict()
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+        return {name: plain(item) for name, item in value._asdict().items()}
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def decode(line: bytes, kinds: Mapping[str, type[Message]] = _KINDS) -> Message | Malformed | None:
-    """The message of one of these kinds that a line carries, or Malformed; None where it carries no JSON object."""
+def decode(line: bytes) -> Message | Malformed | None:
+    """The message that a line carries, or Malformed; None where it carries no JSON object."""
     try:
         data = json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
@@ -60,7 +57,7 @@ def decode(line: bytes, kinds: Mapping[str, type[Message]] = _KINDS) -> Message 
     if not isinstance(data, dict):
         return None
     run, what = (data[key] if isinstance(data.get(key), str) else "" for key in ("run", "is"))
-    kind = kinds.get(what)
+    kind = Message.kinds.get(what)
     if kind is None:
         return Malformed(run, what, f"{what!r} is not a kind of message; {_OTHER_VERSION}")
     if "version" in kind._fields and data.get("version") != PROTOCOL:
@@ -75,8 +72,7 @@ def decode(line: bytes, kinds: Mapping[str, type[Message]] = _KINDS) -> Message 
 class LineReader:
     """Turns chunks of bytes into messages."""
 
-    def __init__(self, kinds: Mapping[str, type[Message]] = _KINDS) -> None:
-        self._kinds = kinds
+    def __init__(self) -> None:
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[Message | Malformed]:
@@ -87,7 +83,7 @@ class LineReader:
         lines = (b"".join(self._chunks) + chunk).split(b"\n")
         self._chunks = [lines.pop()]
         for line in lines:
-            message = decode(line, self._kinds)
+            message = decode(line)
             if message is not None:
                 yield message
 

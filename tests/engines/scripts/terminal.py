@@ -38,7 +38,7 @@ def asks_without_taking():
     from labnode.node.rank.note import SOCKET_VARIABLE, send
 
     for number in range(5_000):
-        send(os.environ[SOCKET_VARIABLE], Breakpoint(0, float(number), "\x1b[2Jx.py:1"))
+        send(os.environ[SOCKET_VARIABLE], Breakpoint(0, float(number), at="\x1b[2Jx.py:1"))
         send(os.environ[SOCKET_VARIABLE], Continued(0, float(number)))
 
 

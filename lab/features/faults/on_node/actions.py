@@ -63,7 +63,7 @@ class Context(NamedTuple):
 
 
 class Actions:
-    """The fault actions of one agent, see `lab.node.agent.Extension`.
+    """The fault actions of one agent, see `lab.node.hooks`.
 
     Args:
         config: of its node.
