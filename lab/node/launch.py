@@ -19,7 +19,7 @@ from . import channels, launched, processes, statement, system_calls, warm
 from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, WorkerSettings, WorkerStart
 from .rank import joining, note, worker
 from .rank_process import Worker
-from .users import Users
+from .users import UMASK, Users
 
 if TYPE_CHECKING:
     from .noderun import NodeRun
@@ -91,7 +91,7 @@ def _become_worker(
     processes.drop_privileges(*run.users.worker(start.local_rank))
     if run.users.many:
         system_calls.close_ways_around(strict=run.config.strict, mounts=run.config.mounts)
-    run.users.share_what_is_made()
+        os.umask(UMASK)
     processes.die_with_parent(agent)
     processes.prefer_as_oom_victim()
     changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}

@@ -71,13 +71,13 @@ class NodeRun:
         self._going = self._ended = False
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
-        self.joiners = Joiners(self.send, config.notes_bytes)
         self.tcp = tcp.Reports(claim.run, config, self.send)
         """Reports connections between the nodes."""
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
         writable = [self.place.home, *(left.folders if left is not None else ())]
         self._limits = limits.Limits(claim, config, self.send, self.users, writable)
+        self.joiners = Joiners(self.send, self._limits)
         self.traces_every_s = _UNWATCHED_S
         """How often traces are sent."""
         self._step = False
@@ -179,7 +179,7 @@ class NodeRun:
 
     def _adopt(self, starter: Worker, process: messages.Launched, letter: Letter) -> None:
         """Have a process that a starter started be a worker; nobody else is, and one of which this is none ends."""
-        running = [one for one in self.workers if one.rank >= 0 and one.status is None]
+        running = [one for one in self.workers if one.rank >= 0 and one.is_running]
         known = any(one.rank == process.rank or one.local_rank == process.local_rank for one in running)
         try:
             parents = (processes.parent_of(letter.pid), processes.parent_of(process.pid))
@@ -200,9 +200,9 @@ class NodeRun:
 
     def _forget_ended(self, local_rank: int) -> None:
         """Forget the worker of an earlier attempt whose place another one takes."""
-        for worker in [one for one in self.workers if one.local_rank == local_rank and one.status is not None]:
+        for worker in [one for one in self.workers if one.local_rank == local_rank and not one.is_running]:
             self.read_all(worker)  # what has outlived it may have printed something
-            self.send_trace(worker)
+            worker.send_trace(self.send)
             self._limits.report_worker(worker)
             worker.close()
             self.workers.remove(worker)
@@ -224,7 +224,7 @@ class NodeRun:
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait until a worker says something, or takes what it is to read."""
         for worker in self.workers:
-            status = [worker.ends["status"]] if "status" in worker.ends and worker.status is None else []
+            status = [worker.ends["status"]] if "status" in worker.ends and worker.is_running else []
             for fd in (worker.notes.fileno(), *worker.streams, *status):
                 selector.register(fd, selectors.EVENT_READ)
             if worker.inlet.waiting is not None:
@@ -259,10 +259,11 @@ class NodeRun:
             del worker.streams[fd]
             return 0
         stream = worker.streams[fd]
-        kept = len(chunk) if stream == messages.ANSWERS else self._limits.count_output(worker, len(chunk))
+        kept, rank, attempt = len(chunk), worker.rank, worker.attempt
+        if stream != messages.ANSWERS:
+            kept = self._limits.count(rank, attempt, "output", kept)
         if kept:
-            run, rank = self.run, worker.rank
-            self.send(messages.Output(run, rank, stream, time.time(), chunk[:kept], worker.attempt))
+            self.send(messages.Output(self.run, rank, stream, time.time(), chunk[:kept], attempt))
         return len(chunk)
 
     def read_all(self, worker: Worker) -> None:
@@ -282,16 +283,8 @@ class NodeRun:
 
     def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
         """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
-        left = any(self.send_trace(worker, congested) for worker in self.workers)
+        left = any(worker.send_trace(self.send, congested) for worker in self.workers)
         return left or any(self.joiners.send_trace(process, congested) for process in self.joiners)
-
-    def send_trace(self, worker: Worker, congested: Callable[[], bool] = lambda: False) -> bool:
-        """The same of one worker."""
-        for chunk in worker.trace.chunks(ended=worker.status is not None) if worker.trace is not None else ():
-            self.send(messages.Trace(self.run, worker.rank, chunk, worker.attempt))
-            if congested():
-                return True
-        return False
 
     def read_notes(self, worker: Worker) -> None:
         """Handle what a worker has stated, or a process that it started."""
@@ -309,15 +302,15 @@ class NodeRun:
             elif isinstance(statement, messages.Reached):
                 self.send_traces()  # what is about to be done may be the end of this node
                 self.send(statement._replace(attempt=worker.attempt))
-            elif self._limits.count_note(worker, letter.bytes):
+            elif self._limits.count(worker.rank, worker.attempt, "notes", letter.bytes) == letter.bytes:
                 self.send(statement._replace(attempt=worker.attempt))
 
     def reap(self) -> None:
         """Report every worker that has ended, after everything that it had printed."""
-        for worker in [worker for worker in self.workers if worker.status is None]:
+        for worker in [worker for worker in self.workers if worker.is_running]:
             for name in worker.poll_status():
                 self.send(messages.Halted(worker.rank, time.time(), signal=name, attempt=worker.attempt))
-            if worker.status is None:
+            if worker.is_running:
                 continue
             ended = time.time()
             self.read_notes(worker)
@@ -342,15 +335,15 @@ class NodeRun:
     def release(self, asked: messages.Release) -> None:
         """Tell workers that are held that they may go on, and what they have to do before."""
         for worker in self.workers:
-            if asked.rank in (worker.rank, messages.EVERY_RANK) and worker.status is None:
+            if asked.rank in (worker.rank, messages.EVERY_RANK) and worker.is_running:
                 worker.write(asked.end, f"{asked.line}\n".encode())
 
     # -- where they are
 
     def _running(self) -> list[RankProcess]:
         """Processes whose stacks can be asked for: a starter may be any program."""
-        workers = [one for one in self.workers if one.status is None and one.rank != messages.STARTER]
-        return [*(process for process in self.joiners if process.ended is None), *workers]
+        workers = [one for one in self.workers if one.is_running and one.rank != messages.STARTER]
+        return [*(process for process in self.joiners if process.is_running), *workers]
 
     def request_stacks(self) -> None:
         """Have every running worker write its Python stack, and the ranks that scripts started theirs."""
@@ -386,9 +379,9 @@ class NodeRun:
         """Send a signal to every worker that still runs, and to the processes of its session."""
         self._stopping = True
         for process in self.joiners:
-            process.stopped |= process.ended is None
+            process.stopped |= process.is_running
         for worker in self.workers:
-            if worker.status is None:
+            if worker.is_running:
                 worker.stopped |= not worker.given_up  # then it has been killed already
                 worker.signal_all(number)
 
@@ -420,22 +413,22 @@ class NodeRun:
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)
         keep = self.spared() | {worker.sidecar_pid for worker in self.workers}
-        keep |= {worker.pid for worker in self.workers if worker.status is None} | {self.store_pid or 0}
+        keep |= {worker.pid for worker in self.workers if worker.is_running} | {self.store_pid or 0}
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=self._report_orphans):
             for user in {self.users.worker(worker.local_rank) for worker in self.workers if self.users.many}:
                 processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found
         if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self.send.send_cleaning)):
             self.left.append(f"{len(pids)} processes that do not end")
         deadline = time.monotonic() + 2.0
-        while any(worker.status is None for worker in self.workers) and time.monotonic() < deadline:
+        while any(worker.is_running for worker in self.workers) and time.monotonic() < deadline:
             self.reap()
             time.sleep(0.0005)
-        self.left += [f"rank {worker.rank}" for worker in self.workers if worker.status is None]
+        self.left += [f"rank {worker.rank}" for worker in self.workers if worker.is_running]
         self._end_store()
 
     def _report_orphans(self, pids: Iterable[int]) -> None:
         """Name processes that do not end within a moment, where all workers have ended by themselves."""
-        if any(worker.stopped or worker.status is None for worker in self.workers):
+        if any(worker.stopped or worker.is_running for worker in self.workers):
             return
         sessions = {worker.pid: worker.rank for worker in self.workers if worker.rank >= 0}
         commands = {pid: words for pid in pids if (words := _command(pid)) and not any(map(words.count, _OF_PYTHON))}

@@ -89,7 +89,7 @@ def node() -> Iterator[Node]:
 
 def end_of(worker: Worker) -> int:
     end = time.monotonic() + DEADLINE_S
-    while worker.status is None:
+    while worker.is_running:
         assert time.monotonic() < end
         list(worker.poll_status())
         time.sleep(0.01)

@@ -91,7 +91,8 @@ class FakeWorker:
     def __init__(self, notes: socket.socket) -> None:
         self.notes = notes
 
-    rank = note_bytes = 0
+    rank = 0
+    is_running = True
     ends: dict[str, int] = {}  # noqa: RUF012
     attempt = ""
     raised: Any = None

@@ -34,8 +34,8 @@ class Config(NamedTuple):
     """A limit for the agent to enforce; None where the kernel does."""
     disk_bytes: Optional[int] = None
     """What a run may write; None: as much as there is room for."""
-    tell_of_full: bool = False
-    """Whether it is told where there is no room any more: each place that can be written to has its own limit."""
+    strict: bool = False
+    """Whether its cluster is for scripts of strangers: there, each place that can be written to has its own limit."""
     foreign: bool = False
     """Whether its image is another one than the lab's own."""
     shared: str = ""
@@ -50,11 +50,6 @@ class Config(NamedTuple):
     """A virtual environment with packages that workers use and the agent does not; empty: there is none."""
     open_on_image: Optional[tuple[str, ...]] = None
     """The folders that anybody may write to on the file system of its image, where somebody has looked before."""
-
-    @property
-    def strict(self) -> bool:
-        """Whether its cluster is for scripts of strangers: there, each place that can be written to has a limit."""
-        return self.tell_of_full
 
     @property
     def notes_bytes(self) -> int:

@@ -218,7 +218,7 @@ def worker_of(context: Context, rank: int) -> Worker:
         ValueError: there is none.
     """
     for worker in reversed(context.run.workers if context.run is not None else ()):
-        if worker.rank == rank and worker.status is None:
+        if worker.rank == rank and worker.is_running:
             return worker
     raise ValueError(f"no worker of rank {rank} runs here now")
 
