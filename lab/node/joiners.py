@@ -7,13 +7,12 @@ import os
 import selectors
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
-from typing import Any
 
 from .limits import Limits
 from .messages import agent as messages
-from .messages import wire
+from .messages.wire import Sender
 from .rank_process import JoinedProcess
 from .statement import Letter
 
@@ -23,34 +22,6 @@ _MOST_RANKS = 1 << 12
 _F_GET_SEALS = 1034
 _STATUS_PATIENCE_S = 0.5
 """So long it may take whoever started a process to wait for it."""
-_CLEANING_EVERY_S = 1.0
-
-
-class Sender:
-    """Sends messages to the lab, each with the node and the run that it is about.
-
-    Args:
-        run: name of the run.
-        node: name of this node.
-        emit: sends a message.
-    """
-
-    def __init__(self, run: str, node: str, emit: Callable[[wire.Message], object]) -> None:
-        self.run = run
-        self.node = node
-        self.emit = emit
-        self._cleaning_sent = 0.0
-
-    def __call__(self, message: Any) -> None:
-        """Send a message."""
-        self.emit(message._replace(run=self.run, **({"node": self.node} if "node" in message._fields else {})))
-
-    def send_cleaning(self) -> None:
-        """Report once a second that the agent is at it: whoever waits for the end of the run would give up."""
-        now = time.monotonic()
-        if now - self._cleaning_sent > _CLEANING_EVERY_S:
-            self._cleaning_sent = now
-            self.emit(messages.Cleaning(self.run))
 
 
 class Joiners:
@@ -135,9 +106,9 @@ class Joiners:
             del self._by_pid[process.pid]
             process.close()
 
-    def send_trace(self, process: JoinedProcess, congested: Callable[[], bool] = lambda: False) -> bool:
+    def send_trace(self, process: JoinedProcess) -> bool:
         """Pass on what one has written, see `RankProcess`."""
-        return process.send_trace(self._send, congested, partial(self._count, process, "trace"))
+        return process.send_trace(self._send, partial(self._count, process, "trace"))
 
     def _count(self, process: JoinedProcess, what: str, size: int) -> int:
         return self._limits.count(messages.worker_of(process.rank), process.attempt, what, size)

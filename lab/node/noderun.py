@@ -15,10 +15,11 @@ from itertools import islice
 from typing import Any
 
 from . import channels, launch, launched, limits, outputs, processes, store, strays, tcp, users, warm, workplace
-from .joiners import Joiners, Sender
+from .joiners import Joiners
 from .messages import agent as messages
 from .messages import wire
 from .messages.agent import STARTER, Config, WorkerStart
+from .messages.wire import Connection, Sender
 from .rank import check, joining, note
 from .rank_process import RankProcess, Worker
 from .statement import Letter, waiting_statements
@@ -41,16 +42,12 @@ class NodeRun:
     """The state of the run that this node takes part in."""
 
     def __init__(
-        self,
-        claim: messages.Claim,
-        config: Config,
-        emit: Callable[[wire.Message], object],
-        left: strays.Strays | None = None,
+        self, claim: messages.Claim, config: Config, client: Connection, left: strays.Strays | None = None
     ) -> None:
         self.claim = claim
         self.config = config
         self.run = claim.run
-        self.send = Sender(claim.run, config.node, emit)
+        self.send = Sender(claim.run, config.node, client)
         """Sends a message to the lab."""
         self.users = users.Users(claim, container=config.container)
         self._strays = left
@@ -71,7 +68,7 @@ class NodeRun:
         self._going = self._ended = False
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
-        self.tcp = tcp.Reports(claim.run, config, self.send)
+        self.tcp = tcp.Reports(config, self.send)
         """Reports connections between the nodes."""
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
@@ -281,10 +278,10 @@ class NodeRun:
         self.joiners.end()
         self.tcp.close()
 
-    def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
+    def send_traces(self) -> bool:
         """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
-        left = any(worker.send_trace(self.send, congested) for worker in self.workers)
-        return left or any(self.joiners.send_trace(process, congested) for process in self.joiners)
+        left = any(worker.send_trace(self.send) for worker in self.workers)
+        return left or any(self.joiners.send_trace(process) for process in self.joiners)
 
     def read_notes(self, worker: Worker) -> None:
         """Handle what a worker has stated, or a process that it started."""
@@ -385,12 +382,12 @@ class NodeRun:
                 worker.stopped |= not worker.given_up  # then it has been killed already
                 worker.signal_all(number)
 
-    def end(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
+    def end(self) -> None:
         """End every process and pass on their last words; only the first time counts."""
         if not self._ended:
             self._ended = True
             self._try(self._end_processes)
-            self._try(lambda: self._pass_on_last_words(congested, drain))
+            self._try(self._pass_on_last_words)
 
     def clean(self) -> None:
         """Leave nothing: end what runs, remove every file; what fails keeps no rest."""
@@ -449,10 +446,10 @@ class NodeRun:
             os.waitpid(self.store_pid, 0)
             self.store_pid = None
 
-    def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
+    def _pass_on_last_words(self) -> None:
         self.read_last_words()
-        while self.send_traces(congested):
-            drain()
+        while self.send_traces() and self.send.client is not None:
+            self.send.client.drain()
         for worker in self.workers:
             self._limits.report_worker(worker)
         if self.config.container and self.workers:

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import channels, processes
 from .messages.agent import ANSWERS, TERMINAL, Exited, Leaving, Raised, Trace, WorkerStart
+from .messages.wire import Sender
 from .rank.joining import STACK_SIGNAL
 from .trace_file import LIMIT_BYTES, TraceFile
 
@@ -67,12 +68,7 @@ class RankProcess:
         """The stacks that were written since they were last asked for; of a process that crashed, that of its end."""
         return os.pread(self.stack_file.fd, _MOST_STACK_BYTES, self._stack_begin).decode("utf-8", "replace")
 
-    def send_trace(
-        self,
-        send: Callable[[Trace], None],
-        congested: Callable[[], bool] = lambda: False,
-        count: Callable[[int], int] = lambda size: size,
-    ) -> bool:
+    def send_trace(self, send: Sender, count: Callable[[int], int] = lambda size: size) -> bool:
         """Pass on whole lines of its recorder, as long as what is sent gets through; returns whether some are left.
 
         `count` returns how many of so many bytes are kept: where not all are, nothing more is.
@@ -83,7 +79,7 @@ class RankProcess:
                 trace.cut("trace", LIMIT_BYTES)
                 continue
             send(Trace("", self.rank, chunk, self.attempt))
-            if congested():
+            if send.congested:
                 return True
         return False
 

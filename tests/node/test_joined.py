@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.node.joiners import Joiners, Sender
+from lab.node.joiners import Joiners
 from lab.node.limits import Limits
 from lab.node.messages import wire
 from lab.node.messages.agent import (
@@ -35,6 +35,7 @@ from lab.node.messages.agent import (
     number_of,
     worker_of,
 )
+from lab.node.messages.wire import Sender
 from lab.node.rank.note import send
 from lab.node.statement import bind_notes, waiting_statements
 from lab.node.users import Users
@@ -59,6 +60,15 @@ def told() -> list[wire.Message]:
     return []
 
 
+class Client:
+    """Who the run is of, as far as a sender knows it."""
+
+    congested = False
+
+    def __init__(self, told: list[wire.Message]) -> None:
+        self.send = told.append
+
+
 def limits_of(send: Sender) -> Limits:
     claim, config = Claim("run", "me", 60.0), Config("node1", "", container=False, import_root="")
     return Limits(claim, config, send, Users(claim, container=False), ())
@@ -66,7 +76,7 @@ def limits_of(send: Sender) -> Limits:
 
 @pytest.fixture
 def joiners(told: list[wire.Message]) -> Iterator[Joiners]:
-    send = Sender("run", "node1", told.append)
+    send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
     joiners = Joiners(send, limits_of(send))
     yield joiners
     joiners.end()
@@ -163,7 +173,7 @@ def test_what_others_say_is_left_to_whoever_knows_them(joiners: Joiners, notes: 
 
 def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> None:
     told: list[wire.Message] = []
-    send = Sender("run", "node1", told.append)
+    send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
     joiners = Joiners(send, limits_of(send))
     code = "import sys; from tests.node.test_joined import join; join(sys.argv[1]); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE) as process:
@@ -186,7 +196,7 @@ def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> 
 def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
     notes: socket.socket, path: str, told: list[wire.Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send_message = Sender("run", "node1", told.append)
+    send_message = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
     limits = limits_of(send_message)
     monkeypatch.setattr(limits, "_most_bytes", {"notes": 300, "trace": 20})
     joiners = Joiners(send_message, limits)

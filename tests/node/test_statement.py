@@ -8,6 +8,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,7 +71,8 @@ class Agent:
         self.sent: list[Any] = []
         self.root = tempfile.mkdtemp(prefix="lab-", dir=SHORT)
         config = Config("node0", self.root, container=False, import_root="")
-        self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, self.sent.append)
+        client: Any = SimpleNamespace(send=self.sent.append, congested=False)
+        self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, client)
         self.worker, notes = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         notes.setblocking(False)
         self.run.workers.append(FakeWorker(notes))  # type: ignore[arg-type]

@@ -7,10 +7,11 @@ import os
 import select
 import selectors
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .agent import PROTOCOL, Message
+from .agent import PROTOCOL, Cleaning, Message
 from .typed import Misfit, read, write_bytes
 
 __all__ = ("Connection", "LineReader", "Malformed", "Message", "await_room", "decode", "encode", "kind_of", "listen")
@@ -168,6 +169,43 @@ class Connection:
             events[self.write_fd] = events.get(self.write_fd, 0) | selectors.EVENT_WRITE
         for fd, event in events.items():
             selector.register(fd, event)
+
+
+_CLEANING_EVERY_S = 1.0
+
+
+class Sender:
+    """Sends messages to the lab, each with the node and the run that it is about.
+
+    Args:
+        run: name of the run.
+        node: name of this node.
+        client: whoever the run is of; None: that has gone.
+    """
+
+    def __init__(self, run: str, node: str, client: Connection | None) -> None:
+        self.run = run
+        self.node = node
+        self.client = client
+        self._cleaning_sent = 0.0
+
+    def __call__(self, message: Any) -> None:
+        """Send a message."""
+        if self.client is not None:
+            node = {"node": self.node} if "node" in message._fields else {}
+            self.client.send(message._replace(run=self.run, **node))
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits to be sent that nothing should be added."""
+        return self.client is not None and self.client.congested
+
+    def send_cleaning(self) -> None:
+        """Report once a second that the agent is at it: whoever waits for the end of the run would give up."""
+        now = time.monotonic()
+        if now - self._cleaning_sent > _CLEANING_EVERY_S:
+            self._cleaning_sent = now
+            self(Cleaning(self.run))
 
 
 def standard_streams() -> Connection:
