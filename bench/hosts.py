@@ -1,10 +1,10 @@
-"""Times the engines of several machines against those of one, and Slurm's against its own srun, in one run.
+"""Time the slurm engine against the local engine, and against Slurm's own srun, in one run.
 
-    python bench/hosts.py                       swarm against docker, slurm against local; medians of 5
-    python bench/hosts.py --engine slurm --repeats 9
+    python bench/hosts.py                       medians of 5
+    python bench/hosts.py --repeats 9
 
-`lab run` of a scatter on warm clusters of three nodes; for slurm also `lab up` of three nodes against `srun -N3 python
--c "import torch"`. Needs a swarm and a Slurm, such as `dev/hosts up` and `dev/slurm up` start, and torch.
+`lab run` of a scatter on warm clusters of three nodes, and `lab up` of three nodes against `srun -N3 python -c "import
+torch"`. Needs a Slurm, such as `dev/slurm up` starts, and torch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 from bench import LAB, SCENARIO, Row, command, measure, table
 
 NODES = "3"
-PEERS = {"swarm": "docker", "slurm": "local"}
-"""The engine of one machine that each is held against."""
+PEER = "local"
+"""The engine that Slurm is compared with."""
 
 
-def warm_runs(engine: str, repeats: int, runs: Path) -> list[Row]:
-    """`lab run` on a warm cluster of the engine, and of its peer."""
-    warm = {each: ["--engine", each, "--name", f"bench-{uuid.uuid4().hex[:6]}"] for each in (engine, PEERS[engine])}
+def warm_runs(repeats: int, runs: Path) -> list[Row]:
+    """`lab run` on a warm cluster of Slurm, and of its peer."""
+    warm = {each: ["--engine", each, "--name", f"bench-{uuid.uuid4().hex[:6]}"] for each in ("slurm", PEER)}
     rows = []
     try:
         for each, own in warm.items():
             command(*LAB, "up", "--quiet", "--nodes", NODES, *own)()
-            bar = (1.5, f"lab run, {PEERS[engine]}") if each == engine else None
+            bar = (1.5, f"lab run, {PEER}") if each == "slurm" else None
             run = command(*LAB, "run", SCENARIO, "--quiet", "--runs", runs, *own)
             rows.append(Row(f"lab run, {each}", run, bar))
         measure(rows, repeats)
@@ -64,15 +64,10 @@ def up() -> Callable[[], float]:
 def main() -> None:
     """Measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--engine", choices=tuple(PEERS), nargs="+", default=list(PEERS), help="default: both")
     parser.add_argument("--repeats", type=int, default=5, help="counted runs of each (default: 5)")
     arguments = parser.parse_args()
-    rows = []
     with tempfile.TemporaryDirectory() as runs:
-        for engine in arguments.engine:
-            rows += warm_runs(engine, arguments.repeats, Path(runs))
-    if "slurm" in arguments.engine:
-        rows += starts(arguments.repeats)
+        rows = warm_runs(arguments.repeats, Path(runs)) + starts(arguments.repeats)
     print(table(rows, {}))
 
 

@@ -3,8 +3,8 @@
 A test belongs to the tier of its folder: engines, foreign, docker, browser, crash, hostile; those in mpi/tests are the
 tier mpi, and all others, whose folders are named as those of lab/, are the tier unit. One in tests/engines or
 tests/hostile belongs to that of the engine it runs on too, local or docker.
-`@pytest.mark.docker` on any other test says that it needs an engine too; what needs a swarm is the tier swarm, what
-needs a Slurm the tier slurm.
+`@pytest.mark.docker` on any other test says that it needs an engine too; what needs a Slurm is the tier slurm.
+
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only.
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["third_party"]  # a repository of somebody else, whose tests run where it is installed
 TIERS = ("unit", "engines", "foreign", "docker", "mpi", "browser", "crash", "hostile")
-ELSEWHERE = ("docker", "swarm", "slurm")
+ELSEWHERE = ("docker", "slurm")
 """Markers of engines whose nodes are not processes of this machine, or for which something has to be started first."""
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
@@ -181,8 +181,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs an engine where none answers."""
     if item.get_closest_marker("docker") and (reason := engine_missing()):
         pytest.skip(reason)
-    if item.get_closest_marker("swarm") and (reason := swarm_missing()):
-        pytest.skip(reason)
     if item.get_closest_marker("slurm") and (reason := slurm_missing()):
         pytest.skip(reason)
 
@@ -221,21 +219,6 @@ def engine_missing() -> str:
     except docker.errors.DockerException as error:
         return f"no Docker engine answers ({' '.join(str(error).split())[:120]}); start one, or as root run dev/engine"
     return ""
-
-
-@lru_cache(maxsize=1)
-def swarm_missing() -> str:
-    """Return why no swarm can be used; empty if one answers that tests may break."""
-    from lab.errors import LabError
-    from lab.features.swarm.engine import SwarmEngine
-    from lab.features.swarm.hosts import settings_file
-
-    try:
-        if '"made_by": "dev/hosts"' in settings_file().read_text() and len(SwarmEngine().hosts.known) > 1:
-            return ""
-    except (OSError, LabError):
-        pass
-    return "there are no hosts of dev/hosts; as root run `dev/hosts up`"
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, 
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node.messages import agent as messages
 from lab.node.messages import wire
-from lab.node.messages.agent import AskTime, Do, Done, LookAt, Reached, TimeTold, Undo
+from lab.node.messages.agent import AskTime, Do, Done, Reached, TimeTold
 from lab.node.recorder.journal import clock_id
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
@@ -94,8 +94,8 @@ class FakeAgent:
             self.running = {worker.rank for worker in message.workers}
             self.triggers = message.triggers
             return [messages.Prepared("")]
-        if isinstance(message, (Do, Undo, LookAt)):
-            return [Done(message.id, {}, "", message.run)]
+        if isinstance(message, Do):
+            return [Done(message.id, {"in_force": True}, "", message.run)]
         if isinstance(message, messages.Go):
             return self._act()
         if isinstance(message, messages.Stacks):

@@ -28,8 +28,6 @@ from lab.engine.protocol import (
 )
 from lab.errors import ClusterUnfit
 from lab.features.slurm.engine import SlurmEngine
-from lab.features.swarm.engine import SwarmEngine
-from lab.features.swarm.hosts import TaskChannel
 from tests.fake_engine import FakeChannel, FakeEngine
 from tests.golden import golden
 
@@ -55,7 +53,6 @@ def parameters(function) -> list[tuple[str, object, object]]:
     [
         (Engine, DockerEngine),
         (Engine, LocalEngine),
-        (Engine, SwarmEngine),
         (Engine, SlurmEngine),
         (Engine, FakeEngine),
         *((capability, DockerEngine) for capability in CAPABILITIES),
@@ -64,11 +61,9 @@ def parameters(function) -> list[tuple[str, object, object]]:
             for capability in CAPABILITIES
             if capability not in (ImageMaker, ImageStore, PythonRunner)
         ),
-        *((capability, SwarmEngine) for capability in CAPABILITIES),
         *((capability, engine) for capability in CAPABILITIES if capability not in OF_IMAGES for engine in PROCESSES),
         (Channel, DockerChannel),
         (Channel, LocalChannel),
-        (Channel, TaskChannel),
         (Channel, FakeChannel),
     ],
 )
@@ -91,7 +86,7 @@ def test_an_engine_is_asked_for_what_it_can():
 
 
 def test_every_engine_has_a_name_of_its_own():
-    known = (DockerEngine, LocalEngine, SwarmEngine, SlurmEngine, FakeEngine)
+    known = (DockerEngine, LocalEngine, SlurmEngine, FakeEngine)
     assert len({engine.name for engine in known}) == len(known)
 
 

@@ -20,9 +20,9 @@ from lab.words import listing, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add_cluster(parser)
+    shared.add(parser, "--name", "--engine")
     parser.add_argument("--all", action="store_true", help="remove every cluster of yours, on every engine")
-    shared.add_json(parser)
+    shared.add(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

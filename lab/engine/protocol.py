@@ -382,7 +382,7 @@ def refuse_for_one_host(shape: Shape, engine: str) -> None:
     if shape.hosts:
         raise ClusterUnfit(
             f"the {engine} engine has one host, so nodes cannot be spread over {', '.join(shape.hosts)}",
-            "leave --hosts out, or use --engine swarm or --engine slurm",
+            "leave --hosts out, or use --engine slurm",
         )
     if shape.allocation:
         name, value = next(iter(shape.allocation.items()))

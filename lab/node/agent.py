@@ -229,8 +229,7 @@ class Agent:
             return max(0.0, self._stacks_due - time.monotonic())
         if self.run is not None:
             return min(_MEMORY_TICK_S if self.config.memory_bytes else _RUN_TICK_S, self.run.traces_every_s)
-        busy = self._heap is not None or any(extension.busy for extension in self._extensions)
-        return _TICK_S if busy else None  # hundreds of nodes may be at rest on one machine
+        return _TICK_S if self._heap is not None else None  # hundreds of nodes may be at rest on one machine
 
     def _step(self, ready: set[int], wake_r: int) -> None:
         self._for_run(lambda run: run.pass_on(ready))

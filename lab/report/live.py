@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import IO, Any
 
 from lab.feature import hook
@@ -63,14 +61,9 @@ def fit(text: str, columns: int) -> str:
     text = re.sub(_COLOUR, "", text).expandtabs()
     if text.isascii():
         return text if len(text) <= columns else f"{text[: columns - 1]}…"
-    widths = [*accumulate(map(_columns, text))]
-    return text if widths[-1] <= columns else f"{text[: bisect_right(widths, columns - 1)]}…"
+    from rich.cells import cell_len, set_cell_size  # most lines do without
 
-
-def _columns(letter: str) -> int:
-    from unicodedata import combining, east_asian_width
-
-    return 0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1
+    return text if cell_len(text) <= columns else f"{set_cell_size(text, columns - 1)}…"
 
 
 _TOGETHER_S = 0.25

@@ -39,7 +39,6 @@ NODES = 3
 """Of the cluster that most tests share: on Docker each node imports torch for itself."""
 ENGINES = ["local", pytest.param("docker", marks=pytest.mark.docker)]
 """Every test here runs on each of them."""
-SWARM = pytest.param("swarm", marks=pytest.mark.swarm)
 SLURM = pytest.param("slurm", marks=pytest.mark.slurm)
 """The contract of an engine is tried on them too, and in the long run the library."""
 Run = Callable[..., Result]

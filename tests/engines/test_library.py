@@ -33,7 +33,7 @@ RESIZED = [
 ]
 
 
-@on_engines(FILES, "slurm", "swarm")
+@on_engines(FILES, "slurm")
 def test_a_lesson_shows_what_it_promises(name: str, lesson: Lesson) -> None:
     result = lesson(name)
     assert result.passed, result.reason

@@ -66,7 +66,7 @@ def test_an_installed_package_adds_an_engine_a_verb_a_key_and_a_finding(typed: T
         return [info["state"] for info in json.loads(fine("status", "--json")) if info["engine"] == "idle"]
 
     assert "\n  niceness " in fine("--help")
-    assert "local,swarm,slurm,idle}" in fine("up", "--help").replace("\n", "").replace(" ", "")
+    assert "local,slurm,idle}" in fine("up", "--help").replace("\n", "").replace(" ", "")
     assert fine("validate", "nice.yaml")
     try:
         assert fine("up", "--nodes", "2", "--engine", "idle")

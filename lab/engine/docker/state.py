@@ -28,8 +28,7 @@ def filters(cluster: str | None, owner: str = label.OWNER) -> list[str]:
 def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The engine's own networks and the volumes with these labels."""
     volumes: Any = connection.listed("volumes", {"label": labels})
-    own = {"label": labels, "scope": ["local"]}  # those of a swarm are its managers' to remove
-    return connection.listed("networks", own), volumes["Volumes"] or []
+    return connection.listed("networks", {"label": labels}), volumes["Volumes"] or []
 
 
 def gather_clusters(engine: str, labelled: Iterable[tuple[Mapping[str, str], Node]]) -> list[ClusterInfo]:

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="copy at most so much (default: 1GiB); here never more than the disk has free",
     )
-    shared.add_cluster(parser)
+    shared.add(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:

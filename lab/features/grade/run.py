@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lab.diagnosis.facts import RunFacts, read_facts
 from lab.diagnosis.reasons import render_left_out
-from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine
 from lab.engine.select import AUTO, OPENERS, select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
@@ -26,10 +24,9 @@ from lab.plan.limits import limits_for
 from lab.plan.plan import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.run.collect import Observer
-from lab.run.lock import ClusterLock
 from lab.run.options import RunOptions
 from lab.run.place import ClusterSlot, Place, refuse_absent_image
+from lab.run.pool import WorkerPool, cluster_slot
 from lab.run.ship import pack_folder
 from lab.spec.kinds import slug
 from lab.spec.load import KEY, load_scenario, named_file
@@ -39,7 +36,6 @@ from lab.words import listing
 
 _ATTEMPTS = 2
 """So often a submission is run that the lab could not run: then it is not graded."""
-_POLL_S = 0.2
 _LEAST_CPUS = 0.1
 
 
@@ -81,10 +77,11 @@ class Grader:
         named_files = [*grading_of(assignment).files, *([check.partition(":")[0]] if check else [])]
         files = [assignment.script, assignment.source, *(own / name for name in named_files)]
         self.submissions = find_submissions(folder, [file for file in files if file is not None])
-        self._choice = next(iter(OPENERS)) if choice == AUTO and not trust else choice
-        self.engine = open_isolating(self._choice, assignment, trust=trust)
+        self.engine = open_isolating(choice, assignment, trust=trust)
         self.strict = not trust
         """Whether clusters keep submissions from everything else; False: whoever calls trusts them."""
+        if not options.pull and not asked.get("image"):
+            refuse_absent_image(assignment, self.engine)
         if with_stated_calls := hook("with_stated_calls"):
             assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
         self.assignment, self.options = assignment, replace(options, fresh=True)
@@ -92,76 +89,48 @@ class Grader:
             apart = pack_folder(own, [one.path for one in self.submissions]).archive
             self.options = replace(self.options, check_archive=apart)
         self._asked, self._jobs, self._tell, self._graded = asked, jobs, announce, graded
-        self._waiting = list(enumerate(self.submissions))
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._grades: dict[int, Grade] = {}
+        self._waiting = list(self.submissions)
+        self._pool = WorkerPool()
+        self._grades: dict[str, Grade] = {}
         self._failure: LabError | None = None
 
     def grade(self) -> tuple[list[Grade], LabError | None]:
         """Grade all; returns a grade for each, in their order, and what kept the rest from being graded."""
         turn = f"grade-{os.getpid():x}-{os.urandom(2).hex()}"
-        jobs = min(self._jobs, len(self.submissions))
-        with ThreadPoolExecutor(jobs) as pool:
-            workers: list[Future[None]] = []
-            try:
-                with uninterrupted():  # else Ctrl-C could leave a worker behind of which nobody knows
-                    workers = [pool.submit(self._work, f"{turn}-{number}") for number in range(jobs)]
-                while wait(workers, _POLL_S).not_done:  # so that a signal is heard
-                    if any(worker.done() and worker.exception() for worker in workers):
-                        self._stop.set()
-            except KeyboardInterrupt:
-                self._end(Interrupted(f"interrupted after {len(self._grades)} of {len(self.submissions)} submissions"))
-                wait(workers)
-            for worker in workers:
-                worker.result()  # raises what nobody foresaw
-        return [grade for _, grade in sorted(self._grades.items())], self._failure
+        names = [f"{turn}-{number}" for number in range(min(self._jobs, len(self.submissions)))]
+        try:
+            self._pool.run([partial(self._work, name) for name in names], interrupted=self._interrupted)
+        except LabError as error:
+            self._failure = self._failure or error
+        return [self._grades[one.name] for one in self.submissions if one.name in self._grades], self._failure
 
-    def _end(self, why: LabError) -> None:
-        """Begin with no further submission, and cut short what runs."""
-        with self._lock:
-            self._failure = self._failure or why
-        self._stop.set()
+    def _interrupted(self) -> None:
+        self._failure = Interrupted(f"interrupted after {len(self._grades)} of {len(self.submissions)} submissions")
 
     def _work(self, name: str) -> None:
-        """Grade submissions until there are no more, on a cluster with a connection of its own to the engine."""
-        try:
-            engine = select_engine(self._choice)[0]
-            if not self.options.pull and not self._asked.get("image"):
-                refuse_absent_image(self.assignment, engine)
-            place = Place(engine=engine, name=name, asked={}, announce=self._announce)
-            slot = ClusterSlot(place=place, shape=self._shape(engine), made_for="grading")
-            lock = ClusterLock(engine.name, name)
-            with lock.held("grading"):
-                try:
-                    while (waiting := self._next()) is not None:
-                        number, submission = waiting
-                        grade = self._grade(submission, slot)
-                        with self._lock:
-                            self._grades[number] = grade
-                            self._graded(grade, len(self._grades), len(self.submissions))
-                finally:
-                    slot.clear()
-            lock.path.unlink(missing_ok=True)  # nobody else has a cluster of this name, now or later
-        except KeyboardInterrupt:
-            pass  # the run was cut short, as everybody knows by now
-        except LabError as error:
-            self._end(error)
+        """Grade submissions until there are no more."""
+        place = Place(engine=self.engine, name=name, asked={}, announce=self._announce)
+        with cluster_slot(place, self._shape(), "grading", "grading") as slot:
+            while (submission := self._next()) is not None:
+                grade = self._grade(submission, slot)
+                with self._pool.turn:
+                    self._grades[submission.name] = grade
+                    self._graded(grade, len(self._grades), len(self.submissions))
 
     def _announce(self, text: str) -> None:
-        with self._lock:
+        with self._pool.turn:
             self._tell(text)
 
-    def _next(self) -> tuple[int, Submission] | None:
-        with self._lock:
-            return self._waiting.pop(0) if self._waiting and not self._stop.is_set() else None
+    def _next(self) -> Submission | None:
+        with self._pool.turn:
+            return self._waiting.pop(0) if self._waiting and not self._pool.stopping else None
 
-    def _shape(self, engine: Engine) -> Shape:
+    def _shape(self) -> Shape:
         """The shape of each cluster; strict ones have limits, so that none takes anything from one beside it."""
         shape = replace(shape_for(self.assignment, self.options, self._asked), strict=self.strict)
         if not self.strict:
             return shape
-        machine = engine.machine()
+        machine = self.engine.machine()
         limits = limits_for(shape.nodes * self._jobs, shape.limits, machine, strict=True)
         share = max(_LEAST_CPUS, round(machine.cores / self._jobs / shape.nodes, 2))
         cpus = shape.cpus or (share if self._jobs > 1 else float(machine.cores))
@@ -206,7 +175,7 @@ class Grader:
         outcome: tuple[Result, RunFacts] | LabError = LabError("it was not run")
         for _ in range(_ATTEMPTS):
             try:
-                result = slot.place.run(slot.make_ready(), scenario, self.options, _Stoppable(self._stop))
+                result = slot.place.run(slot.make_ready(), scenario, self.options, self._pool)
                 if result.exit_code == Interrupted.exit_code:
                     raise KeyboardInterrupt
                 if slot.is_last(result):
@@ -223,18 +192,6 @@ class Grader:
                 outcome = error
             slot.clear()
         return outcome
-
-
-class _Stoppable(Observer):
-    """Cuts a run short when it is told to."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-
-    def tick(self, elapsed_s: float, running: int, where: Any) -> None:
-        """About once a second."""
-        if self._stop.is_set():
-            raise KeyboardInterrupt
 
 
 _ROOM = Room(bytes=1 << 30, files=20_000)
@@ -278,8 +235,8 @@ def find_assignment(folder: Path, named: Path | None) -> Scenario:
     return load_scenario(folder / names[0])
 
 
-def open_isolating(choice: str, assignment: Scenario, *, trust: bool) -> str:
-    """Open the engine on which strangers' scripts are graded; returns its name.
+def open_isolating(choice: str, assignment: Scenario, *, trust: bool) -> Engine:
+    """Open the engine on which strangers' scripts are graded.
 
     Raises:
         UsageError: it does not isolate them, or the assignment would mount folders in its nodes.
@@ -292,6 +249,7 @@ def open_isolating(choice: str, assignment: Scenario, *, trust: bool) -> str:
             "name the files under `grade: files:`; or, if you trust every submission, --trust",
         )
     first = next(iter(OPENERS))
+    choice = first if choice == AUTO and not trust else choice
     try:
         engine = select_engine(choice)[0]
     except EngineUnavailable as error:
@@ -303,4 +261,4 @@ def open_isolating(choice: str, assignment: Scenario, *, trust: bool) -> str:
             f"submissions are graded on the {first} engine: {_WHY_DOCKER}",
             f"--trust grades on the {engine.name} engine all the same, and says so on every result",
         )
-    return engine.name
+    return engine

@@ -1,35 +1,30 @@
-"""Runs suites: from what is asked to cases on warm clusters side by side, by worker processes.
-
-The parent of the workers runs nothing itself: it hands out cases, and collects what came of them.
-"""
+"""Runs suites: from what is asked to cases on warm clusters side by side, each driven by a thread."""
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, free_memory_bytes
-from lab.engine.interrupts import taking
 from lab.engine.ownership import check_name, default_name
 from lab.engine.select import select_engine
-from lab.errors import ClusterUnfit, Interrupted, LabError, UsageError
+from lab.errors import ClusterUnfit, Interrupted, LabError, MachineLacks, UsageError, unforeseen
 from lab.features.suite.cases import Asked, Attempt, Case, Matrix, Outcome, SuiteResult, make_cases
 from lab.features.suite.view import Watcher
-from lab.features.suite.worker import LAST_PATIENCE_S, Begun, Ended, Task, Worker, interrupt, receive, worker_pool
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
 from lab.record.read import Record, Turn
 from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name
-from lab.run.place import Place, reap
+from lab.run.place import ClusterSlot, Place, refuse_foreign_wishes
+from lab.run.pool import WorkerPool, cluster_slot
 from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
 from lab.words import format_bytes, plural
@@ -81,22 +76,18 @@ def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
         names = [f"{name[:32]}-{suite[-4:]}-{number}" for number in range(1, jobs + 1)]
     known_s = known_durations(asked.options.runs, {case.scenario.name for case in can_run}) if len(names) > 1 else {}
     queue = order_cases(cases, jobs=len(names), shuffle=seed if asked.shuffle else None, known_s=known_s)
-    with worker_pool([replace(place, name=one) for one in names], suite, stays=there is not None) as workers:
-        running = _Suite(
-            suite=suite,
-            asked=asked,
-            cases=cases,
-            queue=queue,
-            seed=seed,
-            known_s=known_s,
-            workers=workers,
-            watcher=watcher,
-        )
-        result = running.run(why)
-    if any(worker.process.exitcode for worker in workers):  # one was killed, and could not remove its cluster
-        with suppress(LabError):
-            reap(engine, place.announce)
-    return result
+    running = _Suite(
+        suite=suite,
+        asked=asked,
+        cases=cases,
+        queue=queue,
+        seed=seed,
+        known_s=known_s,
+        workers=[_Worker(number, replace(place, name=one)) for number, one in enumerate(names, start=1)],
+        stays=there is not None,
+        watcher=watcher,
+    )
+    return running.run(why)
 
 
 def _cases_on(place: Place, asked: Asked, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
@@ -197,6 +188,41 @@ def known_durations(runs: Path, scenarios: Iterable[str]) -> dict[str, float]:
 # -- one suite
 
 
+@dataclass
+class _Worker:
+    """A thread that runs cases one after the other on a warm cluster."""
+
+    number: int
+    place: Place
+    cluster: Shape | None = None
+    """What its cluster was asked to be; None: it has none."""
+    case: int | None = None
+    """The number of the case that it has; None: it is idle."""
+    since: float = 0.0
+    """Monotonic time since which it runs that; 0: it makes its cluster first."""
+
+
+class _Task(NamedTuple):
+    """One run for a worker."""
+
+    case: Case
+    options: RunOptions
+    shape: Shape
+    """What its cluster has to be; one in this shape is made in the place of one that is not."""
+
+
+class _Ended(NamedTuple):
+    """What came of a run."""
+
+    attempt: Attempt
+    error: LabError | None
+    """What kept it from beginning."""
+    no_cluster: bool
+    """Whether that is that its cluster could not be made."""
+    last: bool
+    """Whether the rest is not wanted after this, or cannot be had."""
+
+
 @dataclass(kw_only=True)
 class _Suite:
     """One suite while it runs."""
@@ -209,8 +235,12 @@ class _Suite:
     seed: int | None
     known_s: Mapping[str, float]
     """What scenarios took before, by name."""
-    workers: Sequence[Worker]
+    workers: Sequence[_Worker]
+    stays: bool
+    """Whether there is one worker, whose cluster is there, and stays."""
     watcher: Watcher
+    pool: WorkerPool = field(default_factory=WorkerPool)
+    """Its lock is held by whoever reads or changes what is below, or calls the watcher."""
     took_s: list[float] = field(default_factory=list)
     """What cases have taken so far."""
     make_s: float = 0.0
@@ -221,9 +251,8 @@ class _Suite:
     stopped: str = ""
     """Why nothing begins any more."""
     stop_code: int = 0
-    interrupted: bool = False
-    deadline: float = math.inf
-    """The monotonic time until which workers are listened to."""
+    failure: LabError | None = None
+    """Why a worker cannot work at all."""
 
     def __post_init__(self) -> None:
         self.attempts: dict[int, list[Attempt]] = {number: [] for number in self.queue}
@@ -236,12 +265,10 @@ class _Suite:
         self.watcher.begins(why, len(self.cases), len(self.workers))
         for outcome in self.outcomes.values():
             self.watcher.ended(outcome, len(self.outcomes))
-
-        def note_interrupt(*_: object) -> None:  # what is being received is received first, so that no outcome is lost
-            self.interrupted = True
-
-        with taking(note_interrupt, callable):
-            self._run_all()
+        works = [partial(self._work, worker) for worker in self.workers]
+        self.pool.run(works, tick=self.watcher.tick, interrupted=self._interrupted)
+        if self.failure is not None and not any(outcome.attempts for outcome in self.outcomes.values()):
+            raise self.failure
         for number, attempts in self.attempts.items():
             if attempts and number not in self.outcomes:  # it was to be tried again
                 self._settle(number)
@@ -256,41 +283,86 @@ class _Suite:
             stop_code=self.stop_code,
         )
 
-    def _run_all(self) -> None:
-        """Assign cases, and receive what came of them, until all workers have ended."""
-        self._assign()
-        while any(not worker.connection.closed for worker in self.workers) and time.monotonic() < self.deadline:
-            if self.interrupted and self.deadline == math.inf:
-                self.watcher.told(0, "interrupted; removing what was made, which takes a moment")
-                self._stop("interrupted", Interrupted.exit_code)
-                interrupt(self.workers)
-                self.deadline = time.monotonic() + LAST_PATIENCE_S
-            for worker, message in receive(self.workers, _POLL_S):
-                self._handle(worker, message)
-            self._assign()
-            self.watcher.tick()
-        if self.queue:
-            self._stop("every process that ran cases has ended", LabError.exit_code)
+    def _interrupted(self) -> None:
+        self.watcher.told(0, "interrupted; removing what was made, which takes a moment")
+        self._stop("interrupted", Interrupted.exit_code)
+
+    # -- in the thread of a worker
+
+    def _work(self, worker: _Worker) -> None:
+        """Run cases until there are no more."""
+        try:
+            task = self._next(worker)
+            if task is None:
+                return
+            place = replace(worker.place, announce=partial(self._announce, worker))
+            made_for, wait_s = None if self.stays else self.suite, task.options.wait_s
+            with cluster_slot(place, task.shape, made_for, f"suite {self.suite}", wait_s) as slot:
+                while task is not None:
+                    if slot.shape != task.shape and not self.stays:
+                        slot.clear()
+                        slot.shape = task.shape
+                    ended = self._run(worker, slot, task)
+                    task = self._next(worker, ended)
+        except Exception as error:  # noqa: BLE001  # neither can the others work
+            with self.pool.turn:
+                self.failure = error if isinstance(error, LabError) else unforeseen(error)
+                self._stop(self.failure.message, self.failure.exit_code)
+
+    def _announce(self, worker: _Worker, text: str) -> None:
+        with self.pool.turn:
+            self.watcher.told(worker.number, text)
+            if self.pool.stopping and worker.case is not None and not worker.since:
+                raise KeyboardInterrupt  # a cluster that is being made is not waited for
+
+    def _run(self, worker: _Worker, slot: ClusterSlot, task: _Task) -> _Ended:
+        """One run; what keeps it from beginning is its outcome."""
+        began, making, made_s, scenario = time.monotonic(), False, 0.0, task.case.scenario
+        outcome: Result | LabError
+        try:
+            refuse_foreign_wishes(scenario, slot.place.engine, slot.place.asked, task.options)
+            if slot.cluster is None:
+                making = True
+                slot.make_ready()
+                making, made_s = False, time.monotonic() - began
+                began = time.monotonic()
+            with self.pool.turn:
+                self.make_s, worker.since = max(self.make_s, made_s), began
+                self.watcher.working(worker.number, "runs", task.case)
+            outcome = slot.try_run(scenario, task.options, self.pool)
+        except LabError as error:
+            outcome = error
+        took_s, last = time.monotonic() - began, slot.is_last(outcome)
+        if isinstance(outcome, Result):
+            return _Ended(Attempt(result=outcome, took_s=took_s), error=None, no_cluster=False, last=last)
+        reason, code = outcome.message, outcome.exit_code
+        result = Result(verdict="error", reason=reason, scenario=scenario.name, exit_code=code, duration_s=None)
+        attempt = Attempt(result=result, hint=outcome.hint, took_s=took_s)
+        return _Ended(attempt, error=outcome, no_cluster=making, last=last)
 
     # -- what is next
 
-    def _assign(self) -> None:
-        """Give a case to each idle worker; dismiss those for which there is none, now or later."""
-        for worker in self.workers:
-            if worker.over or worker.case is not None:
-                continue
-            number = self._next_for(worker)
-            if number is not None:
-                self._send(worker, number)
-            elif worker.cluster is not None or all(one.case is None for one in self.workers):
-                worker.dismiss()
+    def _next(self, worker: _Worker, ended: _Ended | None = None) -> _Task | None:
+        """Note what came of the last run of a worker, and wait for its next one; None where there is none, or later."""
+        with self.pool.turn:
+            if ended is not None and worker.case is not None:
+                case, worker.case = worker.case, None
+                self._end(worker, case, ended)
+                self.pool.turn.notify_all()
+                if ended.last:
+                    return None
+            while (number := self._next_for(worker)) is None:
+                if worker.cluster is not None or all(one.case is None for one in self.workers):
+                    return None
+                self.pool.turn.wait(_POLL_S)  # a further cluster may be worth making later
+            return self._begin(worker, number)
 
-    def _next_for(self, idle: Worker) -> int | None:
+    def _next_for(self, idle: _Worker) -> int | None:
         """The number of the case that an idle worker should run; None where it has nothing to do now."""
-        cluster = idle.cluster
-        for number in self.queue if cluster is not None else ():
-            if cluster is not None and self.cases[number].fits(cluster):
-                return number
+        if idle.cluster is not None:
+            for number in self.queue:
+                if self.cases[number].fits(idle.cluster):
+                    return number
         busy = [(one, self.cases[one.case]) for one in self.workers if one.case is not None]
         seen_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
         for ground in dict.fromkeys(self.cases[number].ground for number in self.queue):
@@ -300,46 +372,22 @@ class _Suite:
                 return numbers[0]
         return None
 
-    def _send(self, worker: Worker, number: int) -> None:
+    def _begin(self, worker: _Worker, number: int) -> _Task:
         case, shape = self.cases[number], worker.cluster
         self.queue.remove(number)
         self.used.add(worker.number)
         if shape is None or not case.fits(shape):
             shape = choose_cluster(case, [self.cases[one] for one in self.queue])
             self.watcher.working(worker.number, "makes its cluster", None)
+        worker.case, worker.cluster, worker.since = number, shape, 0.0
         attempt = len(self.attempts[number]) + 1
         turn = Turn(suite=self.suite, number=number + 1, of=len(self.attempts), case=case.id, attempt=attempt)
         options = replace(self.asked.options, turn=turn, nodes=case.nodes, nproc_per_node=case.nproc_per_node)
-        worker.send(Task(case.scenario, replace(options, backend=case.backend), shape), number)
+        return _Task(case, replace(options, backend=case.backend), shape)
 
-    # -- what is received
+    # -- what came of it
 
-    def _handle(self, worker: Worker, message: object) -> None:
-        match message:
-            case str():
-                self.watcher.told(worker.number, message)
-            case Begun(made_s) if worker.case is not None:
-                self.make_s = max(self.make_s, made_s or 0.0)
-                worker.since = time.monotonic()
-                self.watcher.working(worker.number, "runs", self.cases[worker.case])
-            case Ended() if worker.case is not None:
-                number, worker.case = worker.case, None
-                self._end(worker, number, message)
-            case LabError():  # neither can the others work
-                if not any(outcome.attempts for outcome in self.outcomes.values()):
-                    raise message
-                self._stop(message.message, message.exit_code)
-            case None:  # it has ended; what it ran, if it did, was broken off
-                worker.process.join(1.0)
-                lost, worker.case, worker.cluster = worker.case, None, None
-                if lost is not None and not self.stop_code:
-                    reason = f"the process that ran it ended (exit code {worker.process.exitcode})"
-                    name = self.cases[lost].scenario.name
-                    result = Result(verdict="error", reason=reason, scenario=name, exit_code=1)
-                    hint = "the next `lab` command removes what it left"
-                    self._note_attempt(lost, Attempt(result=result, hint=hint), final=True)
-
-    def _end(self, worker: Worker, number: int, ended: Ended) -> None:
+    def _end(self, worker: _Worker, number: int, ended: _Ended) -> None:
         self.watcher.working(worker.number, "", None)
         attempt, result, case = ended.attempt, ended.attempt.result, self.cases[number]
         if result.exit_code == Interrupted.exit_code:
@@ -347,7 +395,7 @@ class _Suite:
             return
         if ended.no_cluster:
             worker.cluster = None
-        if ended.lacking:
+        if isinstance(ended.error, MachineLacks):
             self.cases[number] = replace(case, skipped=result.reason)
             self._settle(number)
             return
@@ -355,7 +403,6 @@ class _Suite:
             self.took_s.append(attempt.took_s)
         self._note_attempt(number, attempt, final=ended.no_cluster or ended.last)
         if ended.last:
-            worker.over = True
             self._stop(result.reason, result.exit_code)
         elif ended.no_cluster:  # nor would there be one for the others that could share it
             for other in [one for one in self.queue if self.cases[one].ground == case.ground]:

@@ -260,23 +260,16 @@ class Neighbours(Message):
 
 
 class Do(Message):
-    """Asks for a fault action: see `lab.features.faults.on_node.actions`."""
+    """Asks for a fault action, for it to be taken back, or how it is with it."""
 
     id: str
     """Names the request, in the answer."""
     deed: str
+    """The feature and its function, such as `faults.undo_links`: see `lab.features.faults.on_node.actions`."""
     said: dict[str, Any]
     """What there is to say of it."""
     run: str = ""
     """The run whose client asks; empty: somebody beside any run."""
-
-
-class Undo(Do):
-    """Asks for a deed to be taken back, whether it was done or not."""
-
-
-class LookAt(Do):
-    """Asks how it is with a deed; nothing is changed."""
 
 
 class Release(OfRank):
@@ -291,7 +284,7 @@ class Release(OfRank):
 
 # -- from an agent to the lab
 class Done(Message):
-    """The answer to a request for a deed, or for one to be taken back, or looked at."""
+    """The answer to a request for a deed."""
 
     id: str
     found: dict[str, Any]

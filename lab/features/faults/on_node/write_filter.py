@@ -224,7 +224,8 @@ def undo_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
 
 def look_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """What writes meet now."""
-    return {} if context.run is None else dict(context.run.disk)
+    now = {} if context.run is None else context.run.disk
+    return {"in_force": said.items() <= now.items(), **now}
 
 
 def _tell(workers: Iterable[Worker], said: Mapping[str, Any]) -> bool:
