@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from . import trace_file
 from .messages.agent import CALLED, FED, ON_REQUEST, OWN, WorkerSettings, WorkerStart
-from .rank.note import SOCKET_VARIABLE
+from .statement import SOCKET_VARIABLE
 
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
 """Has what a worker in an interpreter of its own is started with."""

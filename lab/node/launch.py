@@ -11,18 +11,14 @@ import signal
 import socket
 import sys
 import termios
-from collections.abc import Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from . import channels, launched, processes, statement, system_calls, warm
-from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, WorkerSettings, WorkerStart
-from .rank import joining, note, worker
+from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, Config, WorkerSettings, WorkerStart
+from .rank import joining, worker
 from .rank_process import Worker
 from .users import UMASK, Users
-
-if TYPE_CHECKING:
-    from .noderun import NodeRun
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -30,21 +26,24 @@ _HELD_BACK = (signal.SIGTERM, signal.SIGINT)
 """Until a fork is no agent any more, whose handlers would remove the run."""
 
 
-def start_worker(start: WorkerStart, settings: WorkerSettings, run: NodeRun) -> Worker:
+def start_worker(start: WorkerStart, settings: WorkerSettings, users: Users, config: Config) -> Worker:
     """Fork a worker, or starter, that waits at its gate."""
-    note_socket = start.env[note.SOCKET_VARIABLE]
+    note_socket = start.env[statement.SOCKET_VARIABLE]
     mine, theirs = channels.open_channels(start, settings)
     for name in {"in", "out", "err", "terminal"} & theirs.keys():
-        run.users.give(theirs[name], start.local_rank)  # scripts open /dev/stdout
+        users.give(theirs[name], start.local_rank)  # scripts open /dev/stdout
     notes = statement.bind_notes(note_socket)  # no other rank can write there, where they are several users
     os.chmod(note_socket, 0o600)
-    run.users.give(note_socket, start.local_rank)
+    users.give(note_socket, start.local_rank)
     agent = os.getpid()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     pid = os.fork()
     if pid == 0:
         try:
-            _become_worker(start, settings, run, agent, theirs, held)
+            streams, far = channels.move_out_of_the_way(start, theirs)
+            processes.leave_agent_behind(streams, keep=far.values())
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            _become_worker(start, settings, users, config, far, agent)
         except BaseException:
             import traceback
 
@@ -54,7 +53,7 @@ def start_worker(start: WorkerStart, settings: WorkerSettings, run: NodeRun) -> 
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
     for fd in theirs.values():
         os.close(fd)
-    return hold_worker(start, pid, notes, mine, run.users)
+    return hold_worker(start, pid, notes, mine, users)
 
 
 def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, ends: dict[str, int], users: Users) -> Worker:
@@ -72,25 +71,17 @@ def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, ends: dict[s
 
 
 def _become_worker(
-    start: WorkerStart,
-    settings: WorkerSettings,
-    run: NodeRun,
-    agent: int,
-    theirs: dict[str, int],
-    signals: Collection[int],
+    start: WorkerStart, settings: WorkerSettings, users: Users, config: Config, far: dict[str, int], agent: int
 ) -> None:
     """Return only if the agent wants no such worker any more."""
-    streams, far = channels.move_out_of_the_way(start, theirs)
-    processes.leave_agent_behind(streams[0], streams[1], streams[2], keep=tuple(far.values()))
-    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
     if start.stdin == OWN:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
     os.chdir(settings.folder)
-    if run.config.strict:  # it may make none of the calls that take from tables of the whole machine
+    if config.strict:  # it may make none of the calls that take from tables of the whole machine
         resource.setrlimit(resource.RLIMIT_NOFILE, (STRICT_OPEN_FILES, STRICT_OPEN_FILES))
-    processes.drop_privileges(*run.users.worker(start.local_rank))
-    if run.users.many:
-        system_calls.close_ways_around(strict=run.config.strict, mounts=run.config.mounts)
+    processes.drop_privileges(*users.worker(start.local_rank))
+    if users.many:
+        system_calls.close_ways_around(strict=config.strict, mounts=config.mounts)
         os.umask(UMASK)
     processes.die_with_parent(agent)
     processes.prefer_as_oom_victim()
@@ -103,7 +94,7 @@ def _become_worker(
         return
     if start.rank == STARTER:
         _become_starter(start)
-    if run.claim.cold:
+    if settings.cold:
         channels.become_cold_worker(spec, settings.import_root)
     spec["missing"] = warm.missing_modules()
     worker.prepare_fork(changed)

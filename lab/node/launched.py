@@ -21,7 +21,6 @@ from typing import NoReturn
 from . import channels, processes, statement
 from .messages import typed, wire
 from .messages.agent import Launch, Launched, WorkerStart
-from .rank import note
 
 VARIABLE = "LAB_LAUNCHED"
 """Of a launcher's process: its pid and the path of a `Launch`. Its children become workers by it, and nobody else."""
@@ -86,11 +85,10 @@ def _become(start: WorkerStart, launch: Launch) -> NoReturn:
 
 def _run(start: WorkerStart, launch: Launch, note_socket: str, theirs: Mapping[str, int]) -> None:
     streams, far = channels.move_out_of_the_way(start, dict(theirs))
-    for number, fd in enumerate(streams):
-        os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDONLY), number)
+    processes.take_streams(streams)
     os.chdir(launch.settings.folder)
     os.environ.pop(VARIABLE)
-    os.environ.update({**start.env, **os.environ, **launch.environment, note.SOCKET_VARIABLE: note_socket})
+    os.environ.update({**start.env, **os.environ, **launch.environment, statement.SOCKET_VARIABLE: note_socket})
     spec = channels.await_gate(start, launch.settings, far)
     if spec is None:
         sys.stderr.write("this process cannot become a worker: it is none of this run\n")

@@ -20,9 +20,9 @@ from .messages import agent as messages
 from .messages import wire
 from .messages.agent import STARTER, Config, WorkerStart
 from .messages.wire import Connection, Sender
-from .rank import check, joining, note
+from .rank import check, joining
 from .rank_process import RankProcess, Worker
-from .statement import Letter, waiting_statements
+from .statement import SOCKET_VARIABLE, Letter, waiting_statements
 
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
@@ -147,18 +147,19 @@ class NodeRun:
         return copies.left_out
 
     def _settings(self, folder: str) -> messages.WorkerSettings:
-        known = (folder, self.config.import_root, self.config.packages, self.claim.trace, self.claim.trace_values)
-        return messages.WorkerSettings(*known, self._step)
+        claim, config = self.claim, self.config
+        known = (folder, config.import_root, config.packages, claim.trace, claim.trace_values)
+        return messages.WorkerSettings(*known, self._step, claim.cold)
 
     def _start(self, start: WorkerStart, folder: str) -> Worker:
         """Start a worker that waits at its gate."""
         own = "HOME" if self.config.container else "TMPDIR"
         note_socket, home = self.place.note_socket(self._started), self.place.home_beside(folder)
-        start.env.update({note.SOCKET_VARIABLE: note_socket, own: home})
+        start.env.update({SOCKET_VARIABLE: note_socket, own: home})
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
         settings = self._settings(folder)._replace(step=self._step and start.rank >= 0)
-        worker = launch.start_worker(channels.with_triggers(start, self._triggers), settings, self)
+        worker = launch.start_worker(channels.with_triggers(start, self._triggers), settings, self.users, self.config)
         self._started += 1
         self.workers.append(worker)
         return worker

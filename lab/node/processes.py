@@ -10,7 +10,7 @@ import resource
 import signal
 import termios
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
@@ -29,23 +29,27 @@ def become_subreaper() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def leave_agent_behind(given: int, out: int, err: int, keep: tuple[int, ...]) -> None:
+def leave_agent_behind(streams: Sequence[int], keep: Collection[int]) -> None:
     """In a fresh child: its own session and streams, no signal handlers of the agent, no descriptors but `keep`.
 
-    Without one that is given, standard input is empty.
+    `streams` are standard input, output and error; -1: it is empty.
     """
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.dup2(given if given >= 0 else os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(out, 1)
-    os.dup2(err, 2)
+    take_streams(streams)
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in keep:
             with suppress(OSError):  # the listing's own descriptor
                 os.close(fd)
+
+
+def take_streams(streams: Sequence[int]) -> None:
+    """Make these standard input, output and error; -1: it is empty."""
+    for number, fd in enumerate(streams):
+        os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDONLY), number)
 
 
 def die_with_parent(parent: int) -> None:

@@ -21,7 +21,7 @@ from lab.node.messages import wire
 from lab.node.messages.agent import Claim, Config, Imported, Note, Raised
 from lab.node.noderun import NodeRun
 from lab.node.rank import note
-from lab.node.statement import DEEPEST, problem_with, read_statement
+from lab.node.statement import DEEPEST, SOCKET_VARIABLE, problem_with, read_statement
 from lab.record.events import event_line, read_event
 from tests.golden import golden
 from tests.short import SHORT
@@ -179,7 +179,7 @@ def test_a_value_that_passes_can_be_written_and_read(value: Any) -> None:
 
 
 def test_a_script_that_notes_what_cannot_be_noted_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(note.SOCKET_VARIABLE, raising=False)
+    monkeypatch.delenv(SOCKET_VARIABLE, raising=False)
     with pytest.raises(ValueError, match=golden(1)):
         note.note("deep", nested(DEEPEST + 1))
     with pytest.raises(ValueError, match=golden(2)):

@@ -453,6 +453,8 @@ class WorkerSettings(NamedTuple):
     trace_values: Optional[int] = None
     step: bool = False
     """Whether they are held before each call."""
+    cold: bool = False
+    """Whether each is an interpreter of its own."""
 
 
 class Launch(NamedTuple):

@@ -22,6 +22,7 @@ from ..messages import wire
 from ..messages.agent import Joining, Leaving
 from ..recorder import install as recorder
 from ..recorder.patching import after, finder, replace, when_imported, wraps
+from ..statement import SOCKET_VARIABLE
 from . import groups, note
 
 SETTINGS_VARIABLE = "LAB_STARTED"
@@ -117,7 +118,7 @@ def prepare(folder: str, values: int | None, note_socket: str, *, started: bool 
 
 def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
     """In an interpreter that a script started and that imports torch.distributed; returns the spec of that module."""
-    known, note_socket = json.loads(settings), os.environ[note.SOCKET_VARIABLE]
+    known, note_socket = json.loads(settings), os.environ[SOCKET_VARIABLE]
     groups.choose_backend(int(os.environ.get("RANK", "0")), str(known["folder"]), note_socket)
     prepare(str(known["folder"]), known["values"], note_socket, started=True)
     return finder.find_spec(name, path, target)

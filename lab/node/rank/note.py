@@ -20,9 +20,8 @@ from typing import Any
 from ..hooks import hooks
 from ..messages import wire
 from ..messages.agent import Note, Raised, Statement, ThreadRaised
-from ..statement import problem_with
+from ..statement import SOCKET_VARIABLE, problem_with
 
-SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
 LIMIT_BYTES = 128 * 1024
 """Largest note as JSON: it has to fit into one datagram."""
 _MOST_THREADS = 20

@@ -88,7 +88,7 @@ class Actions:
         agent, pid = os.getpid(), os.fork()
         if pid == 0:
             try:
-                processes.leave_agent_behind(-1, 2, 2, keep=(answer_w,))
+                processes.leave_agent_behind((-1, 2, 2), keep=(answer_w,))
                 processes.die_with_parent(agent)
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.alarm(DEADLINE_S)
@@ -293,7 +293,7 @@ def apply_hog(context: Context, said: Said) -> Answer:
     agent, pid = os.getpid(), os.fork()
     if pid == 0:
         try:
-            processes.leave_agent_behind(-1, 2, 2, keep=())
+            processes.leave_agent_behind((-1, 2, 2), keep=())
             processes.die_with_parent(agent)
             _eat(said["leave_bytes"])
         finally:

@@ -62,7 +62,7 @@ def start_serving(uid: int, gid: int, channel: socket.socket) -> tuple[int, int]
     pid = os.fork()
     if pid == 0:
         try:
-            processes.leave_agent_behind(-1, 2, 2, keep=(channel.fileno(), told_r))
+            processes.leave_agent_behind((-1, 2, 2), keep=(channel.fileno(), told_r))
             processes.drop_privileges(uid, gid)
             processes.die_with_parent(agent)
             _serve(channel, told_r)
