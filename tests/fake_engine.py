@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, Any
+from typing import Any
 
 from lab.engine.doctor import Check, Wanted
 from lab.engine.packages import Prepared
@@ -325,11 +325,11 @@ class FakeEngine:
         target = python_with(self.packages, f"cluster {cluster.name}")
         return tuple(one for one in requirements if not target.meets(one))
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
         self._called("read_files")
         raise ClusterError(f"cannot read {path} on {node.name}")
 
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
         self._called("write_files")
 
     def examine(self, wanted: Wanted) -> list[Check]:
