@@ -8,16 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import get_args
 
 from lab.engine.protocol import Channel, Engine, Trouble
 from lab.errors import EngineUnavailable, LabError, RecordError
 from lab.node.messages import wire
-from lab.node.messages.agent import Answer, Ping, Request
+from lab.node.messages.agent import Message, Ping
 from lab.record import events
 from lab.run.collect import Collector
 
-_ANSWERS = {kind.__name__.lower(): kind for kind in get_args(Answer)}
 _PING_S = 5.0
 _TICK_S = 1.0
 _PAUSE_S = 2.0
@@ -65,17 +63,17 @@ class Conversation:
     def add(self, channel: Channel) -> None:
         """Talk with the agent of one more node, or of one that was lost and is back."""
         name = channel.node.name
-        self.alive[name], self._readers[name] = channel, wire.LineReader(_ANSWERS)
+        self.alive[name], self._readers[name] = channel, wire.LineReader()
         self.troubles.pop(name, None)
         self.collector.addresses[channel.node.address] = name
         self._selector.register(channel.fileno(), selectors.EVENT_READ, partial(self._receive, channel))
 
-    def say(self, node: str, *messages: Request) -> None:
+    def say(self, node: str, *messages: Message) -> None:
         """Send messages to the agent of one node, if it is still there."""
         if node in self.alive:
             self._send(self.alive[node], b"".join(map(wire.encode, messages)))
 
-    def say_all(self, message: Request) -> None:
+    def say_all(self, message: Message) -> None:
         """Send a message to every agent."""
         line = wire.encode(message)
         for channel in list(self.alive.values()):
