@@ -168,8 +168,6 @@ class Place:
     def _warn_of(self, removed: Removed) -> None:
         for path in removed.stuck:
             self.announce(f"warning: {path} cannot be removed: it holds something that is not yours to remove")
-        for host in removed.later:
-            self.announce(f"host {host} does not answer: what is left on it is removed when it is back")
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run on a cluster, which is made again if it turns out to be broken, or on one that is made for the run."""

@@ -26,10 +26,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder, or zip file, of submissions")
-    scenario = parser.add_argument(
-        "--scenario", type=Path, metavar="FILE", help="the assignment (default: the one YAML file in DIR)"
-    )
-    shared.completes(scenario, "scenarios")
+    about = "the assignment (default: the one YAML file in DIR)"
+    shared.add(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table for spreadsheets")
     parser.add_argument(
         "--html", type=Path, metavar="FOLDER", help="write a page with all grades, and a page for each submission"
@@ -42,9 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="grade without isolation, where there is no Docker engine too; every result says so",
     )
-    shared.add_engine(parser, "what provides nodes")
-    shared.add_size(parser)
-    shared.add_conduct(parser)
+    shared.add(parser, "--engine", help="what provides nodes")
+    shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
     parser.add_argument(
         "--max-output",
         dest="output_bytes",
@@ -61,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, dest=name, type=kind, metavar=name.partition("_")[0].upper(), help=what)
     parser.add_argument("--image", help="image of the nodes")
     parser.add_argument("--pull", action="store_true", help="pull the image that the assignment names")
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--runs", "--json")
     parser.add_argument("--quiet", "-q", action="store_true", help="print the table only")
 
 

@@ -68,18 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-x", dest="maxfail", action="store_const", const=1, help="begin nothing more when one has failed"
     )
     stop.add_argument("--maxfail", type=shared.positive, metavar="N", help="begin nothing more when N have failed")
-    shared.add_conduct(parser)
-    parser.add_argument("--no-trace", dest="trace", action="store_false", help="do not record the collectives")
-    parser.add_argument(
-        "--allow-volumes",
-        action="store_true",
-        help="let scenarios mount folders of this machine that lie outside of their own",
-    )
-    parser.add_argument("--pull", action="store_true", help="pull images that scenarios name and the engine lacks")
-    shared.add_cluster(parser)
-    shared.add_shape(parser)
-    shared.add_wait(parser)
-    shared.add_runs(parser)
+    shared.add(parser, "--cold", "--timeout", "--no-trace", "--allow-volumes", "--pull")
+    shared.add(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs")
     files = parser.add_argument_group("what came of it")
     add_baseline(files)
     files.add_argument("--junit", type=Path, metavar="FILE", help="as JUnit XML, for GitLab, Jenkins and others")

@@ -526,8 +526,8 @@ class Watched(Companion):
         agents.hear(self.fileno(), lambda: self._pass_on(agents))
 
     def _pass_on(self, agents: Conversation) -> None:
-        if calls := self.take():
-            agents.say_all(messages.LetGo(agents.run, tuple(messages.Held(rank, call) for rank, call in calls.items())))
+        for rank, call in self.take().items():
+            agents.say_all(messages.Release(agents.run, rank, "step", str(call)))
 
     def take(self) -> dict[int, int]:
         """What was let go since the last time."""

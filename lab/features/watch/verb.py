@@ -324,8 +324,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "A scenario or script is run and watched. The name of a run, or of its folder, watches one that somebody else "
         "has started; without any name, the latest that goes on. In a pipe: a line for everything that happens."
     )
-    named = parser.add_argument("what", nargs="?", help="what to run and watch, or a run that goes on")
-    shared.completes(named, "scenarios")
+    shared.add(parser, "what", nargs="?", help="what to run and watch, or a run that goes on", complete="scenarios")
     parser.set_defaults(rest=[])
     parser.add_argument(
         "--step", action="store_true", help="hold every rank before each call until a key is pressed; c: run on"
@@ -336,14 +335,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default=LOOPBACK, help=f"address of the page (default: {LOOPBACK}, which only this machine can reach)"
     )
-    shared.add_size(parser)
-    shared.add_conduct(parser)
-    shared.add_trace_values(parser)
-    shared.add_cluster(parser)
-    shared.add_shape(parser)
-    shared.add_wait(parser)
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--trace-values", "--name", "--engine")
+    shared.add(parser, *shared.SHAPE, "--wait", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
