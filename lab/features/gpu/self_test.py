@@ -36,9 +36,8 @@ def of_torch(on: str) -> int:
     told("torch", True, torch.__version__)
     if on == "cpu":
         return 2
-    built = (
-        f"built for CUDA {torch.version.cuda}" if torch.version.cuda else f"{torch.__version__} is built without CUDA"
-    )
+    cuda = torch.version.cuda
+    built = f"built for CUDA {cuda}" if cuda else f"{torch.__version__} is built without CUDA"
     mend = "install a build with CUDA (pip's own index has one), or name an image that has it with --image"
     told("torch with CUDA", cuda is not None, built, mend)
     try:
