@@ -268,10 +268,11 @@ def lines_of(calls: Iterable[Call]) -> tuple[str, ...]:
     return unique_lines(call.source for call in calls)
 
 
-def of_step(step: Step, ranks: Sequence[int], others: Sequence[int]) -> dict[str, Any]:
+def of_step(step: Step, ranks: Sequence[int] = ()) -> dict[str, Any]:
     """What the facts of every finding on a step tell: whose doing it is, who else took part, and their lines."""
+    others = tuple(rank for rank in sorted(step.calls) if rank not in ranks)
     lines = tuple(step.calls[rank].source for rank in (*ranks, *others))
-    return {"ranks": tuple(ranks), "others": tuple(others), "step": step.title, "lines": lines}
+    return {"ranks": tuple(ranks), "others": others, "step": step.title, "lines": lines}
 
 
 def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:

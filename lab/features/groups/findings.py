@@ -81,10 +81,8 @@ class GroupDestroyed(Finding):
         """Who destroyed the group, and who still used it."""
         gone, entered = name_ranks(self.gone), name_ranks(self.entered)
         group = f"group {self.group}" if self.group else "the default group"
-        destroyed, step = (
-            f"destroyed {group} at {listing(self.destroyed_at)}",
-            f"{self.step} at {listing(self.used_at)}",
-        )
+        destroyed = f"destroyed {group} at {listing(self.destroyed_at)}"
+        step = f"{self.step} at {listing(self.used_at)}"
         if self.alone:
             who = "it" if len(self.entered) == 1 else "they"
             return f"{entered} went on alone: {who} called {step}, when {gone} had {destroyed}"
@@ -209,9 +207,8 @@ def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
 
 def _sides(marks: Mapping[int, Mark]) -> tuple[f.Side, ...]:
     """What ranks made, and where."""
-    sides = f.group_ranks(
-        {rank: (f"[{', '.join(map(str, mark.members))}]", mark.source) for rank, mark in marks.items()}
-    )
+    made = {rank: (f"[{', '.join(map(str, mark.members))}]", mark.source) for rank, mark in marks.items()}
+    sides = f.group_ranks(made)
     return tuple(f.Side(ranks=tuple(ranks), what=what, lines=(line,)) for (what, line), ranks in sides.items())
 
 

@@ -284,9 +284,8 @@ def _line_of(step: Step) -> tuple[str, str, int]:
 
 
 def _odd_values(step: Step, ranks: Sequence[int], how: Literal["nan", "far", "other"], **more: Any) -> Finding:
-    others = tuple(rank for rank in sorted(step.calls) if rank not in ranks)
     at, kind = lines_of(step.calls[rank] for rank in ranks), ValueKind.NONFINITE if how == "nan" else ValueKind.OUTLIER
-    return OddValues(kind=kind, how=how, at=at, **more, **of_step(step, ranks, others))
+    return OddValues(kind=kind, how=how, at=at, **more, **of_step(step, ranks))
 
 
 def _holds_nan(buffer: Buffer) -> bool:
