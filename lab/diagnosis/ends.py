@@ -283,12 +283,16 @@ def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> 
 
 
 def culprit_by(finding: Finding, evidence: Evidence) -> Culprit | None:
-    """The link that a finding names, or else its first rank that is on record; None where it names nobody."""
-    headline, cause = finding.headline, finding.kind.value
+    """The link that a finding names, or else its first rank that is on record; None where it names nobody.
+
+    Where a rank stood says nothing of what came over it from outside.
+    """
     if finding.link:
-        return Culprit(link=finding.link, error=headline, cause=cause)
+        return Culprit(link=finding.link, error=finding.headline, cause=finding.cause)
     rank = next((evidence.ranks[rank] for rank in finding.ranks if rank in evidence.ranks), None)
-    return None if rank is None else blame(rank, headline, cause=cause)
+    if rank is None or finding.kind not in (FindingKind.OUTSIDE, FindingKind.CUT_OFF):
+        return None if rank is None else blame(rank, finding.headline, cause=finding.cause)
+    return Culprit(rank=rank.rank, node=rank.node, error=finding.headline, cause=finding.cause)
 
 
 def _tail(traceback: str) -> str:

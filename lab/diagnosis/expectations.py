@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import math
-import os
 import re
 import resource
 import signal
@@ -15,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts, returncode
@@ -26,6 +24,9 @@ from lab.record.result import Attempt, Culprit, Expectation, RankResult
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
 from lab.spec.reading import near
 from lab.spec.scenario import Expect
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 _LONGEST_SHOWN = 200
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -81,9 +82,7 @@ def check_expectations(
     known: list[Expectation] = []
     searches = searches or Searches()
     for result in sorted(ranks, key=lambda result: result.rank):
-        planned = (
-            result.parent is None
-        )  # else no scenario knows of it: what it noted has to be right, and is not missed
+        planned = result.parent is None  # else nobody expects it: what it noted has to be right, and is not missed
         if planned and (result.rank in expect.exit or (expect.verdict == "passed" and not result.stopped)):
             known.append(_check_exit(result, expect.exit.get(result.rank, 0)))
         for name, expected in expect.notes.items():
@@ -286,15 +285,37 @@ class Searches:
         return self._limited(pattern, lambda: find_in_log(path, pattern))
 
     def _limited(self, pattern: str, search: Callable[[], str | None]) -> str | None:
+        """Search in a forked child, of whose computing time the fork itself, which takes longest, is no part."""
         if _GOES_BACK.isdisjoint(pattern):
             return search()
         if self._left_s <= 0:
             raise TooLong(f"the search for the pattern was not begun: others of this run took {self._given_s:g} s")
-        match, took_s = _search_in_child(search, math.ceil(self._left_s))
+        from multiprocessing import get_context  # few patterns need it
+
+        context, limit_s = get_context("fork"), math.ceil(self._left_s)
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=_answer, args=(sender, search, limit_s), daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of them
+            child.start()
+        sender.close()
+        try:
+            match, took_s = receiver.recv()
+        except EOFError:
+            child.join()
+            killed = (child.exitcode or 0) < 0
+            match = TooLong(
+                f"the search for the pattern {f'was given up after {limit_s} s' if killed else 'broke off'}"
+            )
+            took_s = limit_s if killed else 0.0
+        finally:
+            child.kill()
+            child.join()
         self._left_s -= took_s
         if isinstance(match, Exception):
             raise match
-        return match
+        found: str | None = match
+        return found
 
 
 def _search(text: str, pattern: str, flags: int) -> str | None:
@@ -308,54 +329,20 @@ def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
         return re.compile(pattern, flags)
 
 
-def _search_in_child(search: Callable[[], str | None], limit_s: int) -> tuple[str | Exception | None, float]:
-    """Search in a forked child.
-
-    Returns:
-        The match or the error, and the seconds that the search computed. What the fork itself costs, which depends on
-        the size of this process, is not counted.
-    """
-    read, write = os.pipe2(os.O_CLOEXEC)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of them
-        child = os.fork()
-    if child == 0:
-        _answer(write, search, limit_s)
-    os.close(write)
+def _answer(sender: Connection, search: Callable[[], str | None], limit_s: int) -> None:
+    """In the child: search, and send the match or the error, and how long it took."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, limit_s)):
+        hard = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    match: str | OSError | None
+    began_s = time.process_time()
     try:
-        with open(read, "rb") as pipe:
-            answer = pipe.read()
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return TooLong(f"the search for the pattern was given up after {limit_s} s"), limit_s
-    if not answer:
-        return TooLong("the search for the pattern broke off"), 0.0
-    match, error, took_s = json.loads(answer)
-    return OSError(*error) if error else match, took_s
-
-
-def _answer(write: int, search: Callable[[], str | None], limit_s: int) -> NoReturn:
-    """In the child: search, send the match or the error, and end."""
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, limit_s)):
-            hard = resource.getrlimit(limit)[1]
-            resource.setrlimit(limit, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-        match, failure, began_s = None, None, time.process_time()
-        try:
-            match = search()
-        except OSError as error:
-            failure = error.errno or 0, error.strerror or str(error)
-        with open(write, "w", encoding="ascii") as pipe:
-            json.dump((match, failure, time.process_time() - began_s), pipe)
-        os._exit(0)
-    finally:
-        os._exit(1)
+        match = search()
+    except OSError as error:
+        match = error
+    sender.send((match, time.process_time() - began_s))
 
 
 def find_in_log(path: Path, pattern: str) -> str | None:

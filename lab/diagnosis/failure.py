@@ -13,7 +13,7 @@ from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
 from lab.diagnosis.hang import explain_stand_off, left_by
-from lab.diagnosis.links import culprit_of, find_causes_outside
+from lab.diagnosis.links import find_causes_outside
 from lab.diagnosis.wording import FirstFailure, WentAlone
 from lab.feature import hook
 from lab.plan.plan import HOST
@@ -41,10 +41,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
         return _blame_node(facts, lost)
     outside = find_causes_outside(evidence)
     if outside and all(map(errors.gave_way, own)):
-        reason = "; ".join(one.headline for one in outside)
-        return Judgement(
-            verdict="failed", reason=reason, culprit=culprit_of(outside[0], evidence), findings=tuple(outside)
-        )
+        reason, culprit = "; ".join(one.headline for one in outside), culprit_by(outside[0], evidence)
+        return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=tuple(outside))
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
     blame_starter = hook("blame_starter") if starter is not None else None
     if blame_starter and starter and (not failed or failed_at(starter) < failed_at(failed[0])):
@@ -165,7 +163,7 @@ def _failed(rank: RankFacts, end: End) -> Finding:
 
 def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "") -> Judgement:
     """A rank as the culprit, by what a finding says that it did."""
-    did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.kind.value
+    did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.cause
     return Judgement(
         verdict="failed",
         reason=f"{wording.full_name(rank.rank, rank.node)} {did}{then}",

@@ -13,7 +13,7 @@ from lab.diagnosis.ends import Wait
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, majority
-from lab.diagnosis.links import cause_of, culprit_of, find_causes_outside
+from lab.diagnosis.links import find_causes_outside
 from lab.diagnosis.wording import Activities, InFlight, MissedStep, Ring
 from lab.trace.steps import Step
 
@@ -41,7 +41,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
     if first is None:
         findings, heads, cause = [one for one in (going_on, seen) if one is not None][:1], list[str](), ""
     else:
-        findings, error, cause = outside or causes, first.headline, cause_of(first) if outside else first.kind.value
+        findings, error, cause = outside or causes, first.headline, first.cause
         heads = [one.headline for one in findings]
         culprit = culprit if culprit in first.ranks and not outside else next(iter(first.ranks), None)
     if going_on is not None and culprit is None:
@@ -55,7 +55,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
     reason = wording.hang_reason(facts.time_given, heads, did)
     blamed = ends.blame(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
-        blamed = culprit_of(outside[0], evidence)
+        blamed = ends.culprit_by(outside[0], evidence)
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
 
 

@@ -352,6 +352,11 @@ class Outside(Finding):
     disconnected: bool = False
     signal: str = ""
 
+    @property
+    def cause(self) -> str:
+        """Whether the rank or its node was stopped, or the node cut off."""
+        return "stopped" if self.what == "rank" else "node_disconnected" if self.disconnected else "node_paused"
+
     def render(self) -> Words:
         """What happened to the node or the rank."""
         if self.what == "rank":
