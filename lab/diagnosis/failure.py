@@ -259,17 +259,16 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     stuck = explain_stand_off(evidence)
     if stuck and (culprit is None or culprit in stuck[0].ranks):
         return stuck
-    link = next(iter(apply_rules(evidence, "connections")), None)
-    if link is not None and (culprit is None or culprit in link.ranks):
-        return [link]
+    link = apply_rules(evidence, "connections")[:1]
+    if link and (culprit is None or culprit in link[0].ranks):
+        return link
     if culprit is None and (judged := judge_failure(evidence).culprit) is not None:
         culprit = judged.rank
-    first = evidence.ranks.get(culprit) if culprit is not None else None
+    first = evidence.ranks.get(-1 if culprit is None else culprit)
     if first is None:
         return []
-    meeting = apply_rules(evidence, "rendezvous") if errors.lost_a_peer(first) else []
-    one = next(iter(meeting), None) or _went_alone(evidence, first) or _explain_first(evidence, first)
-    return [one] if one is not None else []
+    meeting = apply_rules(evidence, "rendezvous")[:1] if errors.lost_a_peer(first) else []
+    return meeting or [*filter(None, [_went_alone(evidence, first) or _explain_first(evidence, first)])]
 
 
 def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:

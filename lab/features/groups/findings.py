@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Literal
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.ends import Wait, activities_of, find_waits, lines_of
+from lab.diagnosis.ends import Wait, Waiting, find_waits, lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, majority, sides_of, unique_lines
@@ -226,7 +226,7 @@ def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Find
     return GroupNotMade(
         kind=FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED,
         members=tuple(mark.members),
-        did=activities_of(evidence, missing, waits),
+        did=Waiting(evidence, waits).did(missing),
         at=lines,
         ranks=missing,
         others=tuple(ours),
@@ -288,7 +288,7 @@ def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits:
         used_at=lines_of(calls),
         failed=failed,
         waited_s=took,
-        did=activities_of(evidence, gone, waits),
+        did=Waiting(evidence, waits).did(gone),
         ranks=entered if alone else tuple(gone),
         others=tuple(gone) if alone else entered,
         step=step.title,
@@ -388,7 +388,7 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
     if not missing:
         return facts
     absent = () if world > run_size else tuple(rank for rank in evidence.ranks if rank not in asked)
-    did = activities_of(evidence, absent, {})
+    did = Waiting(evidence, {}).did(absent)
     return replace(facts, how="missing", missing=missing, absent=did, ranks=absent)
 
 

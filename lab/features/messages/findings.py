@@ -130,9 +130,6 @@ class _Messages(Waiting):
             return None
         return calls[before]
 
-    def _did(self, ranks: Sequence[int]) -> tuple[f.Activity, ...]:
-        return ends.activities_of(self.evidence, ranks, self.waits)
-
     def unmatched(self) -> list[Finding]:
         """Messages that ranks waited in, and that cannot come even if every other rank goes on as it can.
 
@@ -162,7 +159,7 @@ class _Messages(Waiting):
                 continue
             elif (other is not None and self._in_mixed_ring(peer)) or (back and back[0] not in explained):
                 ours = (wait, other) if other is not None and self._in_mixed_ring(peer) else (waits[back[0]], wait)
-                did = self._did([one for one in ours[1].on if one != ours[0].rank])
+                did = self.did([one for one in ours[1].on if one != ours[0].rank])
                 waited_s = ends.waited_s(self.evidence, ours)
                 findings.append(self._unmatched("other_peers", ours, did=did, waited_s=waited_s))
             else:
@@ -204,7 +201,7 @@ class _Messages(Waiting):
         as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
         ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
         ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
-        more: dict[str, Any] = {"did": self._did(wait.on), "before": before}
+        more: dict[str, Any] = {"did": self.did(wait.on), "before": before}
         left, is_next = self._left_out(wait)
         if left is not None:
             ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
