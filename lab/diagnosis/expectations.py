@@ -79,8 +79,7 @@ def check_expectations(
     doing. A negative code stands for the signal that killed the rank, as torchrun and `subprocess` write it (-9:
     SIGKILL). What is expected of ranks that the run does not have comes last.
     """
-    known: list[Expectation] = []
-    searches = searches or Searches()
+    known, searches = list[Expectation](), searches or Searches()
     for result in sorted(ranks, key=lambda result: result.rank):
         planned = result.parent is None  # else nobody expects it: what it noted has to be right, and is not missed
         if planned and (result.rank in expect.exit or (expect.verdict == "passed" and not result.stopped)):
@@ -94,11 +93,10 @@ def check_expectations(
 
 
 def _check_exit(result: RankResult, expected: int) -> Expectation:
-    got: int | str = result.exit_code if result.exit_code is not None else result.signal or "(did not exit)"
-    if result.stopped:
-        got = "(stopped by the lab)"
+    got = result.exit_code if result.exit_code is not None else result.signal or "(did not exit)"
     met = returncode(result.exit_code, result.signal) == expected
-    return Expectation(what="exit", rank=result.rank, expected=expected, got=got, met=met)
+    shown = "(stopped by the lab)" if result.stopped else got
+    return Expectation(what="exit", rank=result.rank, expected=expected, got=shown, met=met)
 
 
 def _check_note(
@@ -181,10 +179,9 @@ def _check_whole_run(
 
 
 def _end_of_check(check: RankFacts) -> str:
-    if check.out_of_memory:
-        return "killed for lack of memory"
     ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
-    return next(iter(check.error.strip().splitlines()), ended)
+    said = next(iter(check.error.strip().splitlines()), ended)
+    return "killed for lack of memory" if check.out_of_memory else said
 
 
 def _compare_culprit(expected: int | str | None, culprit: Culprit | None) -> tuple[int | str | None, bool]:
@@ -228,11 +225,9 @@ def as_json(value: Any) -> Any:
     """The value with the floats that JSON lacks written as notes write them."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, list):
-        return [as_json(item) for item in value]
     if isinstance(value, dict):
         return {key: as_json(item) for key, item in value.items()}
-    return value
+    return [as_json(item) for item in value] if isinstance(value, list) else value
 
 
 LOG_CHUNK = 1024 * 1024
