@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts, returncode
+from lab.diagnosis.finding import to_plain
 from lab.diagnosis.reasons import describe_limits_and_orphans, render_left_out
 from lab.errors import RecordError, ScenarioError
 from lab.record.record_files import open_log
@@ -109,7 +110,7 @@ def _check_note(
         value = evaluate(expected, variables)
         if value is NOTHING_EXPECTED:
             return
-        expected = as_json(value)
+        expected = to_plain(value)
         if name in result.notes:
             got = result.notes[name]
             met = equal(value, got, expect.tolerance.relative, expect.tolerance.absolute)
@@ -219,15 +220,6 @@ def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
     if not math.isfinite(expected) or not math.isfinite(got):
         return bool(expected == got) or (math.isnan(expected) and math.isnan(got))
     return bool(abs(expected - got) <= max(relative * abs(expected), absolute))
-
-
-def as_json(value: Any) -> Any:
-    """The value with the floats that JSON lacks written as notes write them."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: as_json(item) for key, item in value.items()}
-    return [as_json(item) for item in value] if isinstance(value, list) else value
 
 
 LOG_CHUNK = 1024 * 1024

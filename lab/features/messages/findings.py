@@ -84,10 +84,8 @@ class UnmatchedMessage(Finding):
 
 def find_stand_off(run: Waiting) -> list[Finding]:
     """Messages that cannot come, or the one rank that left its loop half way and so closed a ring."""
-    messages, cycle = _Messages(*run), ends.find_cycle(run.waits)
-    unmatched = messages.unmatched()
-    strayed = None if unmatched or not cycle else messages.strayed(cycle)
-    return unmatched if strayed is None else [strayed]
+    messages = _Messages(*run)
+    return messages.unmatched() or [*filter(None, [messages.strayed(ends.find_cycle(run.waits))])]
 
 
 class _Messages(Waiting):
@@ -149,8 +147,8 @@ class _Messages(Waiting):
             if rank in explained or peer in explained:
                 continue
             back = [one for one in pending if waits[one].on == (rank,) and waits[one].call.operation.sends != sends]
+            ours: tuple[Wait, ...] = (wait,)
             if len(wait.on) == 1 and peer not in self.evidence.ranks:
-                ours: tuple[Wait, ...] = (wait,)
                 findings.append(self._unmatched("no_such_rank", ours, (rank,), last_rank=max(self.evidence.ranks)))
             elif other is not None and peer in back:
                 ours = (wait, other) if sends else (other, wait)
@@ -163,7 +161,6 @@ class _Messages(Waiting):
                 waited_s = ends.waited_s(self.evidence, ours)
                 findings.append(self._unmatched("other_peers", ours, did=did, waited_s=waited_s))
             else:
-                ours = (wait,)
                 findings.append(self._nobody_there(wait))
             explained |= {one.rank for one in ours}
         return findings
