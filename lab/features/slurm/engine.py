@@ -40,6 +40,7 @@ from lab.features.slurm.command import (
     Fate,
     Job,
     ask,
+    call,
     environment,
     is_well,
     last_word,
@@ -397,8 +398,7 @@ def _refuse_without_pyxis(image: str) -> None:
     Raises:
         ClusterUnfit: it has none.
     """
-    helped = subprocess.run(["srun", "--help"], capture_output=True, text=True, timeout=20, check=False)
-    if "--container-image" not in helped.stdout:
+    if "--container-image" not in call("srun", "--help").stdout:
         raise ClusterUnfit(
             f"nodes cannot be made of {image}: this Slurm has no pyxis, which gives srun --container-image",
             "leave the image out: nodes then have the Python of their machines",
