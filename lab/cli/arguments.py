@@ -176,7 +176,7 @@ HELP = {
     "--launcher": "what starts the workers (default: what the scenario says, else lab)",
     "--max-output": "keep so much of what a rank prints and drop the rest (default: 256MiB; 16MiB on a strict cluster)",
     "--max-processes": "processes and threads a node may have (default on Docker: 512, and 256 for each core of the "
-    "machine)",
+    "machine; 256 if strict)",
     "--memory": "memory a node may use, e.g. 1GiB (default on Docker: its part of 80%% of the machine's)",
     "--name": "cluster; default: the one of the current folder",
     "--no-trace": "do not record the collectives",
@@ -282,16 +282,21 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--image")
     add_requirements(parser)
     add_option(parser, "--data", type=data, action=OncePerName, default={}, metavar="NAME=FOLDER")
-    add_option(parser, "--cpus", type=positive_float)
-    add_option(parser, "--memory", dest="memory_bytes", type=size, metavar="SIZE")
-    add_option(parser, "--max-processes", dest="processes", type=positive, metavar="N")
-    add_option(parser, "--disk", dest="disk_bytes", type=size, metavar="SIZE")
+    add_limits(parser)
     add_option(parser, "--gpus", type=positive)
     add_flags(parser, "--strict")
     add_option(parser, "--volume", dest="volumes", type=volume, action="append", default=[], metavar="HOST:NODE[:ro]")
     add_option(parser, "--env", type=variable, action="append", default=[], metavar="NAME=VALUE")
     add_option(parser, "--hosts", type=hosts, default=(), metavar="A,B")
     add_option(parser, "--allocation", type=scheduled, action=OncePerName, default={}, metavar="NAME=VALUE")
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """What a node may use."""
+    add_option(parser, "--cpus", type=positive_float)
+    add_option(parser, "--memory", dest="memory_bytes", type=size, metavar="SIZE")
+    add_option(parser, "--max-processes", dest="processes", type=positive, metavar="N")
+    add_option(parser, "--disk", dest="disk_bytes", type=size, metavar="SIZE")
 
 
 def add_requirements(parser: argparse.ArgumentParser) -> None:

@@ -45,22 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_engine(parser, "what provides nodes")
     shared.add_size(parser)
     shared.add_conduct(parser)
-    parser.add_argument(
-        "--max-output",
-        dest="output_bytes",
-        type=shared.size,
-        metavar="SIZE",
-        help="what a rank may print before its submission earns nothing (default: 16MiB)",
-    )
-    for option, name, kind, what in (
-        ("--cpus", "cpus", shared.positive_float, "CPU cores a node may use (default: its part of the machine)"),
-        ("--memory", "memory_bytes", shared.size, "memory a node may use (default: its part, at most 2GiB)"),
-        ("--max-processes", "processes", shared.positive, "processes and threads a node may have (default: 256)"),
-        ("--disk", "disk_bytes", shared.size, "what can be written to each place of a node (default: 256MiB)"),
-    ):
-        parser.add_argument(option, dest=name, type=kind, metavar=name.partition("_")[0].upper(), help=what)
-    parser.add_argument("--image", help="image of the nodes")
-    parser.add_argument("--pull", action="store_true", help="pull the image that the assignment names")
+    shared.add_option(parser, "--max-output", dest="output_bytes", type=shared.size, metavar="SIZE")
+    shared.add_limits(parser)
+    shared.add_option(parser, "--image")
+    shared.add_flags(parser, "--pull")
     shared.add_runs(parser)
     shared.add_json(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="print the table only")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from lab.engine.doctor import refusal
 from lab.engine.protocol import Engine
-from lab.errors import UsageError
+from lab.errors import LabError, UsageError
 from lab.feature import hook
 from lab.plan.cluster import Shape
 from lab.plan.plan import PlanOptions, shape_for
@@ -82,10 +82,24 @@ class Attempt:
     """One run of a case, or what kept it from beginning."""
 
     result: Result
-    hint: str = ""
-    """What to do about an error."""
+    error: LabError | None = None
+    """What kept it from beginning."""
     took_s: float = 0.0
     """Seconds with all that belongs to it, but for making its cluster."""
+
+    @classmethod
+    def of(cls, outcome: Result | LabError, scenario: str, took_s: float) -> Attempt:
+        """The attempt that came to a result, or to what kept it from beginning."""
+        if isinstance(outcome, Result):
+            return cls(result=outcome, took_s=took_s)
+        reason, code = outcome.message, outcome.exit_code
+        result = Result(verdict="error", reason=reason, scenario=scenario, exit_code=code, duration_s=None)
+        return cls(result=result, error=outcome, took_s=took_s)
+
+    @property
+    def hint(self) -> str:
+        """What to do about an error."""
+        return self.error.hint if self.error else ""
 
 
 @dataclass(frozen=True, kw_only=True)

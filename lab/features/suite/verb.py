@@ -69,13 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     stop.add_argument("--maxfail", type=shared.positive, metavar="N", help="begin nothing more when N have failed")
     shared.add_conduct(parser)
-    parser.add_argument("--no-trace", dest="trace", action="store_false", help="do not record the collectives")
-    parser.add_argument(
-        "--allow-volumes",
-        action="store_true",
-        help="let scenarios mount folders of this machine that lie outside of their own",
-    )
-    parser.add_argument("--pull", action="store_true", help="pull images that scenarios name and the engine lacks")
+    shared.add_option(parser, "--no-trace", dest="trace", action="store_false")
+    shared.add_flags(parser, "--allow-volumes", "--pull")
     shared.add_cluster(parser)
     shared.add_shape(parser)
     shared.add_wait(parser)
