@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from lab.engine.select import AUTO, CHOICES
-from lab.errors import LabError
+from lab.errors import LabError, UsageError
 from lab.record.layout import RUNS
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
@@ -79,20 +79,12 @@ def positive_float(word: str) -> float:
 @_converter
 def volume(word: str) -> Volume:
     """A host folder and its place in nodes: `HOST:NODE[:ro]`."""
-    from lab.spec.keys import Volume, own_folder, plain_target  # few commands mount any
+    from lab.spec.keys import parse_volume  # few commands mount any
 
-    source, colon, rest = word.partition(":")
-    target, _, mode = rest.partition(":")
-    path = Path(source).expanduser().resolve()
-    if not colon or not target.startswith("/") or mode not in ("", "ro", "rw"):
-        raise ValueError(f"found {word!r}; allowed: HOST:NODE or HOST:NODE:ro, NODE an absolute path")
-    if not path.exists():
-        raise ValueError(f"there is no {path}")
-    target = plain_target(target)
-    problem = own_folder(target)
-    if problem and target != str(path):
-        raise ValueError(f"found {word!r}, but {problem}; mount it in /data, /mnt or a folder that nodes do not have")
-    return Volume(source=path, target=target, read_only=mode == "ro")
+    try:
+        return parse_volume(word, Path.cwd())
+    except UsageError as error:
+        raise ValueError(f"found {word!r}{error.message}; allowed: HOST:NODE or HOST:NODE:ro") from None
 
 
 @_converter
