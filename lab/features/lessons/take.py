@@ -20,7 +20,6 @@ from lab.diagnosis.explain import explain
 from lab.errors import LabError, UsageError
 from lab.features.calls.notation import calls_text
 from lab.features.html.notebook import result_html
-from lab.features.lessons.library import find_lesson
 from lab.features.lessons.progress import Attempt, LearningPath, keep, kept_of, learning_path, name_of, person_of
 from lab.features.lessons.question import LETTERS, Prediction, Question, Size, question_of
 from lab.features.pictures.model import picture_of, unrecorded_ranks
@@ -32,7 +31,7 @@ from lab.report.table import table_text
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
-from lab.spec.load import open_scenario
+from lab.spec.load import find_lesson, open_scenario
 from lab.spec.scenario import Scenario
 from lab.trace.steps import Step
 from lab.words import format_value, plural, rank_spans

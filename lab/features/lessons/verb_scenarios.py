@@ -10,12 +10,11 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import ScenarioError, UsageError
 from lab.feature import hook
-from lab.features.lessons.library import list_lessons
 from lab.features.lessons.question import question_of
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.keys import check_backend
-from lab.spec.load import SIGN, find_scenarios, library_folder, load_scenario
+from lab.spec.load import SIGN, find_scenarios, library_folder, list_lessons, load_scenario
 from lab.spec.scenario import Scenario
 from lab.words import plural
 
