@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from lab.diagnosis.finding import Facts, Finding, fields_of
-from lab.feature import feature_findings
+from lab.diagnosis.finding import Finding, FindingKind, fields_of
+from lab.feature import feature_findings, features
 from lab.record.result import Result
 
 _PLAIN: Mapping[Any, dict[str, Any]] = {
@@ -50,17 +49,16 @@ class _Schemas:
 
     def finding(self) -> dict[str, Any]:
         """One of the findings that a verdict rests on."""
-        kinds = [*feature_findings("kinds")]
-        modules = [vars(sys.modules[kind.__module__]) for kind in kinds]  # each has the facts of its kinds
-        classes = dict.fromkeys(one for module in modules for one in module.values() if inspect.isclass(one))
-        classes |= dict.fromkeys(key for table in feature_findings("words") for key in table if inspect.isclass(key))
-        common, hints = fields_of(Facts), get_type_hints(Facts)
-        docs = self.docs_of(Facts)
+        kinds = [FindingKind, *feature_findings("kinds")]
+        for name in {name for feature in features() for name in feature.findings}:
+            [*feature_findings(name)]  # its modules have the facts of their kinds
+        classes = [one for one in Finding.__subclasses__() if one.__module__.startswith("lab.")]
+        common, hints, docs = fields_of(Finding)[1:], get_type_hints(Finding), self.docs_of(Finding)
         properties = {
             "kind": {"enum": [kind.value for ours in kinds for kind in ours]},
             "sentence": {"type": "string", "description": "The finding in words, for a person."},
             **{name: {"description": docs[name], **self.of(hints[name])} for name in common},
-            "facts": {"anyOf": [self.of(one) for one in classes if issubclass(one, Facts)]},
+            "facts": {"anyOf": [self.of(one) for one in sorted(classes, key=lambda one: one.__name__)]},
         }
         return {
             "type": "object",
@@ -91,14 +89,14 @@ class _Schemas:
 
     def object_of(self, kind: type) -> dict[str, Any]:
         """The schema of a dataclass; what all findings have is no part of the facts of one kind."""
-        hints, common = get_type_hints(kind), fields_of(Facts) if issubclass(kind, Facts) else []
+        hints, common = get_type_hints(kind), fields_of(Finding) if issubclass(kind, Finding) else []
         docs = self.docs_of(kind)
         properties = {}
         for one in fields(kind):
             if one.name not in common:
                 said = {"description": docs[one.name]} if one.name in docs else {}
                 properties[one.name] = {**said, **self.of(hints[one.name])}
-        closed = {"additionalProperties": False} if issubclass(kind, Facts) else {}
+        closed = {"additionalProperties": False} if issubclass(kind, Finding) else {}
         return {
             "type": "object",
             "description": inspect.getdoc(kind),

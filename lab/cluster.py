@@ -242,7 +242,7 @@ class Cluster:
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
         scenario = replace(scenario, args=(*scenario.args, *args))
-        options = replace(options or RunOptions(), **more)
+        options = self.options_of(scenario, replace(options or RunOptions(), **more))
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
             return run_one(self.place, self._usable(lock, options), scenario, options, observer or Observer())
 
@@ -283,6 +283,7 @@ class Cluster:
             try:
                 for scenario, alone in options.in_turn(scenarios):
                     started(scenario)
+                    alone = self.options_of(scenario, alone)
                     if has_wishes(scenario):
                         shared = slot.cluster.shape if slot.cluster else None
                         outcome = catch_error(partial(run_apart, place, scenario, alone, watcher, shared))
@@ -296,6 +297,10 @@ class Cluster:
                 slot.clear()
         return outcomes
 
+    def options_of(self, scenario: Scenario, options: RunOptions) -> RunOptions:
+        """The options of the next run, where those that it is given are not all."""
+        return options
+
     @contextmanager
     def _held(
         self, purpose: str, wait_s: float = 0.0, *, removes: bool = False, exclusive: bool = False
@@ -308,6 +313,7 @@ class Cluster:
 
     def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run a scenario on this cluster, which is held for that purpose."""
+        options = self.options_of(scenario, options)
         with self.lock.held(purpose, options.wait_s) as lock:
             return self.place.run(self._usable(lock), scenario, options, observer)
 

@@ -77,8 +77,6 @@ KEYS = {
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
-KERNEL_FINDINGS = {"kinds": "lab.diagnosis.finding:FindingKind", "words": "lab.diagnosis.wording:WORDS"}
-"""What the kernel has of what a feature can have in `findings`."""
 FINDINGS = (
     "groups",
     "messages",
@@ -120,9 +118,8 @@ class Feature:
     keys: Mapping[str, str] = {}
     """The dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`."""
     findings: Mapping[str, str] = {}
-    """What it adds to diagnoses: `kinds`, an enumeration (`lab.diagnosis.finding.Kind`) in the module that has the
-    facts of these findings too; `words`, what renders them (`lab.diagnosis.wording.WordTable`); and rules, by when they
-    are asked, see `lab.diagnosis.evidence`."""
+    """What it adds to diagnoses: `kinds`, an enumeration (`lab.diagnosis.finding.Kind`); and rules, by when they are
+    asked, see `lab.diagnosis.evidence`."""
     hooks: Mapping[str, str] = {}
     """Functions that the kernel, or another feature, calls where they are there, by name."""
     parts: tuple[str, ...] = ()
@@ -215,9 +212,7 @@ def scenario_keys() -> dict[str, Any]:
 
 
 def feature_findings(name: str) -> Iterable[Any]:
-    """What the kernel, the features of the lab and others have under a name in `findings`."""
-    if name in KERNEL_FINDINGS:
-        yield load(KERNEL_FINDINGS[name])
+    """What the features of the lab and others have under a name in `findings`."""
     for feature in (*map(_in_tree, filter(is_there, FINDINGS)), *_installed()):
         if name in feature.findings:
             yield load(feature.findings[name])

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from lab.cli.call import Parser
     from lab.record.read import Record
     from lab.spec.keys import Volume
 
@@ -157,6 +156,7 @@ HELP = {
     "--cpus": "CPU cores a node may use",
     "--data": "a folder of this machine that ranks read as $LAB_DATA/NAME",
     "--disk": "what a run may write on a node (default on Docker: its part of half of what is free; 256MiB if strict)",
+    "--engine": "what provides nodes (default: auto)",
     "--env": "environment of every worker",
     "--fresh": "empty the folder that all nodes share before the run",
     "--gpus": "GPUs of each node",
@@ -177,6 +177,7 @@ HELP = {
     "--one-user": "let the ranks of a node be one user, as under torchrun: they may open each other's private files",
     "--outputs": "put the files that the run makes there (default: into its record)",
     "--pull": "pull images that scenarios name and the engine lacks",
+    "--quiet": "print nothing but errors",
     "--raw": "print what ranks wrote as it is, with all that acts on a terminal",
     "--requirements": "packages for the nodes, as in pip's requirements.txt, besides those that they have",
     "--runs": f"folder of all runs (default: {RUNS})",
@@ -193,107 +194,61 @@ HELP = {
 """What `--help` says of the options of runs and clusters, and of others that several verbs have."""
 
 
-def add_option(container: argparse._ActionsContainer, name: str, **how: Any) -> argparse.Action:
-    """Add an option, with what `HELP` says of it."""
-    return container.add_argument(name, help=HELP[name], **how)
+_HOW: dict[str, dict[str, Any]] = {
+    "--allocation": {"type": scheduled, "action": OncePerName, "default": {}, "metavar": "NAME=VALUE"},
+    "--attempt": {"type": whole, "metavar": "N"},
+    "--backend": {"metavar": "NAME"},
+    "--cpus": {"type": positive_float},
+    "--data": {"type": data, "action": OncePerName, "default": {}, "metavar": "NAME=FOLDER"},
+    "--disk": {"dest": "disk_bytes", "type": size, "metavar": "SIZE"},
+    "--engine": {"default": AUTO, "metavar": ""},
+    "--env": {"type": variable, "action": "append", "default": [], "metavar": "NAME=VALUE"},
+    "--gpus": {"type": positive},
+    "--hosts": {"type": hosts, "default": (), "metavar": "A,B"},
+    "--image": {},
+    "--interactive": {"type": whole, "metavar": "RANK"},
+    "--launcher": {},
+    "--max-output": {"dest": "output_bytes", "type": size, "metavar": "SIZE"},
+    "--max-processes": {"dest": "processes", "type": positive, "metavar": "N"},
+    "--memory": {"dest": "memory_bytes", "type": size, "metavar": "SIZE"},
+    "--name": {"metavar": "CLUSTER", "complete": "clusters"},
+    "--no-trace": {"action": "store_false", "dest": "trace"},
+    "--nodes": {"type": positive},
+    "--nproc-per-node": {"type": positive},
+    "--outputs": {"type": Path, "metavar": "DIR"},
+    "--requirements": {"type": requirements, "default": (), "metavar": "FILE"},
+    "--runs": {"type": Path, "default": RUNS, "metavar": "FOLDER"},
+    "--svg": {"type": Path, "metavar": "FILE"},
+    "--timeout": {"dest": "timeout_s", "type": duration, "metavar": "TIME"},
+    "--trace-values": {"type": trace_values, "metavar": "N"},
+    "--volume": {"dest": "volumes", "type": volume, "action": "append", "default": [], "metavar": "HOST:NODE[:ro]"},
+    "--wait": {"dest": "wait_s", "type": duration, "default": 0.0, "metavar": "TIME"},
+}
+"""What argparse has to know of these options; others of `HELP` are flags."""
+SHAPE = ("--image", "--requirements", "--data", "--cpus", "--memory", "--max-processes", "--disk", "--gpus", "--strict",
+         "--volume", "--env", "--hosts", "--allocation")  # fmt: skip
+"""Everything that makes the shape of a cluster, except its size."""
 
 
-def add_flags(container: argparse._ActionsContainer, *names: str) -> None:
-    """Add options without a value, with what `HELP` says of them."""
+def add(container: argparse._ActionsContainer, *names: str, complete: str = "", **how: Any) -> None:
+    """Add arguments, with what `HELP` says of them; an option that is there already is not added again.
+
+    Args:
+        container: a parser or a group.
+        names: of options that are in `HELP`, or of one other argument.
+        complete: the kind of names that shells complete it with, see `lab.features.help.verb_completion`.
+        how: what `add_argument` takes, over what is known of the option.
+    """
     for name in names:
-        add_option(container, name, action="store_true")
-
-
-def add_svg(parser: Parser) -> None:
-    """`--svg`, once, whoever draws."""
-    if not parser.knows("--svg"):
-        add_option(parser, "--svg", type=Path, metavar="FILE")
-
-
-def completes(argument: argparse.Action, names: str) -> None:
-    """Let shells complete an argument with names of this kind (`lab.features.help.verb_completion`)."""
-    vars(argument)["complete"] = names  # `lab completion` makes of it what shtab wants
-
-
-def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """`--name` and `--engine`."""
-    completes(add_option(parser, "--name", metavar="CLUSTER"), "clusters")
-    add_engine(parser, "what provides nodes (default: auto)")
-
-
-def add_engine(parser: argparse.ArgumentParser, text: str) -> None:
-    """`--engine`."""
-    engine = parser.add_argument("--engine", default=AUTO, metavar="", help=text)
-    engine.choices, engine.metavar = CHOICES, None  # not at once: argparse would ask for all that there are
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """`--json`."""
-    add_flags(parser, "--json")
-
-
-def add_runs(parser: argparse.ArgumentParser) -> None:
-    """`--runs`."""
-    add_option(parser, "--runs", type=Path, default=RUNS, metavar="FOLDER")
-
-
-def add_raw(parser: argparse.ArgumentParser) -> None:
-    """`--raw`."""
-    add_flags(parser, "--raw")
-
-
-def add_quiet(parser: argparse.ArgumentParser, text: str = "print nothing but errors") -> None:
-    """`--quiet`."""
-    parser.add_argument("--quiet", "-q", action="store_true", help=text)
-
-
-def add_wait(parser: argparse.ArgumentParser) -> None:
-    """`--wait`."""
-    add_option(parser, "--wait", dest="wait_s", type=duration, default=0.0, metavar="TIME")
-
-
-def add_size(parser: argparse.ArgumentParser) -> None:
-    """`--nodes` and `--nproc-per-node` of a run."""
-    add_option(parser, "--nodes", type=positive)
-    add_option(parser, "--nproc-per-node", type=positive)
-
-
-def add_conduct(parser: argparse.ArgumentParser) -> None:
-    """`--cold` and `--timeout`."""
-    add_flags(parser, "--cold")
-    add_option(parser, "--timeout", dest="timeout_s", type=duration, metavar="TIME")
-
-
-def add_trace_values(container: argparse._ActionsContainer) -> None:
-    """`--trace-values`."""
-    add_option(container, "--trace-values", type=trace_values, metavar="N")
-
-
-def add_shape(parser: argparse.ArgumentParser) -> None:
-    """Everything that makes the shape of a cluster, except its size."""
-    add_option(parser, "--image")
-    add_requirements(parser)
-    add_option(parser, "--data", type=data, action=OncePerName, default={}, metavar="NAME=FOLDER")
-    add_limits(parser)
-    add_option(parser, "--gpus", type=positive)
-    add_flags(parser, "--strict")
-    add_option(parser, "--volume", dest="volumes", type=volume, action="append", default=[], metavar="HOST:NODE[:ro]")
-    add_option(parser, "--env", type=variable, action="append", default=[], metavar="NAME=VALUE")
-    add_option(parser, "--hosts", type=hosts, default=(), metavar="A,B")
-    add_option(parser, "--allocation", type=scheduled, action=OncePerName, default={}, metavar="NAME=VALUE")
-
-
-def add_limits(parser: argparse.ArgumentParser) -> None:
-    """What a node may use."""
-    add_option(parser, "--cpus", type=positive_float)
-    add_option(parser, "--memory", dest="memory_bytes", type=size, metavar="SIZE")
-    add_option(parser, "--max-processes", dest="processes", type=positive, metavar="N")
-    add_option(parser, "--disk", dest="disk_bytes", type=size, metavar="SIZE")
-
-
-def add_requirements(parser: argparse.ArgumentParser) -> None:
-    """`--requirements`."""
-    add_option(parser, "--requirements", type=requirements, default=(), metavar="FILE")
+        if name in container._option_string_actions:  # noqa: SLF001
+            continue
+        known = {"help": HELP[name], **_HOW.get(name, {"action": "store_true"})} if name in HELP else {}
+        kind = known.pop("complete", complete)
+        argument = container.add_argument(*((name, "-q") if name == "--quiet" else (name,)), **{**known, **how})
+        if kind:
+            vars(argument)["complete"] = kind  # `lab completion` makes of it what shtab wants
+        if name == "--engine":
+            argument.choices, argument.metavar = CHOICES, None  # not at once: argparse would ask for all that there are
 
 
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -310,16 +265,9 @@ def fields_said(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def add_record(parser: argparse.ArgumentParser) -> None:
     """The name of a run, `--attempt`, `--runs` and `--json`: what every verb takes that shows what is on record."""
-    run = parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
-    completes(run, "runs")
-    add_attempt(parser)
-    add_runs(parser)
-    add_json(parser)
-
-
-def add_attempt(parser: argparse.ArgumentParser) -> None:
-    """`--attempt`."""
-    add_option(parser, "--attempt", type=whole, metavar="N")
+    about = "name of a run, or how it begins or ends (default: the latest)"
+    add(parser, "run", nargs="?", help=about, complete="runs")
+    add(parser, "--attempt", "--runs", "--json")
 
 
 def open_record(arguments: argparse.Namespace) -> Record:
@@ -336,13 +284,8 @@ def open_record(arguments: argparse.Namespace) -> Record:
 def add_scenarios(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the scenarios that a verb runs, and what follows -- for their scripts."""
     parser.usage = f"lab {verb} SCENARIO.yaml | SCRIPT.py | FOLDER | @LESSON ... [options] [-- SCRIPT ARGUMENTS]"
-    named = parser.add_argument(
-        "scenarios",
-        type=Path,
-        nargs="+",
-        help="scenarios (YAML), scripts, folders of scenarios, or lessons as @NAME, such as @scatter",
-    )
-    completes(named, "scenarios")
+    about = "scenarios (YAML), scripts, folders of scenarios, or lessons as @NAME, such as @scatter"
+    add(parser, "scenarios", type=Path, nargs="+", help=about, complete="scenarios")
     parser.set_defaults(rest=[])
 
 

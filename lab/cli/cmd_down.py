@@ -20,9 +20,9 @@ from lab.words import listing, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add_cluster(parser)
+    shared.add(parser, "--name", "--engine")
     parser.add_argument("--all", action="store_true", help="remove every cluster of yours, on every engine")
-    shared.add_json(parser)
+    shared.add(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,5 +68,4 @@ def _sentence(removed: Removed, name: str | None, engines: list[Engine]) -> str:
     counts = ((removed.nodes, "node"), (removed.networks, "network"), (removed.volumes, "volume"))
     parts = [plural(count, word) for count, word in counts if count]
     stuck = f"; {listing(removed.stuck)} cannot be removed, only moved out of the way" if removed.stuck else ""
-    stuck += f"; what is on {listing(removed.later)} is removed when that answers again" if removed.later else ""
     return f"removed {', '.join(removed.clusters)}: {', '.join(parts) or 'files'}{stuck}"

@@ -15,10 +15,9 @@ from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab exec [options] NODE [--] COMMAND [ARGUMENTS]"
     parser.epilog = "Options of lab stand before COMMAND; what follows it is the command's own."
-    node = parser.add_argument("node", help="node0, node1, ... or its number")
-    shared.completes(node, "nodes")
+    shared.add(parser, "node", help="node0, node1, ... or its number", complete="nodes")
     parser.set_defaults(rest=[], own_words=1)
-    shared.add_cluster(parser)
+    shared.add(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import BinaryIO
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import add_attempt, open_record
+from lab.cli.arguments import open_record
 from lab.errors import UsageError
 from lab.record.read import IndexReader, Piece, Record, list_records, read_output
 from lab.report.harmless import harmless
@@ -26,21 +26,16 @@ _LONGEST_PART = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    run = parser.add_argument(
-        "--run", metavar="RUN", help="name of a run, or how it begins or ends (default: the latest)"
-    )
-    shared.completes(run, "runs")
-    add_attempt(parser)
+    about = "name of a run, or how it begins or ends (default: the latest)"
+    shared.add(parser, "--run", metavar="RUN", help=about, complete="runs")
+    shared.add(parser, "--attempt")
     parser.add_argument("--rank", type=int, action="append", help="only this rank, without a prefix; may be repeated")
-    node = parser.add_argument("--node", action="append", metavar="NODE", help="only ranks on this node, such as node1")
-    shared.completes(node, "nodes")
+    about = "only ranks on this node, such as node1"
+    shared.add(parser, "--node", action="append", metavar="NODE", help=about, complete="nodes")
     parser.add_argument("--launcher", action="store_true", help="only what the launcher's own processes printed")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
-    name = parser.add_argument("--name", metavar="CLUSTER", help="the latest run on this cluster")
-    shared.completes(name, "clusters")
-    shared.add_raw(parser)
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--name", metavar="CLUSTER", help="the latest run on this cluster", complete="clusters")
+    shared.add(parser, "--raw", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
@@ -33,30 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "removed after it. Several scenarios run one after the other on one cluster."
     )
     add_scenarios(parser, "run")
-    shared.add_size(parser)
-    shared.add_conduct(parser)
-    shared.add_option(parser, "--backend", metavar="NAME")
-    shared.add_option(parser, "--launcher", choices=launcher_names())
-    shared.add_flags(parser, "--fresh")
-    shared.add_option(parser, "--max-output", dest="output_bytes", type=shared.size, metavar="SIZE")
-    shared.add_flags(parser, "--one-user")
-    shared.add_option(parser, "--outputs", type=Path, metavar="DIR")
+    shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--backend")
+    shared.add(parser, "--launcher", choices=launcher_names())
+    shared.add(parser, "--fresh", "--max-output", "--one-user", "--outputs", "--keep", "--allow-volumes", "--pull")
     reading = parser.add_mutually_exclusive_group()
-    shared.add_option(reading, "--interactive", type=shared.whole, metavar="RANK")
-    shared.add_flags(reading, "--stdin")
-    shared.add_flags(parser, "--keep", "--allow-volumes", "--pull")
+    shared.add(reading, "--interactive", "--stdin")
     text = "print what every worker would be given, and what would be made for it, and stop"
     parser.add_argument("--dry-run", action="store_true", help=text)
     tracing = parser.add_mutually_exclusive_group()
-    shared.add_option(tracing, "--no-trace", dest="trace", action="store_false")
-    shared.add_trace_values(tracing)
-    shared.add_cluster(parser)
-    shared.add_shape(parser)
-    shared.add_wait(parser)
-    shared.add_runs(parser)
-    shared.add_json(parser)
-    shared.add_raw(parser)
-    shared.add_quiet(parser, "print the verdict only")
+    shared.add(tracing, "--no-trace", "--trace-values")
+    shared.add(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs", "--json", "--raw")
+    shared.add(parser, "--quiet", help="print the verdict only")
 
 
 def run(arguments: argparse.Namespace) -> int:

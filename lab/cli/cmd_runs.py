@@ -18,8 +18,7 @@ _LONGEST_REASON = 90
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--last", type=shared.positive, metavar="N", help="only the latest N")
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -18,8 +18,7 @@ _AT_ONCE = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add_cluster(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--name", "--engine", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -21,13 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nproc-per-node", type=shared.positive, help="workers a node gets where a scenario does not say (default: 1)"
     )
-    shared.add_cluster(parser)
-    shared.add_shape(parser)
-    shared.add_wait(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--json")
     parser.add_argument("--dry-run", action="store_true", help="print what the engine would be asked for, and stop")
     parser.add_argument("--verbose", action="store_true", help="say what each node and rank may use")
-    shared.add_quiet(parser)
+    shared.add(parser, "--quiet")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,11 +15,9 @@ from lab.spec.load import find_scenarios, open_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    named = parser.add_argument(
-        "scenarios", type=Path, nargs="+", help="scenario files, folders of them, or lessons as @NAME"
-    )
-    shared.completes(named, "scenarios")
-    shared.add_json(parser)
+    about = "scenario files, folders of them, or lessons as @NAME"
+    shared.add(parser, "scenarios", type=Path, nargs="+", help=about, complete="scenarios")
+    shared.add(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

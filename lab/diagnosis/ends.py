@@ -12,6 +12,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.finding import Finding, FindingKind, majority, unique_lines
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
+from lab.diagnosis.wording import StoodApart
 from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call, Mark
@@ -322,24 +323,22 @@ class Standing(NamedTuple):
         if self.absent:
             ranks, others = (self.absent[0],), tuple(waiting)
             stood = stood_of(evidence, evidence.ranks[ranks[0]])
-            facts = f.StoodApart(how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
-            return facts.as_finding(FindingKind.NEVER_ENTERED if waiting else FindingKind.OWN_CODE)
+            kind = FindingKind.NEVER_ENTERED if waiting else FindingKind.OWN_CODE
+            return StoodApart(kind=kind, how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
         if not waiting:
             return None
         if len(gone) > len(waiting):
             place = evidence.stood(evidence.ranks[waiting[0]])
-            facts = f.StoodApart(how="alone", place=place, ranks=(waiting[0],), others=gone)
-            return facts.as_finding(FindingKind.WENT_ALONE)
+            return StoodApart(kind=FindingKind.WENT_ALONE, how="alone", place=place, ranks=(waiting[0],), others=gone)
         if gone:
-            facts = f.StoodApart(how="gone", ranks=gone[:1], others=tuple(waiting))
-            return facts.as_finding(FindingKind.LEFT_EARLY)
+            return StoodApart(kind=FindingKind.LEFT_EARLY, how="gone", ranks=gone[:1], others=tuple(waiting))
         places = {rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting}
         common, odd = majority(places)
         if not odd:
             return None  # no majority: whose call is the wrong one cannot be told from where they stand
         rest = tuple(rank for rank in waiting if rank != odd[0])
-        facts = f.StoodApart(how="odd", stood=places[odd[0]], common=common, ranks=odd[:1], others=rest)
-        return facts.as_finding(FindingKind.ELSEWHERE)
+        stood, kind = places[odd[0]], FindingKind.ELSEWHERE
+        return StoodApart(kind=kind, how="odd", stood=stood, common=common, ranks=odd[:1], others=rest)
 
 
 def raised_by(one: ThreadRaised) -> f.ThreadError:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from lab.diagnosis.evidence import Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.finding import OddCall, majority
-from lab.diagnosis.wording import way_to_get_module
+from lab.diagnosis.finding import majority
+from lab.diagnosis.wording import OddCall, way_to_get_module
 from lab.operations import OPERATIONS
 from lab.words import clip, clip_middle, listing
 

@@ -11,9 +11,10 @@ from lab.diagnosis.disagreement import differed_before, that_stop_a_run
 from lab.diagnosis.ends import blame, calls_at, common_progress, culprit_by, end_of, stood_of
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
-from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, WentAlone
+from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
 from lab.diagnosis.hang import explain_stand_off, left_by
 from lab.diagnosis.links import culprit_of, find_causes_outside
+from lab.diagnosis.wording import FirstFailure, WentAlone
 from lab.feature import hook
 from lab.plan.plan import HOST
 from lab.record.events import NodeLost
@@ -66,7 +67,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     gone = tuple(rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped)
     if len(gone) > len(facts.ranks) - len(gone) and left_by(evidence, victim.rank) is None:
         alone = WentAlone(place=evidence.raised(victim), node=victim.node, ranks=(victim.rank,), others=gone)
-        return _blame(victim, alone.as_finding(FindingKind.WENT_ALONE), wording.it_failed(end_of(evidence, victim)))
+        return _blame(victim, alone, wording.it_failed(end_of(evidence, victim)))
     if broken is not None:
         return _judge_by(broken, evidence, victim, brief=True)
     victim = next((rank for rank in failed if errors.gave_up(rank)), victim)
@@ -75,8 +76,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
         return _blame(victim, _failed(victim, end))
     early, ranks, others = missed.how in ("exited", "left"), (missed.rank,), (victim.rank,)
     what: Literal["left", "late"] = "left" if early else "late"
-    first = FirstFailure(what=what, node=missed.node, missed=missed, ranks=ranks, others=others)
-    finding = first.as_finding(FindingKind.LEFT_EARLY if early else FindingKind.LATE)
+    kind = FindingKind.LEFT_EARLY if early else FindingKind.LATE
+    finding = FirstFailure(kind=kind, what=what, node=missed.node, missed=missed, ranks=ranks, others=others)
     return _blame(facts.rank(missed.rank), finding, f": {wording.then_failed(victim.rank, end)}", victim.traceback)
 
 
@@ -89,9 +90,9 @@ def _blame_node(facts: RunFacts, lost: NodeLost) -> Judgement:
     return Judgement(
         verdict="failed",
         reason=wording.node_reason(first, launcher=bool(facts.starters) and lost.node == HOST),
-        culprit=Culprit(rank=rank, node=lost.node, error=wording.name_lost(first), cause="node_lost"),
-        findings=(first.as_finding(FindingKind.FAILED),),
-        summary=wording.name_lost(first, when=""),
+        culprit=Culprit(rank=rank, node=lost.node, error=first.name_lost(), cause="node_lost"),
+        findings=(first,),
+        summary=first.name_lost(when=""),
     )
 
 
@@ -109,8 +110,7 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
     if odd is not None:
         rank = evidence.facts.rank(odd.ranks[0])
         place = evidence.raised(rank)
-        odd = replace(odd, lines=(place.at,) if place else ())
-        return _blame(rank, odd.as_finding(FindingKind.MISMATCH))
+        return _blame(rank, replace(odd, lines=(place.at,) if place else ()))
     if not (all(map(errors.failed_in_torch, own)) and evidence.at_hand):
         return None
     unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
@@ -160,13 +160,12 @@ def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts
 
 
 def _failed(rank: RankFacts, end: End) -> Finding:
-    facts = FirstFailure(what="failed", node=rank.node, end=end, place=end.place, ranks=(rank.rank,))
-    return facts.as_finding(FindingKind.FAILED)
+    return FirstFailure(what="failed", node=rank.node, end=end, place=end.place, ranks=(rank.rank,))
 
 
 def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "") -> Judgement:
     """A rank as the culprit, by what a finding says that it did."""
-    did, cause = wording.render_did(finding.facts), "" if finding.kind is FindingKind.FAILED else finding.kind.value
+    did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.kind.value
     return Judgement(
         verdict="failed",
         reason=f"{wording.full_name(rank.rank, rank.node)} {did}{then}",
@@ -282,23 +281,23 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
     victim = next((rank for rank in failed if errors.gave_up(rank)), failed[0] if failed else None)
     missed = missed_by(evidence, victim) if victim is not None else None
     lost = next((one for one in evidence.facts.lost_nodes if one.node == first.node), None)
-    facts, kind = FirstFailure(what="left", node=first.node, ranks=(first.rank,)), FindingKind.LEFT_EARLY
+    facts = FirstFailure(kind=FindingKind.LEFT_EARLY, what="left", node=first.node, ranks=(first.rank,))
     if first.node_lost:
-        facts = _lost_together(evidence.facts, lost) if lost is not None else replace(facts, what="node_lost")
-        kind = FindingKind.FAILED
+        alone = replace(facts, kind=FindingKind.FAILED, what="node_lost")
+        facts = _lost_together(evidence.facts, lost) if lost is not None else alone
     elif missed is not None and missed.rank == first.rank and missed.how not in ("exited", "left"):
-        facts, kind = replace(facts, what="late", missed=missed), FindingKind.LATE
+        facts = replace(facts, kind=FindingKind.LATE, what="late", missed=missed)
     elif first.left:
         facts = replace(facts, code=first.code)
     elif first.failed:
-        facts, kind = replace(facts, what="failed", end=end_of(evidence, first, brief=True)), FindingKind.FAILED
+        facts = replace(facts, kind=FindingKind.FAILED, what="failed", end=end_of(evidence, first, brief=True))
     elif place is not None:
         facts = replace(facts, what="strayed", place=place)
     else:
         return None
     hits = _hits(evidence, facts.ranks)
     calls = [call for _, hit in hits for call in hit]
-    facts = replace(
+    return replace(
         facts,
         progress=common_progress(evidence, facts.ranks),
         hits=tuple(
@@ -309,7 +308,6 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
         step=hits[0][0].title if hits else "",
         lines=(place.at if place else evidence.last_line(first.rank), *(call.source for call in calls)),
     )
-    return facts.as_finding(kind)
 
 
 def _hits(evidence: Evidence, ended: Sequence[int]) -> list[tuple[Step, list[Call]]]:
@@ -331,7 +329,7 @@ def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
     gone = step.missing
     if len(gone) <= len(step.calls) or not all(rank in ranks and ranks[rank].left for rank in gone):
         return None
-    facts = WentAlone(
+    return WentAlone(
         node=first.node,
         call=calls_at([call])[0],
         message=step.message,
@@ -341,4 +339,3 @@ def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
         step=step.title,
         lines=(call.source, *map(evidence.last_line, gone)),
     )
-    return facts.as_finding(FindingKind.WENT_ALONE)

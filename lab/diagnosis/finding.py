@@ -1,24 +1,20 @@
-"""What a diagnosis finds, as data: a kind and its facts. `lab.diagnosis.wording` has the sentences."""
+"""What a diagnosis finds, as data: a kind and its facts. `lab.diagnosis.wording` has the kernel's, with their words."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
-from lab.feature import feature_findings
 from lab.frozen import Frozen
 from lab.words import capital
 
 T = TypeVar("T")
 Words = str | tuple[str, ...]
 """A headline, as a clause, and whole sentences that follow it."""
-Renderer = Callable[[Any], Words]
-WordTable = Mapping[Any, Renderer]
-"""What renders facts, by their kind and type, by their kind, or by their type; see `lab.diagnosis.wording`."""
 
 
 def majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
@@ -100,9 +96,10 @@ class FindingKind(Kind):
     OUT_OF_TIME = "out_of_time", 0, "ends"
 
 
-class Facts(Frozen):
-    """What every finding tells; the facts of most kinds tell more."""
+class Finding(Frozen):
+    """One thing that a run shows: a kind, and its facts. Those of most kinds have more facts, and all have words."""
 
+    kind: Kind
     ranks: tuple[int, ...] = ()
     """Whose doing it is; empty where nobody can be named."""
     others: tuple[int, ...] = ()
@@ -120,53 +117,18 @@ class Facts(Frozen):
         """Name each line once."""
         vars(self)["lines"] = unique_lines(self.lines)
 
-    def as_finding(self, kind: Kind) -> Finding:
-        """The finding of this kind that has these facts."""
-        return Finding(kind=kind, facts=self)
+    def render(self) -> Words:
+        """Its words, which each type of findings has of its own."""
+        raise NotImplementedError
 
-
-def unique_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """Each line once, without those that are not known."""
-    return tuple(dict.fromkeys(filter(None, lines)))
-
-
-class Finding(Frozen):
-    """One thing that the facts of a run show."""
-
-    kind: Kind
-    facts: Facts
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Whose doing it is; empty where nobody can be named."""
-        return self.facts.ranks
-
-    @property
-    def others(self) -> tuple[int, ...]:
-        """Who else took part or suffered."""
-        return self.facts.others
-
-    @property
-    def link(self) -> str:
-        """The link between two nodes that it is about, where it is neither's doing."""
-        return self.facts.link
-
-    @property
-    def step(self) -> str:
-        """The collective or message that it is about."""
-        return self.facts.step
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The lines of the script; those of `ranks` first."""
-        return self.facts.lines
+    def what_it_did(self) -> str:
+        """What the one rank did that it names, in words that follow its name; empty where there are none."""
+        return ""
 
     @property
     def words(self) -> tuple[str, ...]:
         """A headline, as a clause, and whole sentences that follow it."""
-        keys = ((self.kind, type(self.facts)), self.kind, type(self.facts))
-        render: Renderer = next(table[key] for table in feature_findings("words") for key in keys if key in table)
-        words = render(self.facts)
+        words = self.render()
         return (words,) if isinstance(words, str) else words
 
     @property
@@ -183,9 +145,14 @@ class Finding(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """As plain data: kind and sentence, what every finding tells, and under `facts` what this kind tells."""
-        facts = to_plain(self.facts)
-        common = {name: facts.pop(name) for name in fields_of(Facts)}
-        return {"kind": self.kind.value, "sentence": self.sentence, **common, "facts": facts}
+        facts = to_plain(self)
+        common = {name: facts.pop(name) for name in fields_of(Finding)}
+        return {"kind": common["kind"], "sentence": self.sentence, **common, "facts": facts}
+
+
+def unique_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Each line once, without those that are not known."""
+    return tuple(dict.fromkeys(filter(None, lines)))
 
 
 def fields_of(kind: Any) -> list[str]:
@@ -372,111 +339,3 @@ class WrongElement(Frozen):
     reduces: bool
     got: Any = None
     expected: Any = None
-
-
-# -- the facts of each kind
-
-
-class MissedStep(Facts):
-    """A step that some ranks waited in and others never entered."""
-
-    waits: tuple[CallFacts, ...]
-    missing: tuple[int, ...]
-    unknown: tuple[int, ...] = ()
-    """Ranks that may have come to it: they left no dump."""
-    message: bool = False
-    receives: bool = False
-    did: tuple[Activity, ...] = ()
-    """What the missing ranks did."""
-    refused: tuple[CallFacts, ...] = ()
-    """Where it failed for all missing ranks: their calls."""
-    several_groups: bool = False
-    """Whether the missing ranks were in a collective of another group."""
-    untold_messages: tuple[int, ...] = ()
-    """Of dumps: missing ranks that may have waited for a message."""
-
-
-class Ring(Facts):
-    """Ranks that wait for each other in a ring."""
-
-    cycle: tuple[int, ...]
-    waits: tuple[CallFacts, ...]
-    all_of: Literal["collectives", "receives", "sends", "mixed"] = "mixed"
-    """What the calls in the ring are."""
-    groups: tuple[Side, ...] = ()
-    """The groups of the ring's collectives, and where they were made."""
-
-
-class StoodApart(Facts):
-    """Who kept the others waiting, by the stacks of all."""
-
-    how: Literal["absent", "alone", "gone", "odd"]
-    waited: bool = False
-    """Of one that was absent: whether the others waited in a collective."""
-    stood: Stood | None = None
-    common: Stood | None = None
-    """Where most others were."""
-    place: CodePlace | None = None
-
-
-class InFlight(Facts):
-    """A step that everybody entered and that did not end."""
-
-    entered: tuple[int, ...] | None = None
-    """Of dumps: who is known to have entered it; None: everybody."""
-    sources: tuple[str, ...] = ()
-
-
-class Activities(Facts):
-    """What ranks did, where no step tells more."""
-
-    did: tuple[Activity, ...]
-    longest_s: float | None = None
-    """How long the longest wait was, where the time was up while ranks were at work."""
-
-
-class Outside(Facts):
-    """What came over ranks from outside."""
-
-    what: Literal["node", "rank"]
-    node: str = ""
-    how: str = ""
-    """Of a node: what the engine says of it."""
-    disconnected: bool = False
-    signal: str = ""
-
-
-class FirstFailure(Facts):
-    """Who failed first, or left, and where that found the others."""
-
-    what: Literal["nodes_lost", "node_lost", "late", "left", "failed", "strayed"]
-    node: str = ""
-    nodes: tuple[str, ...] = ()
-    """That were lost together."""
-    how: str = ""
-    """How they were lost, as the engine says it of one."""
-    missed: Missed | None = None
-    code: int | None = None
-    end: End | None = None
-    place: CodePlace | None = None
-    progress: Progress | None = None
-    hits: tuple[Hit, ...] = ()
-
-
-class WentAlone(Facts):
-    """A rank that called something when those whom it needed there had ended."""
-
-    node: str = ""
-    call: CallFacts | None = None
-    """Which call that was, where that is known; else where it was."""
-    place: CodePlace | None = None
-    message: bool = False
-    progress: Progress | None = None
-    """How far the others had come, if that is the same for all."""
-
-
-class OddCall(Facts):
-    """A rank whose collective differs from that of most others, as PyTorch compared them."""
-
-    call: str
-    common: str

@@ -14,6 +14,7 @@ from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, majority
 from lab.diagnosis.links import cause_of, culprit_of, find_causes_outside
+from lab.diagnosis.wording import Activities, InFlight, MissedStep, Ring
 from lab.trace.steps import Step
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
@@ -30,7 +31,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
         going_on = hang.still_going_on() if hang.longest_s() is not None else None
         causes = [] if outside else _causes(evidence)
     culprit = seen.ranks[0] if seen is not None and going_on is None else None
-    error = wording.render_did(seen.facts) if seen is not None else ""
+    error = seen.what_it_did() if seen is not None else ""
     # The trace tells more where it blames somebody else than the stacks do, or tells what that one called, or knows
     # that nobody can be blamed.
     first = next(iter(outside or causes), None)
@@ -125,8 +126,8 @@ class _Hang:
         missing = tuple(rank for rank in missing if rank not in unknown)
         calls = tuple(self.waits[rank].facts for rank in waiting)
         if not missing:  # perhaps they waited for ranks that left no dump
-            facts = f.MissedStep(waits=calls, missing=(), unknown=unknown, **self._common(waiting, step=step))
-            return facts.as_finding(FindingKind.NOT_KNOWN)
+            common = self._common(waiting, step=step)
+            return MissedStep(kind=FindingKind.NOT_KNOWN, waits=calls, missing=(), unknown=unknown, **common)
         free = tuple(rank for rank in missing if rank not in self.waits)
         gone = tuple(rank for rank in free if rank in ranks_of and not ranks_of[rank].alive)
         kind, ranks, several = FindingKind.NEVER_ENTERED, free, False
@@ -143,7 +144,8 @@ class _Hang:
             untold = () if dumped.messages else free
             ranks = ranks if dumped.messages and len(free) <= len(waiting) else ()
         refused = ends.calls_at(step.calls[rank] for rank in missing if rank in step.calls)
-        facts = f.MissedStep(
+        return MissedStep(
+            kind=kind,
             waits=calls,
             missing=missing,
             unknown=unknown,
@@ -155,7 +157,6 @@ class _Hang:
             untold_messages=untold,
             **self._common(waiting, ranks, step, [rank for rank in (*missing, *waiting) if rank not in ranks]),
         )
-        return facts.as_finding(kind)
 
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
         """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
@@ -177,18 +178,17 @@ class _Hang:
         elif not collectives and all(wait.call.operation.sends for wait in ours):
             all_of = "sends"
         made = {wait.step.group.title: wait.step.group for wait in ours if collectives and wait.step.group.source}
-        facts = f.Ring(
+        return Ring(
             cycle=cycle,
             waits=tuple(wait.facts for wait in ours),
             all_of=all_of,
             groups=tuple(f.Side(ranks=one.ranks, what=title, lines=(one.source,)) for title, one in made.items()),
             **self._common(ranks, step=self.waits[cycle[0]].step),
         )
-        return facts.as_finding(FindingKind.DEADLOCK)
 
     def all_there(self, named: set[str]) -> list[Finding]:
         """Steps that everybody entered and that still did not end."""
-        findings = []
+        findings = list[Finding]()
         steps = {wait.step.number: wait.step for wait in self.waits.values() if not wait.on}
         for step in steps.values():
             if step.title in named or (len({call.op for call in step.calls.values()}) > 1 and not step.message):
@@ -196,7 +196,7 @@ class _Hang:
             ours = {rank: wait.call for rank, wait in self.waits.items() if wait.step is step}
             entered = tuple(step.calls) if self.evidence.dumped else None
             sources, common = ends.lines_of(ours.values()), self._common([*ours], step=step)
-            findings.append(f.InFlight(entered=entered, sources=sources, **common).as_finding(FindingKind.IN_FLIGHT))
+            findings.append(InFlight(entered=entered, sources=sources, **common))
         return findings
 
     def still_going_on(self) -> Finding:
@@ -230,7 +230,7 @@ class _Hang:
         ranks: Sequence[int] = (),
         **more: Any,
     ) -> Finding:
-        return f.Activities(did=self._did(alive), **more, **self._common(waiting or alive, ranks)).as_finding(kind)
+        return Activities(kind=kind, did=self._did(alive), **more, **self._common(waiting or alive, ranks))
 
     def _did(self, ranks: Sequence[int]) -> tuple[f.Activity, ...]:
         return ends.activities_of(self.evidence, ranks, self.waits)

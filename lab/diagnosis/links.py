@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lab.diagnosis.evidence import Evidence, apply_rules
-from lab.diagnosis.finding import Finding, FindingKind, Outside
+from lab.diagnosis.finding import Finding
+from lab.diagnosis.wording import Outside
 from lab.record.result import Culprit
 
 
 def find_causes_outside(evidence: Evidence) -> list[Finding]:
     """Everything that still held ranks up when the run was over, and that none of them did."""
-    facts, outside = evidence.facts, []
+    facts, outside = evidence.facts, list[Finding]()
     for node, trouble in facts.troubled.items():
         ranks = tuple(rank.rank for rank in facts.ranks if rank.node == node and not rank.left)
         if ranks:
@@ -24,16 +25,15 @@ def find_causes_outside(evidence: Evidence) -> list[Finding]:
     halted = [rank for rank in facts.ranks if rank.halted and not rank.left]
     outside += [Outside(what="rank", node=one.node, signal=one.halted, ranks=(one.rank,)) for one in halted]
     if outside or not facts.network.stuck:
-        return [one.as_finding(FindingKind.OUTSIDE) for one in outside]
+        return outside
     return apply_rules(evidence, "cut")
 
 
 def cause_of(finding: Finding) -> str:
     """What sort of thing came over ranks, in the word that a culprit has for it."""
-    facts = finding.facts
-    if not isinstance(facts, Outside):
+    if not isinstance(finding, Outside):
         return "cut_off"
-    return "stopped" if facts.what == "rank" else "node_disconnected" if facts.disconnected else "node_paused"
+    return "stopped" if finding.what == "rank" else "node_disconnected" if finding.disconnected else "node_paused"
 
 
 def culprit_of(finding: Finding, evidence: Evidence) -> Culprit | None:

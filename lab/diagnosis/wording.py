@@ -1,16 +1,16 @@
-"""The words of a diagnosis: renders findings, and the reason of a verdict, from their data. Nothing reads them.
+"""What the kernel finds, with the words for it, and the reason of a verdict. Nothing reads those words.
 
-The words of what a feature finds are in that feature, in the same form as `WORDS`. What is said of runs in which
-nothing went wrong is in `lab.diagnosis.reasons`.
+What a feature finds is in that feature, in the same form. What is said of runs in which nothing went wrong is in
+`lab.diagnosis.reasons`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.finding import Finding, FindingKind, Words, WordTable, group_ranks
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
 from lab.words import (
     capital,
     clip,
@@ -183,43 +183,87 @@ def render_ring(ring: Sequence[int]) -> str:
     return " → ".join(map(str, (*ring, ring[0])))
 
 
+def render_wrong(wrong: f.WrongElement) -> str:
+    """What stands where: `element 0 on rank 1 is 7 and should be 6`."""
+    of = f" of its {ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
+    if wrong.element is None:
+        tensor = f"the {ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
+        than = "what was brought can give" if wrong.reduces else "was given"
+        return f"{tensor} {wrong.rank} {'is' if of else 'holds'} another tensor than {than}"
+    got, expected = (
+        f"{value:.6g}" if isinstance(value, float) else str(value) for value in (wrong.got, wrong.expected)
+    )
+    return f"element {wrong.element}{of} on rank {wrong.rank} is {got} and should be {expected}"
+
+
 # -- runs that did not end
 
 
-def _missed_step(facts: f.MissedStep) -> Words:
-    who, lines, unknown = name_ranks(call.rank for call in facts.waits), _at(facts.waits), ""
-    if facts.unknown:
-        them = "them" if len(facts.unknown) > 1 else "it"
-        unknown = f"Whether {name_ranks(facts.unknown)} came to it is not known: there is no dump of {them}."
-    if not facts.missing:
-        return f"{who} waited in {facts.step}{lines}", unknown
-    there = render_waited(facts.seconds, " {}," if lines else " {}") + lines
-    whom, did = name_ranks(facts.missing), listing(describe_activities(facts.did))
-    head, rest = f"{whom} never entered {facts.step}", f"{capital(who)} waited there{there}; {did}."
-    if facts.refused:
-        head = _refusal(facts.step, facts.refused)
-    elif facts.message:
-        verb = "sent" if facts.receives else "received"
-        head = f"{who} waited in {describe_call(facts.waits[0])}{there}: {whom} never {verb}"
-        rest = f"{capital(did)}."
-    untold = ""
-    if facts.untold_messages:
-        untold = f"If {name_ranks(facts.untold_messages)} waited for a message, these dumps do not tell it."
-    return head, rest, unknown, _GROUP_ORDER if facts.several_groups else "", untold
+class MissedStep(Finding):
+    """A step that some ranks waited in and others never entered."""
+
+    waits: tuple[f.CallFacts, ...]
+    missing: tuple[int, ...]
+    unknown: tuple[int, ...] = ()
+    """Ranks that may have come to it: they left no dump."""
+    message: bool = False
+    receives: bool = False
+    did: tuple[f.Activity, ...] = ()
+    """What the missing ranks did."""
+    refused: tuple[f.CallFacts, ...] = ()
+    """Where it failed for all missing ranks: their calls."""
+    several_groups: bool = False
+    """Whether the missing ranks were in a collective of another group."""
+    untold_messages: tuple[int, ...] = ()
+    """Of dumps: missing ranks that may have waited for a message."""
+
+    def render(self) -> Words:
+        """Who never entered it, who waited there, and what the missing ones did."""
+        who, lines, unknown = name_ranks(call.rank for call in self.waits), _at(self.waits), ""
+        if self.unknown:
+            them = "them" if len(self.unknown) > 1 else "it"
+            unknown = f"Whether {name_ranks(self.unknown)} came to it is not known: there is no dump of {them}."
+        if not self.missing:
+            return f"{who} waited in {self.step}{lines}", unknown
+        there = render_waited(self.seconds, " {}," if lines else " {}") + lines
+        whom, did = name_ranks(self.missing), listing(describe_activities(self.did))
+        head, rest = f"{whom} never entered {self.step}", f"{capital(who)} waited there{there}; {did}."
+        if self.refused:
+            head = _refusal(self.step, self.refused)
+        elif self.message:
+            verb = "sent" if self.receives else "received"
+            head = f"{who} waited in {describe_call(self.waits[0])}{there}: {whom} never {verb}"
+            rest = f"{capital(did)}."
+        untold = ""
+        if self.untold_messages:
+            untold = f"If {name_ranks(self.untold_messages)} waited for a message, these dumps do not tell it."
+        return head, rest, unknown, _GROUP_ORDER if self.several_groups else "", untold
 
 
-def _ring(facts: f.Ring) -> Words:
-    each = listing(join_ranks((call.rank, f"in {describe_wait(call)}") for call in facts.waits))
-    ranks = name_ranks(call.rank for call in facts.waits)
-    lines = listing(f"{group.what} at {group.lines[0]}" for group in facts.groups)
-    advice = {
-        "collectives": _GROUP_ORDER + (f" Groups were made here: {lines}." if lines else ""),
-        "receives": "All of them receive before they send: one has to send first.",
-        "sends": "All of them send before they receive: one has to receive first.",
-        "mixed": "None of these calls can end before another one does.",
-    }
-    took = render_waited(facts.seconds, ", for {} now")
-    return f"{ranks} wait for each other in a ring ({render_ring(facts.cycle)}){took}: {each}", advice[facts.all_of]
+class Ring(Finding):
+    """Ranks that wait for each other in a ring."""
+
+    kind: Kind = FindingKind.DEADLOCK
+    cycle: tuple[int, ...]
+    waits: tuple[f.CallFacts, ...]
+    all_of: Literal["collectives", "receives", "sends", "mixed"] = "mixed"
+    """What the calls in the ring are."""
+    groups: tuple[f.Side, ...] = ()
+    """The groups of the ring's collectives, and where they were made."""
+
+    def render(self) -> Words:
+        """The ring, what each of its ranks waits in, and what the program has to do."""
+        each = listing(join_ranks((call.rank, f"in {describe_wait(call)}") for call in self.waits))
+        ranks = name_ranks(call.rank for call in self.waits)
+        lines = listing(f"{group.what} at {group.lines[0]}" for group in self.groups)
+        advice = {
+            "collectives": _GROUP_ORDER + (f" Groups were made here: {lines}." if lines else ""),
+            "receives": "All of them receive before they send: one has to send first.",
+            "sends": "All of them send before they receive: one has to receive first.",
+            "mixed": "None of these calls can end before another one does.",
+        }
+        took = render_waited(self.seconds, ", for {} now")
+        return f"{ranks} wait for each other in a ring ({render_ring(self.cycle)}){took}: {each}", advice[self.all_of]
 
 
 def _alone(place: f.CodePlace | None, gone: Iterable[int]) -> str:
@@ -227,42 +271,142 @@ def _alone(place: f.CodePlace | None, gone: Iterable[int]) -> str:
     return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"
 
 
-def _stood_apart(facts: f.StoodApart) -> str:
-    stood = render_stood(facts.stood) if facts.stood else ""
-    return {
-        "absent": f"{'did not come to the collective that others waited in, it ' if facts.waited else ''}was {stood}",
-        "alone": _alone(facts.place, facts.others),
-        "gone": "exited early, with code 0, while others waited for it",
-        "odd": f"was {stood} while others were {render_stood(facts.common) if facts.common else ''}",
-    }[facts.how]
+class StoodApart(Finding):
+    """Who kept the others waiting, by the stacks of all."""
+
+    how: Literal["absent", "alone", "gone", "odd"]
+    waited: bool = False
+    """Of one that was absent: whether the others waited in a collective."""
+    stood: f.Stood | None = None
+    common: f.Stood | None = None
+    """Where most others were."""
+    place: f.CodePlace | None = None
+
+    def render(self) -> Words:
+        """What the rank did."""
+        return f"rank {self.ranks[0]} {self.what_it_did()}"
+
+    def what_it_did(self) -> str:
+        """It did not come, went on alone, ended early, or stood elsewhere."""
+        stood = render_stood(self.stood) if self.stood else ""
+        absent = "did not come to the collective that others waited in, it " if self.waited else ""
+        return {
+            "absent": f"{absent}was {stood}",
+            "alone": _alone(self.place, self.others),
+            "gone": "exited early, with code 0, while others waited for it",
+            "odd": f"was {stood} while others were {render_stood(self.common) if self.common else ''}",
+        }[self.how]
 
 
-def _in_flight(facts: f.InFlight) -> Words:
-    lines = at(facts.sources)
-    there = (render_waited(facts.seconds, "{}," if lines else "{}") + lines).strip()
-    who = "everybody" if facts.entered is None else name_ranks(facts.entered)
-    entered = f"{who} entered {facts.step}, and {name_ranks(facts.others)} never came out of it"
-    return f"{entered}{f' ({there})' if there else ''}: the data did not arrive, or there was no time left for it"
+class InFlight(Finding):
+    """A step that everybody entered and that did not end."""
+
+    kind: Kind = FindingKind.IN_FLIGHT
+    entered: tuple[int, ...] | None = None
+    """Of dumps: who is known to have entered it; None: everybody."""
+    sources: tuple[str, ...] = ()
+
+    def render(self) -> Words:
+        """Who entered it, and who never came out of it."""
+        lines = at(self.sources)
+        there = (render_waited(self.seconds, "{}," if lines else "{}") + lines).strip()
+        who = "everybody" if self.entered is None else name_ranks(self.entered)
+        entered = f"{who} entered {self.step}, and {name_ranks(self.others)} never came out of it"
+        return f"{entered}{f' ({there})' if there else ''}: the data did not arrive, or there was no time left for it"
+
+
+class Activities(Finding):
+    """What ranks did, where no step tells more."""
+
+    did: tuple[f.Activity, ...]
+    longest_s: float | None = None
+    """How long the longest wait was, where the time was up while ranks were at work."""
+
+    def render(self) -> Words:
+        """What each rank did, and what that means."""
+        did = listing(describe_activities(self.did))
+        match self.kind:
+            case FindingKind.OUT_OF_TIME:
+                longest = format_duration(self.longest_s or 0.0)
+                head = f"the time was up while the ranks were at work: nobody had waited longer than {longest}"
+                return head, f"{capital(did)}."
+            case FindingKind.OWN_CODE:
+                return f"nobody waited in a collective or for a message: {did}"
+            case FindingKind.WAITING:
+                odd = f"Rank {self.ranks[0]} was not where most others were." if self.ranks else ""
+                return f"everybody was in torch.distributed: {did}", odd
+        return did
 
 
 # -- what came from outside
 
 
-def _outside(facts: f.Outside) -> Words:
-    if facts.what == "rank":
-        return f"{full_name(facts.ranks[0], facts.node)} was stopped by {facts.signal}"
-    return f"{facts.node} {facts.how}{ran_there(facts.ranks)}"
+class Outside(Finding):
+    """What came over ranks from outside."""
+
+    kind: Kind = FindingKind.OUTSIDE
+    what: Literal["node", "rank"]
+    node: str = ""
+    how: str = ""
+    """Of a node: what the engine says of it."""
+    disconnected: bool = False
+    signal: str = ""
+
+    def render(self) -> Words:
+        """What happened to the node or the rank."""
+        if self.what == "rank":
+            return f"{full_name(self.ranks[0], self.node)} was stopped by {self.signal}"
+        return f"{self.node} {self.how}{ran_there(self.ranks)}"
 
 
 # -- runs that failed
 
 
-def name_lost(facts: f.FirstFailure, when: str = " in mid-run") -> str:
-    """How nodes were lost: `node1 was killed in mid-run`."""
-    how = facts.how or "went away"
-    if len(facts.nodes) > 1:
-        how = how.replace("was ", "were ", 1).replace("its host", "their host")
-    return f"{name_nodes(facts.nodes)} {how}{when}"
+class FirstFailure(Finding):
+    """Who failed first, or left, and where that found the others."""
+
+    kind: Kind = FindingKind.FAILED
+    what: Literal["nodes_lost", "node_lost", "late", "left", "failed", "strayed"]
+    node: str = ""
+    nodes: tuple[str, ...] = ()
+    """That were lost together."""
+    how: str = ""
+    """How they were lost, as the engine says it of one."""
+    missed: f.Missed | None = None
+    code: int | None = None
+    end: f.End | None = None
+    place: f.CodePlace | None = None
+    progress: f.Progress | None = None
+    hits: tuple[f.Hit, ...] = ()
+
+    def render(self) -> Words:
+        """How the first one failed, how far it had come, and the steps in which that found others."""
+        if self.what == "nodes_lost":
+            head = f"{self.name_lost()}; {name_ranks(self.ranks)} ran there"
+        elif self.what == "node_lost":
+            head = f"rank {self.ranks[0]}'s node, {self.node}, went away"
+        else:
+            head = f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}"
+        progress = _render_progress(self.progress)
+        hits = [f"{capital(_hit(hit))}." for hit in self.hits[:_MOST_HITS]]
+        return f"{head}, {progress}" if progress else head, *hits
+
+    def what_it_did(self) -> str:
+        """How the rank failed, or left, or was late."""
+        if self.what in ("late", "left") and self.missed:
+            return _missed(self.missed)
+        if self.what == "failed" and self.end:
+            return render_end(self.end)
+        if self.what == "left":
+            return f"ended with code {self.code}"
+        return f"was {render_place(self.place)} and no longer with the others" if self.place else ""
+
+    def name_lost(self, when: str = " in mid-run") -> str:
+        """How nodes were lost: `node1 was killed in mid-run`."""
+        how = self.how or "went away"
+        if len(self.nodes) > 1:
+            how = how.replace("was ", "were ", 1).replace("its host", "their host")
+        return f"{name_nodes(self.nodes)} {how}{when}"
 
 
 def _missed(missed: f.Missed) -> str:
@@ -278,28 +422,6 @@ def _missed(missed: f.Missed) -> str:
     }[missed.how]
 
 
-def _first_failure(facts: f.FirstFailure) -> Words:
-    if facts.what == "nodes_lost":
-        head = f"{name_lost(facts)}; {name_ranks(facts.ranks)} ran there"
-    elif facts.what == "node_lost":
-        head = f"rank {facts.ranks[0]}'s node, {facts.node}, went away"
-    else:
-        head = f"{full_name(facts.ranks[0], facts.node)} {_failed_by_itself(facts)}"
-    progress = _render_progress(facts.progress)
-    hits = [f"{capital(_hit(hit))}." for hit in facts.hits[:_MOST_HITS]]
-    return f"{head}, {progress}" if progress else head, *hits
-
-
-def _failed_by_itself(facts: f.FirstFailure) -> str:
-    if facts.what in ("late", "left") and facts.missed:
-        return _missed(facts.missed)
-    if facts.what == "failed" and facts.end:
-        return render_end(facts.end)
-    if facts.what == "left":
-        return f"ended with code {facts.code}"
-    return f"was {render_place(facts.place)} and no longer with the others" if facts.place else ""
-
-
 def _hit(hit: f.Hit) -> str:
     ranks = [call.rank for call in hit.calls]
     failed = [call for call in hit.calls if call.error]
@@ -308,66 +430,47 @@ def _hit(hit: f.Hit) -> str:
     return f"{name_ranks(ranks)} {was(ranks)} in {hit.name}{_at(hit.calls)}{' and failed there' if failed else ''}"
 
 
-def _went_alone(facts: f.WentAlone) -> str:
-    if facts.call is None:
-        return _alone(facts.place, facts.others)
-    called, others = f"it called {facts.step}{_at([facts.call])}", name_ranks(facts.others)
-    never = f"which {others} never {'answered' if facts.message else 'called'}"
-    return f"went on alone: {called}, {never}; they had ended with code 0 {_render_progress(facts.progress)}".rstrip()
+class WentAlone(Finding):
+    """A rank that called something when those whom it needed there had ended."""
+
+    kind: Kind = FindingKind.WENT_ALONE
+    node: str = ""
+    call: f.CallFacts | None = None
+    """Which call that was, where that is known; else where it was."""
+    place: f.CodePlace | None = None
+    message: bool = False
+    progress: f.Progress | None = None
+    """How far the others had come, if that is the same for all."""
+
+    def render(self) -> Words:
+        """What the rank called, and who had ended."""
+        return f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}"
+
+    def what_it_did(self) -> str:
+        """What it called alone."""
+        if self.call is None:
+            return _alone(self.place, self.others)
+        called, others = f"it called {self.step}{_at([self.call])}", name_ranks(self.others)
+        never = f"which {others} never {'answered' if self.message else 'called'}"
+        return (
+            f"went on alone: {called}, {never}; they had ended with code 0 {_render_progress(self.progress)}".rstrip()
+        )
 
 
-def _odd_call(facts: f.OddCall) -> str:
-    return f"called {facts.call}{at(facts.lines)} where most others called {facts.common}"
+class OddCall(Finding):
+    """A rank whose collective differs from that of most others, as PyTorch compared them."""
 
+    kind: Kind = FindingKind.MISMATCH
+    call: str
+    common: str
 
-def render_wrong(wrong: f.WrongElement) -> str:
-    """What stands where: `element 0 on rank 1 is 7 and should be 6`."""
-    of = f" of its {ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
-    if wrong.element is None:
-        tensor = f"the {ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
-        than = "what was brought can give" if wrong.reduces else "was given"
-        return f"{tensor} {wrong.rank} {'is' if of else 'holds'} another tensor than {than}"
-    got, expected = (
-        f"{value:.6g}" if isinstance(value, float) else str(value) for value in (wrong.got, wrong.expected)
-    )
-    return f"element {wrong.element}{of} on rank {wrong.rank} is {got} and should be {expected}"
+    def render(self) -> Words:
+        """What it called, and what most others did."""
+        return f"rank {self.ranks[0]} {self.what_it_did()}"
 
-
-WORDS: WordTable = {
-    FindingKind.OUT_OF_TIME: lambda facts: (
-        "the time was up while the ranks were at work: nobody had waited longer than "
-        f"{format_duration(facts.longest_s or 0.0)}",
-        f"{capital(listing(describe_activities(facts.did)))}.",
-    ),
-    (FindingKind.OWN_CODE, f.Activities): lambda facts: (
-        f"nobody waited in a collective or for a message: {listing(describe_activities(facts.did))}"
-    ),
-    FindingKind.WAITING: lambda facts: (
-        f"everybody was in torch.distributed: {listing(describe_activities(facts.did))}",
-        f"Rank {facts.ranks[0]} was not where most others were." if facts.ranks else "",
-    ),
-    f.MissedStep: _missed_step,
-    f.Ring: _ring,
-    f.StoodApart: lambda facts: f"rank {facts.ranks[0]} {_stood_apart(facts)}",
-    f.InFlight: _in_flight,
-    f.Activities: lambda facts: listing(describe_activities(facts.did)),
-    f.Outside: _outside,
-    f.FirstFailure: _first_failure,
-    f.WentAlone: lambda facts: f"{full_name(facts.ranks[0], facts.node)} {_went_alone(facts)}",
-    f.OddCall: lambda facts: f"rank {facts.ranks[0]} {_odd_call(facts)}",
-}
-"""The words of the kernel's findings."""
-_DID: Mapping[Any, Callable[[Any], str]] = {
-    f.StoodApart: _stood_apart,
-    f.FirstFailure: _failed_by_itself,
-    f.WentAlone: _went_alone,
-    f.OddCall: _odd_call,
-}
-
-
-def render_did(facts: f.Facts) -> str:
-    """What the one rank did that a finding names, in words that follow its name; empty where there are none."""
-    return _DID[type(facts)](facts) if type(facts) in _DID and len(facts.ranks) == 1 else ""
+    def what_it_did(self) -> str:
+        """What it called, and what most others did."""
+        return f"called {self.call}{at(self.lines)} where most others called {self.common}"
 
 
 # -- the reason of a verdict
@@ -378,10 +481,10 @@ def hang_reason(time_given: str, heads: Sequence[str], did: Iterable[tuple[int, 
     return f"no end after {time_given}: {'; '.join([*heads, *join_ranks(did)])}"
 
 
-def node_reason(facts: f.FirstFailure, *, launcher: bool) -> str:
+def node_reason(facts: FirstFailure, *, launcher: bool) -> str:
     """Why a run failed that lost nodes."""
     met = ", and the launcher's processes met there" if launcher else ""
-    return f"{name_lost(facts)}; {name_ranks(facts.ranks)} ran there{met}"
+    return f"{facts.name_lost()}; {name_ranks(facts.ranks)} ran there{met}"
 
 
 def odd_call_reason(finding: Finding, rank: int, node: str, victim: int, end: f.End | None) -> str:

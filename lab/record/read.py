@@ -125,6 +125,37 @@ def _read_piece(folder: Path, logs: dict[int, BinaryIO], entry: IndexEntry) -> b
     return b""
 
 
+class LineJoiner:
+    """Puts pieces of output together to lines, whose time is that of their first piece.
+
+    Args:
+        longest_bytes: what is longer is given in parts.
+    """
+
+    def __init__(self, longest_bytes: float = math.inf) -> None:
+        self._longest_bytes = longest_bytes
+        self._begun: dict[tuple[int, int], Piece] = {}
+        """By rank and stream: the beginning of a line."""
+
+    def join(self, piece: Piece) -> Iterator[Piece]:
+        """The lines that are whole with this piece, without their ends."""
+        begun = self._begun.pop(piece[:2], None)
+        first, *others = piece.data.split(b"\n")
+        line = piece._replace(data=first) if begun is None else begun._replace(data=begun.data + first)
+        for other in others:
+            yield line
+            line = piece._replace(data=other)
+        if len(line.data) > self._longest_bytes:
+            yield line
+        elif line.data:
+            self._begun[piece[:2]] = line
+
+    def rest(self) -> list[Piece]:
+        """The beginnings of lines that are left when nothing more comes."""
+        begun, self._begun = self._begun, {}
+        return [piece for _, piece in sorted(begun.items())]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Turn:
     """The place of a run among those that one command made, one after the other: a suite."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import IO, Any
 
 from lab.feature import hook
@@ -16,7 +14,7 @@ from lab.node.messages.agent import TERMINAL
 from lab.record.rows import Rows
 from lab.report.harmless import harmless
 from lab.report.style import style_for
-from lab.report.table import MANY, alike, form_of, nearly_alike
+from lab.report.table import MANY, alike, form_of, group_alike, nearly_alike
 from lab.run.collect import Observer
 from lab.words import format_duration, name_ranks, plural
 
@@ -63,14 +61,9 @@ def fit(text: str, columns: int) -> str:
     text = re.sub(_COLOUR, "", text).expandtabs()
     if text.isascii():
         return text if len(text) <= columns else f"{text[: columns - 1]}…"
-    widths = [*accumulate(map(_columns, text))]
-    return text if widths[-1] <= columns else f"{text[: bisect_right(widths, columns - 1)]}…"
+    from rich.cells import cell_len, set_cell_size  # most lines do without
 
-
-def _columns(letter: str) -> int:
-    from unicodedata import combining, east_asian_width
-
-    return 0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1
+    return text if cell_len(text) <= columns else f"{set_cell_size(text, columns - 1)}…"
 
 
 _TOGETHER_S = 0.25
@@ -294,8 +287,7 @@ class LiveOutput(Observer):
             for rank, streams in sorted(self._rows.items())
             for row in (row for rows in streams.values() for row in rows.open)
         ]
-        many = len(rows) > MANY  # of what differs in its numbers only, that of the first rank
-        for same, _ in alike((at, form_of(text) if many else at) for at, (_, text) in enumerate(rows)):
-            ranks, text = [rows[at][0] for at in same], rows[same[0]][1]
+        for same in group_alike(rows, lambda row: form_of(row[1])):  # of what differs in numbers only, the first rank's
+            ranks, text = [rank for rank, _ in same], same[0][1]
             name = self._name(*ranks)
             yield f"{self._style.rank(max(ranks[0], 0), name)} {fit(text, columns - len(name) - 1)}"

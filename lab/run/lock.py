@@ -137,20 +137,20 @@ class ClusterLock:
 
     def holder(self) -> dict[str, Any] | None:
         """Who holds the lock now: `pid`, `purpose`, `since`; None if nobody does."""
-        is_held, text = self.inspect()
-        return {"pid": None, "purpose": "something", "since": None, **_read(text)} if is_held else None
+        is_held, left = self.inspect()
+        return {"pid": None, "purpose": "something", "since": None, **left} if is_held else None
 
-    def inspect(self) -> tuple[bool, bytes]:
+    def inspect(self) -> tuple[bool, dict[str, Any]]:
         """Whether somebody holds the lock, and what the last holder has left there: nothing if it let go."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # nobody could have locked it
-            return False, b""
+            return False, {}
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False, os.pread(fd, _MOST_BYTES, 0)
+            return False, _read(os.pread(fd, _MOST_BYTES, 0))
         except BlockingIOError:
-            return True, os.pread(fd, _MOST_BYTES, 0)
+            return True, _read(os.pread(fd, _MOST_BYTES, 0))
         finally:
             os.close(fd)
 

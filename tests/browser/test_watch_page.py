@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from lab.features.watch.now import Follower, Stepper, Watched
+from lab.features.watch.now import Follower, Watched
 from lab.features.watch.server import Server, page_of
 from tests.browser.conftest import PATIENCE_MS
 from tests.features.watch.growing import ORIGIN, Growing
@@ -25,7 +25,7 @@ class Lesson:
     def __init__(self, folder: Path) -> None:
         self.run = Growing(folder)
         self.watched = Watched(step=True)
-        self.stepper = Stepper(self.watched)
+        self.stepper = self.watched
         self.follower = Follower(self.run.record, stepping=True)
         self.server = Server(page_of("lesson"), stepper=self.stepper)
 

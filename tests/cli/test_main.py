@@ -264,7 +264,6 @@ HEAVY = {
     "requests",
     "numpy",
     "dataclasses",
-    "pyroute2",
 }
 
 
@@ -321,7 +320,7 @@ def test_a_run_loads_neither_rich_nor_what_it_does_not_need(tmp_path: Path):
         "from lab.cluster import Cluster\n"
         f"Cluster(1, name='c', engine=FakeEngine()).run({str(tmp_path / 's.py')!r})\n"
     )
-    unused = {"rich", "pyroute2", "tenacity", "simpleeval", "shtab", "torch", "numpy", "asyncio", "docker"}
+    unused = {"rich", "tenacity", "simpleeval", "shtab", "torch", "numpy", "asyncio", "docker"}
     assert imported_by(code) & {*unused, "lab.node.recorder.install", "ctypes", "hashlib"} == set()
 
 

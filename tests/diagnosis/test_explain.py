@@ -12,7 +12,7 @@ import pytest
 
 from lab.cli.main import main
 from lab.diagnosis.explain import Explanation, explain
-from lab.diagnosis.finding import Finding, FindingKind, Side
+from lab.diagnosis.finding import Side
 from lab.record.layout import EVENTS, PLAN, RESULT, TRACE, rank_trace
 from lab.record.read import Record
 from lab.report.style import Style
@@ -209,8 +209,7 @@ def test_ranks_and_lines_are_painted_and_nothing_else_changes() -> None:
     odd, other = Side(ranks=(1,), what="broadcast", lines=("train.py:22",)), Side(ranks=(0,), what="all_reduce")
     from lab.features.mismatches.findings import Mismatch
 
-    facts = Mismatch(number=1, odd_sides=(odd,), sides=(other,), ranks=(1,))
-    finding = Finding(kind=FindingKind.MISMATCH, facts=facts)
+    finding = Mismatch(number=1, odd_sides=(odd,), sides=(other,), ranks=(1,))
     explanation = Explanation(run="r", scenario="s", verdict="hung", sentence="why", findings=(finding,))
     painted = explanation_text(explanation, Style(colour=True))
     assert "\x1b[33mRank 1\x1b[0m" in painted

@@ -231,7 +231,7 @@ def test_a_ring_that_ends_because_its_ranks_give_up_is_nobodys_fault(made: Trace
     write_events(made, *(raised(rank, PEER, 41, 5 + rank / 10) for rank in range(3)))
     evidence = read_evidence(made.record())
     [found] = find_causes(evidence)
-    assert (found.kind, found.ranks, found.others, found.facts.seconds) == ("deadlock", (), (0, 1, 2), 4.0)
+    assert (found.kind, found.ranks, found.others, found.seconds) == ("deadlock", (), (0, 1, 2), 4.0)
     verdict = judge(evidence)
     assert (verdict.verdict, verdict.culprit) == ("failed", None)
     assert verdict.reason.startswith(golden(1))

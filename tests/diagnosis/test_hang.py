@@ -51,7 +51,7 @@ def test_a_rank_that_never_entered_is_named_with_where_it_was_and_how_long_other
     }
     assert (found.kind, found.ranks, found.others, found.step) == ("never_entered", (2,), (0, 1), "all_reduce #2")
     assert found.lines == ("train.py:37", "train.py:41")
-    assert found.facts.seconds == pytest.approx(7.0)
+    assert found.seconds == pytest.approx(7.0)
 
 
 def test_a_rank_that_others_had_hardly_waited_for_is_not_accused(made: TraceMaker) -> None:

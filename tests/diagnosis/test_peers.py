@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.diagnosis.errors import find_odd_call
 from lab.diagnosis.facts import RankFacts
-from lab.diagnosis.finding import OddCall
+from lab.diagnosis.wording import OddCall
 
 REST = (
     "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cpu, layout=Strided (default), "

@@ -18,8 +18,8 @@ import pytest
 
 from lab import Cluster
 from lab.diagnosis.explain import explain
-from lab.features.watch.now import Follower, Now, Stepper, Watched
-from lab.features.watch.verb import Session
+from lab.features.watch.now import Follower, Now, Watched
+from lab.features.watch.verb import follow
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.trace.read import read_trace
@@ -46,7 +46,7 @@ dist.barrier()
 class Hand:
     """Presses a key whenever something is held; remembers what was held then."""
 
-    def __init__(self, stepper: Stepper) -> None:
+    def __init__(self, stepper: Watched) -> None:
         self.stepper = stepper
         self.pressed: list[str] = []
         self.seen: list[Now] = []
@@ -62,10 +62,9 @@ class Hand:
         pass
 
 
-def watch(cluster: Cluster, script: Path, hand: Hand, watched: Watched, stepper: Stepper, **options: Any) -> Result:
+def watch(cluster: Cluster, script: Path, hand: Hand, watched: Watched, **options: Any) -> Result:
     ended = threading.Event()
-    session = Session(lambda: watched.path, [hand], stepper)
-    watcher = threading.Thread(target=session.follow, args=(ended,))
+    watcher = threading.Thread(target=follow, args=(lambda: watched.path, [hand], watched, None, ended))
     watcher.start()
     try:
         return cluster.run(script, companions=(watched,), runs=script.parent / "runs", **options)
@@ -75,20 +74,17 @@ def watch(cluster: Cluster, script: Path, hand: Hand, watched: Watched, stepper:
 
 
 @pytest.fixture
-def stepped() -> tuple[Watched, Stepper]:
-    watched = Watched(step=True)
-    return watched, Stepper(watched)
+def watched() -> Watched:
+    return Watched(step=True)
 
 
 @pytest.mark.local_first
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)], ids=["warm", "cold"])
-def test_one_key_press_is_one_step(
-    cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper], cold: bool
-) -> None:
+def test_one_key_press_is_one_step(cluster: Cluster, tmp_path: Path, watched: Watched, cold: bool) -> None:
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
-    hand = Hand(stepped[1])
-    result = watch(cluster, script, hand, *stepped, nodes=3, cold=cold, timeout_s=DEADLINE_S)
+    hand = Hand(watched)
+    result = watch(cluster, script, hand, watched, nodes=3, cold=cold, timeout_s=DEADLINE_S)
     assert result.passed, result.reason
     pressed = [told.partition(":")[0] for told in hand.pressed]
     assert pressed[:3] == ["all_reduce #1", "all_reduce #2", "all_reduce #3"]
@@ -104,10 +100,7 @@ def test_one_key_press_is_one_step(
 
 
 @pytest.mark.long
-def test_time_stands_still_while_ranks_are_held(
-    cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper]
-) -> None:
-    watched, stepper = stepped
+def test_time_stands_still_while_ranks_are_held(cluster: Cluster, tmp_path: Path, watched: Watched) -> None:
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
     limit_s = 4.0
@@ -120,14 +113,13 @@ def test_time_stands_still_while_ranks_are_held(
                 super().show(now, follower)
 
     began = time.monotonic()
-    result = watch(cluster, script, Slow(stepper), watched, stepper, nodes=3, timeout_s=limit_s)
+    result = watch(cluster, script, Slow(watched), watched, nodes=3, timeout_s=limit_s)
     assert result.passed, result.reason
     assert time.monotonic() - began > limit_s
 
 
 @pytest.mark.local_first
-def test_whoever_runs_on_holds_nobody(cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper]) -> None:
-    watched, stepper = stepped
+def test_whoever_runs_on_holds_nobody(cluster: Cluster, tmp_path: Path, watched: Watched) -> None:
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
 
@@ -136,20 +128,18 @@ def test_whoever_runs_on_holds_nobody(cluster: Cluster, tmp_path: Path, stepped:
 
         def show(self, now: Now, follower: Follower) -> None:
             if now.next:
-                stepper.run_on()
+                watched.run_on()
 
-    result = watch(cluster, script, Leaves(stepper), watched, stepper, nodes=3, timeout_s=DEADLINE_S)
+    result = watch(cluster, script, Leaves(watched), watched, nodes=3, timeout_s=DEADLINE_S)
     assert result.passed, result.reason
 
 
 @pytest.mark.local_first
-def test_a_deadlock_is_let_go_into_and_then_time_runs(
-    cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper]
-) -> None:
+def test_a_deadlock_is_let_go_into_and_then_time_runs(cluster: Cluster, tmp_path: Path, watched: Watched) -> None:
     script = tmp_path / "stuck.py"
     script.write_text(STEPS.partition("for")[0] + "dist.recv(torch.zeros(1), (rank - 1) % 3)\n")
-    hand = Hand(stepped[1])
-    result = watch(cluster, script, hand, *stepped, nodes=3, timeout_s=2.0)
+    hand = Hand(watched)
+    result = watch(cluster, script, hand, watched, nodes=3, timeout_s=2.0)
     assert result.verdict == "hung"
     assert [told.partition(":")[0] for told in hand.pressed] == [golden(1)]
     assert (0,) in [rank.waits_for for now in hand.seen for rank in now.ranks if rank.rank == 1]
@@ -209,7 +199,6 @@ def test_ctrl_c_ends_a_run_that_is_held(cluster: Cluster, engine: str, tmp_path:
     words = ["watch", "steps.py", "--step", "--nodes", "3", "--name", cluster.name, "--engine", engine]
     code, shown = in_terminal(words, {"space: all_reduce #1": "\x03"}, tmp_path)
     assert code == 130, shown
-    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     assert cluster.run(tmp_path / "steps.py", nodes=3, runs=tmp_path / "runs").passed
 
 
@@ -218,17 +207,17 @@ def test_a_run_that_somebody_else_has_started_can_be_watched(cluster: Cluster, t
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
     watched = Watched(step=True)  # so that it does not end before somebody watches
-    stepper, ended = Stepper(watched), threading.Event()
+    ended = threading.Event()
 
     class Waits(Hand):
         """Runs on as soon as the other one sees the run."""
 
         def show(self, now: Now, follower: Follower) -> None:
             if seen.is_set():
-                stepper.run_on()
+                watched.run_on()
 
     def run() -> None:
-        watch(cluster, script, Waits(stepper), watched, stepper, nodes=3, timeout_s=DEADLINE_S)
+        watch(cluster, script, Waits(watched), watched, nodes=3, timeout_s=DEADLINE_S)
         ended.set()
 
     seen = threading.Event()

@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
 def add_baseline(container: argparse._ActionsContainer) -> None:
     """`--baseline` and `--slower`."""
-    baseline = container.add_argument(
-        "--baseline",
-        metavar="RUNS",
-        help="say what got slower, sends more or is called otherwise than in earlier runs: a folder of them or of "
-        "snapshots, or the name of a suite or a run; the exit code is 1 then",
+    about = (
+        "say what got slower, sends more or is called otherwise than in earlier runs: a folder of them or of "
+        "snapshots, or the name of a suite or a run; the exit code is 1 then"
     )
-    shared.completes(baseline, "runs")
+    shared.add(container, "--baseline", metavar="RUNS", help=about, complete="runs")
     container.add_argument(
         "--slower",
         dest="tolerance",
@@ -68,20 +66,12 @@ def _part(word: str) -> float:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    before = parser.add_argument(
-        "before",
-        metavar="RUN1",
-        nargs="?",
-        help="name of a run, or how it begins or ends; with --baseline, of many runs",
-    )
-    after = parser.add_argument(
-        "after", metavar="RUN2", nargs="?", help="the run to compare with it (default: the latest)"
-    )
-    for argument in (before, after):
-        shared.completes(argument, "runs")
+    about = "name of a run, or how it begins or ends; with --baseline, of many runs"
+    shared.add(parser, "before", metavar="RUN1", nargs="?", help=about, complete="runs")
+    about = "the run to compare with it (default: the latest)"
+    shared.add(parser, "after", metavar="RUN2", nargs="?", help=about, complete="runs")
     add_baseline(parser)
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -121,8 +111,8 @@ def _many(arguments: argparse.Namespace) -> int:
 
 
 def _add_diff(parser: Parser) -> None:
-    diff = parser.one_of().add_argument("--diff", nargs=2, metavar=("RUN1", "RUN2"), help="two runs side by side")
-    shared.completes(diff, "runs")
+    about = "two runs side by side"
+    shared.add(parser.one_of(), "--diff", nargs=2, metavar=("RUN1", "RUN2"), help=about, complete="runs")
 
 
 def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

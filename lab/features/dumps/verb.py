@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read up to 1 GiB of dumps and keep up to 1,048,576 calls, 16 times as much as by default; this takes "
         "minutes and some GB of memory",
     )
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -33,15 +33,12 @@ before and after it (`lab run --keep-faults` leaves it). In a scenario, `faults:
 
 def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    what = parser.add_argument("what", help="a kind of fault; or list, heal or kinds")
-    shared.completes(what, "faults")
-    words = parser.add_argument("words", nargs="*", metavar="word", help="what it is done to, and how")
-    shared.completes(words, "nodes")
+    shared.add(parser, "what", help="a kind of fault; or list, heal or kinds", complete="faults")
+    shared.add(parser, "words", nargs="*", metavar="word", help="what it is done to, and how", complete="nodes")
     parser.add_argument(
         "--for", dest="for_s", type=shared.duration, metavar="TIME", help="wait so long, then undo it, e.g. 3s"
     )
-    shared.add_cluster(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--name", "--engine", "--json")
 
 
 def _fault(arguments: argparse.Namespace) -> int:
@@ -147,9 +144,8 @@ _SHOWN = {"list": _list, "heal": _heal, "kinds": _kinds}
 
 def _add_stop_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "A run that goes on loses them. They stay stopped until `lab start` or `lab up`."
-    shared.completes(parser.add_argument("node", nargs="+", help=_NODES), "nodes")
-    shared.add_cluster(parser)
-    shared.add_json(parser)
+    shared.add(parser, "node", nargs="+", help=_NODES, complete="nodes")
+    shared.add(parser, "--name", "--engine", "--json")
 
 
 def _stop(arguments: argparse.Namespace) -> int:
@@ -161,11 +157,8 @@ def _stop(arguments: argparse.Namespace) -> int:
 
 
 def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
-    node = parser.add_argument("node", nargs="*", help=f"{_NODES} (default: all that are stopped)")
-    shared.completes(node, "nodes")
-    shared.add_cluster(parser)
-    shared.add_json(parser)
-    shared.add_quiet(parser)
+    shared.add(parser, "node", nargs="*", help=f"{_NODES} (default: all that are stopped)", complete="nodes")
+    shared.add(parser, "--name", "--engine", "--json", "--quiet")
 
 
 def _start(arguments: argparse.Namespace) -> int:

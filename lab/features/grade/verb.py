@@ -26,10 +26,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder, or zip file, of submissions")
-    scenario = parser.add_argument(
-        "--scenario", type=Path, metavar="FILE", help="the assignment (default: the one YAML file in DIR)"
-    )
-    shared.completes(scenario, "scenarios")
+    about = "the assignment (default: the one YAML file in DIR)"
+    shared.add(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table for spreadsheets")
     parser.add_argument(
         "--html", type=Path, metavar="FOLDER", help="write a page with all grades, and a page for each submission"
@@ -42,15 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="grade without isolation, where there is no Docker engine too; every result says so",
     )
-    shared.add_engine(parser, "what provides nodes")
-    shared.add_size(parser)
-    shared.add_conduct(parser)
-    shared.add_option(parser, "--max-output", dest="output_bytes", type=shared.size, metavar="SIZE")
-    shared.add_limits(parser)
-    shared.add_option(parser, "--image")
-    shared.add_flags(parser, "--pull")
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--engine", help="what provides nodes")
+    shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
+    shared.add(parser, "--max-output", "--cpus", "--memory", "--max-processes", "--disk", "--image", "--pull")
+    shared.add(parser, "--runs", "--json")
     parser.add_argument("--quiet", "-q", action="store_true", help="print the table only")
 
 

@@ -5,7 +5,6 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="groups",
     findings={
-        "words": "lab.features.groups.findings:WORDS",
         "groups": "lab.features.groups.findings:find_world_faults",
         "rendezvous": "lab.features.groups.findings:explain_rendezvous",
     },

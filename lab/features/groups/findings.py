@@ -17,11 +17,10 @@ from lab.diagnosis.ends import Wait, activities_of, find_waits, lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
 from lab.diagnosis.finding import (
-    Facts,
     Finding,
     FindingKind,
+    Kind,
     Words,
-    WordTable,
     group_ranks,
     majority,
     sides_of,
@@ -33,9 +32,10 @@ from lab.trace.steps import Step
 from lab.words import capital, format_duration, listing, name_ranks, ordinal, plural
 
 
-class GroupsDiffer(Facts):
+class GroupsDiffer(Finding):
     """A new_group that made another group on some ranks."""
 
+    kind: Kind = FindingKind.GROUPS
     number: int
     sides: tuple[f.Side, ...]
     """What the odd ranks made, or everybody where nobody is odd; `what` is the list of members."""
@@ -43,18 +43,44 @@ class GroupsDiffer(Facts):
     """What the others made."""
     slip: Literal["", "left_out", "added"] = ""
 
+    def render(self) -> Words:
+        """Who made which group, and where."""
+        if self.common is not None:
+            return f"{listing(_made(self.sides))} {self._as_their_group()}", _GROUP_RULE
+        made = "; ".join(_made(self.sides))
+        return f"the {ordinal(self.number)} new_group of ranks was not for the same group: {made}", _GROUP_RULE
 
-class GroupNotMade(Facts):
+    def _as_their_group(self) -> str:
+        whose, common = "its" if len(self.ranks) == 1 else "their", self.common
+        made = f"made {common.what}{at(common.lines[:1])}" if common else ""
+        slip = {"": "", "left_out": f": {name_ranks(self.ranks)} left that one out", "added": ", a group more"}
+        return f"as {whose} {ordinal(self.number)} group, where {name_ranks(self.others)} {made}{slip[self.slip]}"
+
+
+class GroupNotMade(Finding):
     """A new_group that ranks never came out of, because a member never came to it."""
 
+    kind: Kind = FindingKind.GROUPS
     members: tuple[int, ...]
     did: tuple[f.Activity, ...]
     at: tuple[str, ...] = ()
 
+    def render(self) -> Words:
+        """Who never called new_group, and who waited there."""
+        there = f"{format_duration(self.seconds)}, at {listing(self.at)}; {listing(describe_activities(self.did))}"
+        return (
+            f"{name_ranks(self.ranks)} {self._never_called()}",
+            f"{capital(name_ranks(self.others))} waited there {there}.",
+        )
 
-class GroupDestroyed(Facts):
+    def _never_called(self) -> str:
+        return f"never called new_group for [{', '.join(map(str, self.members))}]"
+
+
+class GroupDestroyed(Finding):
     """A group that ranks destroyed while others still used it."""
 
+    kind: Kind = FindingKind.GROUPS
     gone: tuple[int, ...]
     entered: tuple[int, ...]
     alone: bool
@@ -67,10 +93,28 @@ class GroupDestroyed(Facts):
     waited_s: float = 0.0
     did: tuple[f.Activity, ...] = ()
 
+    def render(self) -> Words:
+        """Who destroyed the group, and who still used it."""
+        if not self.alone:
+            return f"{name_ranks(self.gone)} {self._destroyed_while_used()}"
+        called = f"{'it' if len(self.entered) == 1 else 'they'} called {self.step} at {listing(self.used_at)}"
+        gone = f"{name_ranks(self.gone)} had {self._destroyed_group()}"
+        return f"{name_ranks(self.entered)} went on alone: {called}, when {gone}"
 
-class Rendezvous(Facts):
+    def _destroyed_group(self) -> str:
+        group = f"group {self.group}" if self.group else "the default group"
+        return f"destroyed {group} at {listing(self.destroyed_at)}"
+
+    def _destroyed_while_used(self) -> str:
+        verb = "failed" if self.failed else f"waited {format_duration(self.waited_s)}"
+        used = f"{name_ranks(self.entered)} still used it and {verb} in {self.step} at {listing(self.used_at)}"
+        return f"{self._destroyed_group()}, where {used}; {listing(describe_activities(self.did))}"
+
+
+class Rendezvous(Finding):
     """Ranks that did not find each other in init_process_group."""
 
+    kind: Kind = FindingKind.RENDEZVOUS
     how: Literal["addresses", "unanswered", "sizes", "same_rank", "beyond", "unconnected", "missing"]
     address: str = ""
     sides: tuple[f.Side, ...] = ()
@@ -86,6 +130,36 @@ class Rendezvous(Facts):
     """How many peers were missing."""
     absent: tuple[f.Activity, ...] = ()
     stuck: tuple[int, ...] = ()
+
+    def render(self) -> Words:
+        """What each rank looked for, and why it did not meet the others."""
+        there, world = f"the store at {self.address} is there", self.world_size
+        if self.how == "addresses":
+            looked = listing(join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
+            silent = f"None answered {name_ranks(self.silent)}." if self.silent else ""
+            return f"ranks looked for the store of the rendezvous at different addresses: {looked}", silent
+        than = f", where {name_ranks(self.met)} found one" if self.met else ""
+        error = f" ({self.error})" if self.error else ""
+        each = {
+            "sizes": lambda side: f"{name_ranks(side.ranks)} expected {plural(int(side.what), 'rank')}",
+            "same_rank": lambda side: f"{name_ranks(side.ranks)} all said to be rank {side.what}",
+            "beyond": lambda side: f"rank {side.ranks[0]} said to be rank {side.what}",
+        }.get(self.how)
+        sides = listing(map(each, self.sides)) if each else ""
+        met = "each other" if len(self.stuck) == len(self.met) else "the others"
+        peers, why = "peers are" if self.missing > 1 else "a peer is", f"this run has {plural(self.run_size, 'rank')}"
+        if world <= self.run_size:
+            did = listing(describe_activities(self.absent))
+            why = f"{name_ranks(one.rank for one in self.absent)} did not come to it ({did})"
+        ranks, stuck = plural(world, "rank"), name_ranks(self.stuck)
+        return {
+            "unanswered": f"no store answered {name_ranks(self.silent)} at {self.address}{than}{error}",
+            "sizes": f"{there}, but ranks do not agree how many they are: {sides}",
+            "same_rank": f"{there}, but {sides}",
+            "beyond": f"{there}, but {sides} of a world of {world}: there are ranks 0 to {world - 1}",
+            "unconnected": f"{there} and all {ranks} came to it; {stuck} did not get connected to {met}",
+            "missing": f"{there}, but {peers} missing: {name_ranks(self.met)} expected {ranks}, and {why}",
+        }[self.how]
 
 
 def find_world_faults(evidence: Evidence) -> list[Finding]:
@@ -136,20 +210,21 @@ def _stuck(rank: int, marks: Sequence[Mark], evidence: Evidence) -> bool:
 def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
     common, odd = majority({rank: mark.members for rank, mark in here.items()})
     others = tuple(rank for rank in here if rank not in odd)
-    facts = GroupsDiffer(
+    slip: Literal["", "left_out", "added"] = ""
+    if common is not None:
+        rest, *tails = ([mark.members for mark in made[rank][number:]] for rank in (others[0], *odd))
+        left_out, added = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
+        slip = "left_out" if left_out else "added" if added else ""
+    return GroupsDiffer(
         number=number + 1,
         sides=_sides({rank: here[rank] for rank in odd} or here),
+        common=_sides({others[0]: here[others[0]]})[0] if common is not None else None,
+        slip=slip,
         ranks=odd,
         others=others,
         step=f"new_group #{number + 1}",
         lines=tuple(here[rank].source for rank in (*odd, *others)),
     )
-    if common is not None:
-        rest, *tails = ([mark.members for mark in made[rank][number:]] for rank in (others[0], *odd))
-        left_out, added = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
-        slip: Literal["", "left_out", "added"] = "left_out" if left_out else "added" if added else ""
-        facts = replace(facts, common=_sides({others[0]: here[others[0]]})[0], slip=slip)
-    return facts.as_finding(FindingKind.GROUPS)
 
 
 def _sides(marks: Mapping[int, Mark]) -> tuple[f.Side, ...]:
@@ -169,7 +244,8 @@ def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Find
         return None
     lines = unique_lines(one.source for one in ours.values())
     elsewhere = [evidence.place(evidence.ranks[rank]) for rank in missing if rank in evidence.ranks]
-    facts = GroupNotMade(
+    return GroupNotMade(
+        kind=FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED,
         members=tuple(mark.members),
         did=activities_of(evidence, missing, waits),
         at=lines,
@@ -179,7 +255,6 @@ def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Find
         lines=(*(place.at for place in elsewhere if place is not None), *lines),
         seconds=_since(ours.values(), evidence),
     )
-    return facts.as_finding(FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED)
 
 
 def _since(began: Iterable[Mark | Call], evidence: Evidence) -> float:
@@ -229,7 +304,8 @@ def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits:
     took = _since(calls, evidence)
     destroyed = [mark.source for mark in gone.values()]
     used = [step.calls[rank].source for rank in (entered if alone else step.calls)]
-    facts = GroupDestroyed(
+    return GroupDestroyed(
+        kind=FindingKind.WENT_ALONE if alone else FindingKind.GROUPS,
         gone=tuple(gone),
         entered=entered,
         alone=alone,
@@ -245,7 +321,6 @@ def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits:
         lines=(*used, *destroyed) if alone else (*destroyed, *used),
         seconds=None if failed else took,
     )
-    return facts.as_finding(FindingKind.WENT_ALONE if alone else FindingKind.GROUPS)
 
 
 # -- ranks that did not find each other in init_process_group, by the stores that they looked for
@@ -284,7 +359,7 @@ def _rendezvous(facts: Rendezvous, asked: Lookups, evidence: Evidence) -> Findin
     others = tuple(rank for rank in asked if rank not in facts.ranks)
     places = {rank: place.at for rank in facts.ranks if (place := evidence.place(evidence.ranks[rank])) is not None}
     lines = tuple(asked[one].source if one in asked else places.get(one, "") for one in (*facts.ranks, *others))
-    return replace(facts, others=others, lines=lines).as_finding(FindingKind.RENDEZVOUS)
+    return replace(facts, others=others, lines=lines)
 
 
 def find_split_worlds(evidence: Evidence) -> list[Finding]:
@@ -362,86 +437,3 @@ _GROUP_RULE = "Every rank has to call new_group for every group, in the same ord
 
 def _made(sides: Iterable[f.Side]) -> list[str]:
     return join_ranks((rank, f"made {side.what}{at(side.lines[:1])}") for side in sides for rank in side.ranks)
-
-
-def _groups_differ(facts: GroupsDiffer) -> Words:
-    if facts.common is not None:
-        return f"{listing(_made(facts.sides))} {_as_their_group(facts)}", _GROUP_RULE
-    made = "; ".join(_made(facts.sides))
-    return f"the {ordinal(facts.number)} new_group of ranks was not for the same group: {made}", _GROUP_RULE
-
-
-def _as_their_group(facts: GroupsDiffer) -> str:
-    whose, common = "its" if len(facts.ranks) == 1 else "their", facts.common
-    made = f"made {common.what}{at(common.lines[:1])}" if common else ""
-    slip = {"": "", "left_out": f": {name_ranks(facts.ranks)} left that one out", "added": ", a group more"}
-    return f"as {whose} {ordinal(facts.number)} group, where {name_ranks(facts.others)} {made}{slip[facts.slip]}"
-
-
-def _group_not_made(facts: GroupNotMade) -> Words:
-    there = f"{format_duration(facts.seconds)}, at {listing(facts.at)}; {listing(describe_activities(facts.did))}"
-    return (
-        f"{name_ranks(facts.ranks)} {_never_called(facts)}",
-        f"{capital(name_ranks(facts.others))} waited there {there}.",
-    )
-
-
-def _never_called(facts: GroupNotMade) -> str:
-    return f"never called new_group for [{', '.join(map(str, facts.members))}]"
-
-
-def _group_destroyed(facts: GroupDestroyed) -> Words:
-    if not facts.alone:
-        return f"{name_ranks(facts.gone)} {_destroyed_while_used(facts)}"
-    called = f"{'it' if len(facts.entered) == 1 else 'they'} called {facts.step} at {listing(facts.used_at)}"
-    gone = f"{name_ranks(facts.gone)} had {_destroyed_group(facts)}"
-    return f"{name_ranks(facts.entered)} went on alone: {called}, when {gone}"
-
-
-def _destroyed_group(facts: GroupDestroyed) -> str:
-    group = f"group {facts.group}" if facts.group else "the default group"
-    return f"destroyed {group} at {listing(facts.destroyed_at)}"
-
-
-def _destroyed_while_used(facts: GroupDestroyed) -> str:
-    verb = "failed" if facts.failed else f"waited {format_duration(facts.waited_s)}"
-    used = f"{name_ranks(facts.entered)} still used it and {verb} in {facts.step} at {listing(facts.used_at)}"
-    return f"{_destroyed_group(facts)}, where {used}; {listing(describe_activities(facts.did))}"
-
-
-def _unmet(facts: Rendezvous) -> Words:
-    there, world = f"the store at {facts.address} is there", facts.world_size
-    if facts.how == "addresses":
-        looked = listing(join_ranks((rank, side.what) for side in facts.sides for rank in side.ranks))
-        silent = f"None answered {name_ranks(facts.silent)}." if facts.silent else ""
-        return f"ranks looked for the store of the rendezvous at different addresses: {looked}", silent
-    than = f", where {name_ranks(facts.met)} found one" if facts.met else ""
-    error = f" ({facts.error})" if facts.error else ""
-    each = {
-        "sizes": lambda side: f"{name_ranks(side.ranks)} expected {plural(int(side.what), 'rank')}",
-        "same_rank": lambda side: f"{name_ranks(side.ranks)} all said to be rank {side.what}",
-        "beyond": lambda side: f"rank {side.ranks[0]} said to be rank {side.what}",
-    }.get(facts.how)
-    sides = listing(map(each, facts.sides)) if each else ""
-    met = "each other" if len(facts.stuck) == len(facts.met) else "the others"
-    peers, why = "peers are" if facts.missing > 1 else "a peer is", f"this run has {plural(facts.run_size, 'rank')}"
-    if world <= facts.run_size:
-        did = listing(describe_activities(facts.absent))
-        why = f"{name_ranks(one.rank for one in facts.absent)} did not come to it ({did})"
-    ranks, stuck = plural(world, "rank"), name_ranks(facts.stuck)
-    return {
-        "unanswered": f"no store answered {name_ranks(facts.silent)} at {facts.address}{than}{error}",
-        "sizes": f"{there}, but ranks do not agree how many they are: {sides}",
-        "same_rank": f"{there}, but {sides}",
-        "beyond": f"{there}, but {sides} of a world of {world}: there are ranks 0 to {world - 1}",
-        "unconnected": f"{there} and all {ranks} came to it; {stuck} did not get connected to {met}",
-        "missing": f"{there}, but {peers} missing: {name_ranks(facts.met)} expected {ranks}, and {why}",
-    }[facts.how]
-
-
-WORDS: WordTable = {
-    GroupsDiffer: _groups_differ,
-    GroupNotMade: _group_not_made,
-    GroupDestroyed: _group_destroyed,
-    Rendezvous: _unmet,
-}

@@ -121,8 +121,7 @@ _MOST_CELLS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    topic = parser.add_argument("topic", nargs="?", help="a topic, or a verb (default: list the topics)")
-    shared.completes(topic, "topics")
+    shared.add(parser, "topic", nargs="?", help="a topic, or a verb (default: list the topics)", complete="topics")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.data import YamlLexer
 from pygments.lexers.python import PythonLexer
-from pygments.token import STANDARD_TYPES
 
 from lab.errors import RecordError
 from lab.features.records.records import scripts_of
 from lab.record.layout import INDEX, LOGS, OUTPUTS, SCENARIO, rank_log
-from lab.record.read import IndexEntry, IndexReader, Record
+from lab.record.read import IndexEntry, IndexReader, LineJoiner, Piece, Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, read_beginning
 from lab.record.result import Output, Result
 from lab.report.harmless import harmless, plain
@@ -82,20 +83,7 @@ def _coloured(name: str, text: str) -> list[Markup]:
     if "\0" in text or max(map(len, text.split("\n"))) > _LONGEST_LINE:  # each token takes its time
         return [escape(line) for line in text.rstrip("\n").split("\n")]
     lexer = YamlLexer(stripnl=False) if name.endswith(".yaml") else PythonLexer(stripnl=False)
-    lines: list[list[Markup]] = [[]]  # of each line its parts: to append to a line would copy it
-    for token, value in lexer.get_tokens(text):
-        while token not in STANDARD_TYPES and token.parent:
-            token = token.parent
-        kind = STANDARD_TYPES.get(token, "")
-        for number, part in enumerate(value.split("\n")):
-            if number:
-                lines.append([])
-            if part:
-                shown = escape(part)
-                lines[-1].append(Markup(f'<span class="{kind}">{shown}</span>') if kind else shown)
-    while lines and not lines[-1]:
-        lines.pop()
-    return [Markup("").join(line) for line in lines]
+    return [Markup(line) for line in highlight(text, lexer, HtmlFormatter(nowrap=True)).rstrip("\n").split("\n")]
 
 
 MOST_LINES = 6000
@@ -156,24 +144,18 @@ def _kept_lines(record: Record, rank: int, entries: list[IndexEntry], most: int)
 
 
 def _assembled(record: Record, rank: int, entries: list[IndexEntry]) -> Iterator[LogLine]:
-    """Whole lines from pieces; a line's time is that of its first piece."""
-    held: dict[int, tuple[float, bytearray]] = {}
+    """Whole lines from pieces."""
+    joiner = LineJoiner()
     with suppress(OSError), open_file(record.path, f"{LOGS}/{rank_log(rank)}") as file:
         for _, stream, offset, length, when in entries:
             file.seek(offset)
-            began, line = held.pop(stream, (when, bytearray()))
-            first, *others = file.read(min(length, _MOST_BYTES_OF_A_RANK)).split(b"\n")
-            line += first
-            for other in others:
-                yield LogLine(rank, stream, began, clean_line(line))
-                began, line = when, bytearray(other)
-            if line:
-                held[stream] = began, line
-    for stream, (when, rest) in sorted(held.items()):
-        yield LogLine(rank, stream, when, clean_line(rest))
+            for line in joiner.join(Piece(rank, stream, when, file.read(min(length, _MOST_BYTES_OF_A_RANK)))):
+                yield LogLine(*line[:3], clean_line(line.data))
+    for line in joiner.rest():
+        yield LogLine(*line[:3], clean_line(line.data))
 
 
-def clean_line(line: bytes | bytearray) -> str:
+def clean_line(line: bytes) -> str:
     """Text without escape sequences; of a line that a carriage return wrote over, the last state."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
     text = plain(_ESCAPES.sub("", text))

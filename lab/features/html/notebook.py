@@ -12,6 +12,7 @@ from typing import Any
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
+from lab.features.html.contents import log_lines
 from lab.features.html.page import choose, kind_of
 from lab.features.html.timelines import timeline_svg
 from lab.features.html.write import fill
@@ -63,7 +64,7 @@ def _recorded(result: Result, record: Record) -> dict[str, Any]:
     )
     return {
         "sentences": [text for text in sentences if text.rstrip(".") != result.reason.rstrip(".")],
-        "lines": _output(record),
+        "lines": log_lines(record)[0],
         "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.over, prefix=prefix),
         "pictures": [(f"Step {step.number}: {step.title}", svg_of(picture)) for step, picture in pictures],
     }
@@ -75,14 +76,3 @@ def _worth_a_picture(steps: Sequence[Step]) -> list[Step]:
     kinds = {kind_of(step): step for step in reversed(moving)}
     wanted = {step.number for step in kinds.values()}
     return choose([step for step in moving if step.state != "completed" or step.number in wanted], _MOST_PICTURES)
-
-
-def _output(record: Record) -> list[tuple[int, str]]:
-    """Every line in the order of arrival, with its rank."""
-    begun: dict[int, str] = {}
-    lines = []
-    for piece in record.output():
-        *whole, rest = (begun.get(piece.rank, "") + piece.data.decode("utf-8", "replace")).split("\n")
-        lines += [(piece.rank, text) for text in whole]
-        begun[piece.rank] = rest
-    return lines + [(rank, text) for rank, text in begun.items() if text]

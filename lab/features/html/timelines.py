@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lab.feature import view
@@ -246,77 +244,37 @@ def run_data(
 # -- the still picture
 
 _WIDTH = 900
-_LEFT, _BAR, _MARK, _GAP, _AXIS = 64.0, 16.0, 11.0, 9.0, 24.0
+_LEFT, _RIGHT, _BAR, _MARK, _GAP, _AXIS = 64.0, 880.0, 16.0, 11.0, 9.0, 24.0
 _LETTER = 5.6
 _LEAST_ERROR = 1.5
 """Pixels: where less is uncertain it cannot be seen."""
-_CUT_WIDTH = 18.0
-"""Pixels of a pause that was cut."""
-_LONG = 0.08
-"""A pause is long if it takes more than this part of the time in which something happens."""
 _ABOUT = 8
 """Ticks on an axis."""
 _NARROW = 2.0
 """Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
 _SETTING_UP = frozenset({"DDP()"})
-"""Phases whose length says more about imports than about the run: the axis may be cut in them."""
+"""Phases whose length says more about imports than about the run: the axis need not begin with them."""
 _HIDDEN_MARKS = frozenset({"init_process_group", "new_group", "destroy_process_group"})
 
 
-class AxisPiece(NamedTuple):
-    """A stretch of seconds in which something happens, and its place in pixels."""
+class Axis(NamedTuple):
+    """From seconds to pixels."""
 
     begin: float
     end: float
-    left: float
-    right: float
-
-
-class Axis:
-    """From seconds to pixels: the stretches in which something happened; long pauses are cut."""
-
-    def __init__(self, busy: Iterable[tuple[float, float]], left: float, right: float) -> None:
-        stretches = _merge(busy, 0.0) or [(0.0, 0.0)]
-        kept = _merge(stretches, _LONG * sum(end - begin for begin, end in stretches))
-        total = sum(end - begin for begin, end in kept)
-        width = right - left - _CUT_WIDTH * (len(kept) - 1)
-        self.pieces: list[AxisPiece] = []
-        """Between them lie the pauses that were cut."""
-        for begin, end in kept:
-            share = width * ((end - begin) / total if total else 1 / len(kept))
-            self.pieces.append(AxisPiece(begin, end, left, left + share))
-            left += share + _CUT_WIDTH
 
     def place(self, time: float) -> float:
-        """Pixels at a moment; moments before and after the run are at its ends, moments within a cut in its middle."""
-        at = bisect_right(self.pieces, time, key=itemgetter(0)) - 1
-        if at < 0:
-            return self.pieces[0].left
-        begin, end, left, right = self.pieces[at]
-        if time <= end:
-            return left + ((time - begin) / (end - begin) if end > begin else 0.0) * (right - left)
-        return right if at + 1 == len(self.pieces) else (right + self.pieces[at + 1].left) / 2
+        """Pixels at a moment; moments before and after are at its ends."""
+        part = (time - self.begin) / ((self.end - self.begin) or 1.0)
+        return _LEFT + (_RIGHT - _LEFT) * min(max(part, 0.0), 1.0)
 
-    def ticks(self) -> list[float]:
-        """Round moments to write on the axis, in seconds, of which all lie in pieces."""
-        total = sum(piece.end - piece.begin for piece in self.pieces)
-        if total <= 0:
-            return [self.pieces[0].begin]
-        power = 10.0 ** math.floor(math.log10(total / _ABOUT))
-        step = next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= total / _ABOUT)
-        first_and_last = ((math.ceil(piece.begin / step), math.floor(piece.end / step)) for piece in self.pieces)
-        return [number * step for first, last in first_and_last for number in range(first, last + 1)]
-
-
-def _merge(stretches: Iterable[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
-    """Stretches put together where no longer pause lies between them."""
-    merged: list[tuple[float, float]] = []
-    for begin, end in sorted(stretches):
-        if merged and begin - merged[-1][1] <= pause:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((begin, end))
-    return merged
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round moments to write on it: where they stand, and what they say."""
+        least = ((self.end - self.begin) or 1e-6) / _ABOUT
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= least)
+        numbers = range(math.ceil(self.begin / step), math.floor(self.end / step) + 1)
+        return [(self.place(number * step), format_moment(number * step, step)) for number in numbers]
 
 
 @dataclass(slots=True)
@@ -331,12 +289,12 @@ class Bar:
     right: float
 
 
-def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
-    """The bars of a rank, row by row; calls that never ended last until `last`, in seconds."""
+def make_rows(rank: RankTrace, axis: Axis) -> list[list[Bar]]:
+    """The bars of a rank, row by row; calls that never ended last until the end of the axis."""
     numbers = rows_of(rank.calls)
     rows: list[list[Bar]] = [[] for _ in range(max(numbers, default=-1) + 1)]
     for call, number in zip(rank.calls, numbers, strict=True):
-        end = max(last if call.end is None else call.end, call.begin)
+        end = max(axis.end if call.end is None else call.end, call.begin)
         left = axis.place(call.begin)
         bar = Bar([call], end, left, max(axis.place(end), left + _NARROW))
         former = rows[number][-1] if rows[number] else None
@@ -360,120 +318,95 @@ def timeline_svg(
         steps: its calls, put together.
         lanes: the ranks of each lane, of which the first is shown; see `lanes_of`.
         until: seconds until which ranks are known to have been alive; calls that never ended last as long.
-        prefix: begins the names of what the picture defines, which are to be unique in a page.
+        prefix: of the ids in it, so that a page can hold several.
     """
-    if not any(trace.ranks[lane[0]].calls for lane in lanes):
+    shown = [lane for lane in lanes if lane[0] in trace.ranks]
+    ranks = [trace.ranks[lane[0]] for lane in shown]
+    if not any(rank.calls for rank in ranks):
         return ""
-    return _Still(trace, steps, lanes, max(trace.last, until)).render(prefix)
+    last = max(trace.last, until)
+    calls = [(call.begin, last if call.end is None else call.end, call.op) for rank in ranks for call in rank.calls]
+    marks = [(mark.begin, mark.end, mark.name) for rank in ranks for mark in rank.marks if mark.end is not None]
+    busy = calls + [mark for mark in marks if mark[2] not in _SETTING_UP | _HIDDEN_MARKS]
+    axis = Axis(min(begin for begin, *_ in busy), max(end for _, end, _ in busy))
+    step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
+    colours = {op: operation(op).colour for *_, op in sorted(calls)} | {"waits for others": "currentColor"}
+    drawn: list[Line] = []
+    for first, *others in shown:
+        top = drawn[-1]["end"] if drawn else 2.0
+        drawn.append(_still_lane(trace, trace.ranks[first], axis, step_of, top) | {"others": others})
+    legend, left, top = [], _LEFT, drawn[-1]["end"] + _AXIS + 6
+    for name in colours:
+        width = 22 + len(name) * _LETTER
+        if left + width > _WIDTH and left > _LEFT:
+            left, top = _LEFT, top + 15
+        legend.append((name, left, top))
+        left += width
+    return fill(
+        "still",
+        {"g": "{:g}".format, "px": "{:.1f}".format},
+        hatchings={name: f"{prefix}-{number}" for number, name in enumerate(colours)},
+        count=sum(map(len, shown)),
+        height=round(top + 16),
+        colours=colours,
+        letter=_LETTER,
+        lanes=drawn,
+        bottom=drawn[-1]["end"],
+        ends=(_LEFT, _RIGHT),
+        ticks=axis.ticks(),
+        legend=legend,
+    )
 
 
-class _Still:
-    """Where everything stands in the picture; `still.html.j2` draws it."""
-
-    def __init__(self, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], last: float) -> None:
-        self._trace, self._lanes, self._last = trace, lanes, last
-        ranks = [trace.ranks[lane[0]] for lane in lanes]
-        self._marks = {rank.rank: [mark for mark in rank.marks if mark.name not in _HIDDEN_MARKS] for rank in ranks}
-        busy = [(call.begin, last if call.end is None else call.end) for rank in ranks for call in rank.calls]
-        shown = (mark for marks in self._marks.values() for mark in marks if mark.name not in _SETTING_UP)
-        busy += [(mark.begin, mark.end) for mark in shown if mark.end is not None]
-        self._axis = Axis(busy, _LEFT, _WIDTH - 8.0)
-        self._step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
-        first = sorted((call.begin, call.op) for rank in ranks for call in rank.calls)
-        self._colours = {**{op: operation(op).colour for _, op in first}, "waits for others": "currentColor"}
-        """By operation, in the order of appearance."""
-
-    def render(self, prefix: str) -> str:
-        """The whole picture."""
-        lanes, bottom = [], 2.0
-        for lane in self._lanes:
-            lanes.append(self._lane(self._trace.ranks[lane[0]], lane[1:], bottom))
-            bottom = lanes[-1]["end"]
-        legend, left, top = [], _LEFT, bottom + _AXIS + 6
-        for name in self._colours:
-            width = 22 + len(name) * _LETTER
-            if left + width > _WIDTH and left > _LEFT:
-                left, top = _LEFT, top + 15
-            legend.append((name, left, top))
-            left += width
-        pauses = [((one.right + other.left) / 2, other.begin - one.end) for one, other in pairwise(self._axis.pieces)]
-        return fill(
-            "still",
-            {"g": "{:g}".format, "px": "{:.1f}".format},
-            hatchings={name: f"{prefix}-{number}" for number, name in enumerate(self._colours)},
-            count=sum(map(len, self._lanes)),
-            height=round(top + 16),
-            colours=self._colours,
-            letter=_LETTER,
-            lanes=lanes,
-            bottom=bottom,
-            pieces=self._axis.pieces,
-            pauses=pauses,
-            ticks=self._ticks(),
-            legend=legend,
-        )
-
-    def _lane(self, rank: RankTrace, others: Sequence[int], top: float) -> dict[str, Any]:
-        """What a rank did, and how many others did the same."""
-        rows, place = make_rows(rank, self._axis, self._last), self._axis.place
-        clocks = self._trace.clocks
-        error_s = clocks.errors.get(rank.rank, 0.0) if clocks.several else 0.0
-        bars = [(bar, top + _MARK + number * _BAR) for number, row in enumerate(rows) for bar in row]
-        ended = ((mark, mark.end) for mark in self._marks[rank.rank] if mark.end is not None)
-        return {
-            "rank": rank.rank,
-            "others": others,
-            "error": error_s,
-            "top": top,
-            "end": top + _MARK + _BAR * max(1, len(rows)) + _GAP,
-            "marks": [(mark, place(mark.begin), place(end)) for mark, end in ended],
-            "bars": [self._bar(bar, bar_top, error_s) for bar, bar_top in bars],
-        }
-
-    def _bar(self, bar: Bar, top: float, error_s: float) -> dict[str, Any]:
-        call, single = bar.calls[0], len(bar.calls) == 1
-        step = self._step_of.get((call.rank, call.index))
-        late = step.awaited(call) if single and step is not None else None
-        waits_until = bar.left if late is None else min(max(self._axis.place(late.begin), bar.left), bar.right)
-        edges = [time for time in (call.begin, bar.calls[-1].end) if error_s and time is not None]
-        errors = [(self._axis.place(time - error_s), self._axis.place(time + error_s)) for time in edges]
-        return {
-            "hint": self._hint(bar, step),
-            "op": call.op,
-            "named": single and bar.right - bar.left > len(call.op) * _LETTER + 6,
-            "open": call.end is None,
-            "bad": call.state != "completed",
-            "top": top,
-            "left": bar.left,
-            "waits_until": waits_until if waits_until > bar.left + 0.5 else bar.left,
-            "right": bar.right,
-            "errors": [ends for ends in errors if ends[1] - ends[0] >= _LEAST_ERROR],  # by the clocks of other hosts
-        }
-
-    def _hint(self, bar: Bar, step: Step | None) -> str:
+def _still_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple[int, int], Step], top: float) -> Line:
+    """What a rank did."""
+    rows = make_rows(rank, axis)
+    error_s = trace.clocks.errors.get(rank.rank, 0.0) if trace.clocks.several else 0.0
+    bars = []
+    for number, bar in ((number, bar) for number, row in enumerate(rows) for bar in row):
         call = bar.calls[0]
-        if len(bar.calls) > 1:
-            return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {format_duration(bar.end - call.begin)}"
-        took = "never ended" if call.end is None else format_duration(call.end - call.begin)
-        place = f", at {call.source}" if call.source else ""
-        lines = [render_call(call, self._trace.groups), f"{took}, {format_bytes(call.bytes)}{place}"]
+        step = step_of.get((call.rank, call.index)) if len(bar.calls) == 1 else None
         late = step.awaited(call) if step is not None else None
-        if step is not None and step.missing:
-            lines.append(f"{name_ranks(step.missing)} never came")
-        elif step is not None and late is not None:
-            until = late.begin if call.end is None else min(late.begin, call.end)
-            sure = f" (± {format_duration(step.apart_s)})" if step.apart_s else ""
-            lines.append(f"waited {format_duration(until - call.begin)}{sure} for rank {late.rank}")
-        return "\n".join([*lines, call.error] if call.error else lines)
+        waits_until = bar.left if late is None else min(max(axis.place(late.begin), bar.left), bar.right)
+        edges = [time for time in (call.begin, bar.calls[-1].end) if error_s and time is not None]
+        errors = [(axis.place(time - error_s), axis.place(time + error_s)) for time in edges]
+        bars.append(
+            {
+                "hint": _hint(trace, bar, step, late),
+                "op": call.op,
+                "named": len(bar.calls) == 1 and bar.right - bar.left > len(call.op) * _LETTER + 6,
+                "open": call.end is None,
+                "bad": call.state != "completed",
+                "top": top + _MARK + number * _BAR,
+                "left": bar.left,
+                "waits_until": waits_until if waits_until > bar.left + 0.5 else bar.left,
+                "right": bar.right,
+                "errors": [ends for ends in errors if ends[1] - ends[0] >= _LEAST_ERROR],  # by clocks of other hosts
+            }
+        )
+    marks = ((mark, mark.end) for mark in rank.marks if mark.end is not None and mark.name not in _HIDDEN_MARKS)
+    return {
+        "rank": rank.rank,
+        "error": error_s,
+        "top": top,
+        "end": top + _MARK + _BAR * max(1, len(rows)) + _GAP,
+        "marks": [(mark, axis.place(mark.begin), axis.place(end)) for mark, end in marks],
+        "bars": bars,
+    }
 
-    def _ticks(self) -> list[tuple[float, float, str]]:
-        """Where ticks and their labels stand, and what these say."""
-        times = self._axis.ticks()
-        distance = min((later - one for one, later in pairwise(times)), default=1.0)
-        ticks: list[tuple[float, float, str]] = []
-        for time in times:
-            place = self._axis.place(time)
-            if not ticks or place - ticks[-1][0] >= 48:
-                label_at = min(place, self._axis.pieces[-1].right - 10)
-                ticks.append((place, label_at, format_moment(time, distance)))
-        return ticks
+
+def _hint(trace: Trace, bar: Bar, step: Step | None, late: Call | None) -> str:
+    """What is told of a bar where a pointer rests on it."""
+    call = bar.calls[0]
+    if len(bar.calls) > 1:
+        return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {format_duration(bar.end - call.begin)}"
+    took = "never ended" if call.end is None else format_duration(call.end - call.begin)
+    place = f", at {call.source}" if call.source else ""
+    lines = [render_call(call, trace.groups), f"{took}, {format_bytes(call.bytes)}{place}"]
+    if step is not None and step.missing:
+        lines.append(f"{name_ranks(step.missing)} never came")
+    elif step is not None and late is not None:
+        until = late.begin if call.end is None else min(late.begin, call.end)
+        sure = f" (± {format_duration(step.apart_s)})" if step.apart_s else ""
+        lines.append(f"waited {format_duration(until - call.begin)}{sure} for rank {late.rank}")
+    return "\n".join([*lines, call.error] if call.error else lines)

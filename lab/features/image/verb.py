@@ -44,17 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--extra-index-url", help="another package index")
     build.add_argument("--tag", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
     build.add_argument("--no-cache", action="store_true", help="build every step again, fetch every package again")
-    shared.add_requirements(build)
+    shared.add(build, "--requirements")
     build.add_argument("--image", help="with --requirements: the image that gets them (default: the lab's own)")
-    shared.add_engine(build, "of which engine (default: auto)")
-    shared.add_json(build)
-    for name, text in (
-        ("list", "list images and virtual environments with packages"),
-        ("prune", "remove those that no cluster uses"),
-    ):
-        action = actions.add_parser(name, help=text)
-        shared.add_engine(action, "of which engine (default: auto)")
-        shared.add_json(action)
+    list_ = actions.add_parser("list", help="list images and virtual environments with packages")
+    for action in (build, list_, actions.add_parser("prune", help="remove those that no cluster uses")):
+        shared.add(action, "--engine", help="of which engine (default: auto)")
+        shared.add(action, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,9 +76,7 @@ def _build(arguments: argparse.Namespace) -> int:
             context,
             tag=arguments.tag,
             no_cache=arguments.no_cache,
-            on_progress=lambda step: progress.announce(
-                f"[{step.step}/{step.total}] {step.text}" if step.total else step.text
-            ),
+            announce=progress.announce,
         )
     print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
     return 0

@@ -14,11 +14,9 @@ _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    node = parser.add_argument(
-        "node", nargs="?", default="node0", help="node0, node1, ... or its number (default: node0)"
-    )
-    shared.completes(node, "nodes")
-    shared.add_cluster(parser)
+    about = "node0, node1, ... or its number (default: node0)"
+    shared.add(parser, "node", nargs="?", default="node0", help=about, complete="nodes")
+    shared.add(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,6 @@ FEATURE = Feature(
     },
     findings={
         "kinds": "lab.features.launchers.findings:LauncherKind",
-        "words": "lab.features.launchers.findings:WORDS",
         "explain": "lab.features.launchers.findings:explain_attempts",
     },
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Explained, Judgement, read_evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable
+from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.judge import judge
 from lab.record.layout import LOGS, launcher_log
 from lab.record.read import Record
@@ -88,12 +88,19 @@ class LauncherKind(Kind):
     ATTEMPT = "attempt", 2
 
 
-class AttemptEnded(Facts):
+class AttemptEnded(Finding):
     """What ended an attempt before the one that a record shows."""
 
+    kind: Kind = LauncherKind.ATTEMPT
     number: int
     world_size: int = 0
     reason: str = ""
+
+    def render(self) -> Words:
+        """Which attempt it was, of how many ranks, and what ended it."""
+        took = "" if self.seconds is None else f", {format_duration(self.seconds)}"
+        size = f", {plural(self.world_size, 'rank')}" if self.world_size else ""
+        return f"attempt {self.number}{size}{took}: {self.reason.removesuffix('.')}"
 
 
 def explain_attempts(run: Explained) -> list[Finding]:
@@ -112,14 +119,7 @@ def _attempt_ended(number: int, record: Record) -> Finding:
         reason, culprit, duration_s = judged.reason, judged.culprit, evidence.facts.duration_s or None
     ranks = () if culprit is None or culprit.rank is None else (culprit.rank,)
     size = len(record.workers())
-    facts = AttemptEnded(number=number, world_size=size, reason=reason, ranks=ranks, seconds=duration_s)
-    return facts.as_finding(LauncherKind.ATTEMPT)
-
-
-def _render(facts: AttemptEnded) -> Words:
-    took = "" if facts.seconds is None else f", {format_duration(facts.seconds)}"
-    size = f", {plural(facts.world_size, 'rank')}" if facts.world_size else ""
-    return f"attempt {facts.number}{size}{took}: {facts.reason.removesuffix('.')}"
+    return AttemptEnded(number=number, world_size=size, reason=reason, ranks=ranks, seconds=duration_s)
 
 
 # -- what launchers' own processes did wrong
@@ -129,9 +129,10 @@ _TAIL_BYTES = 16384
 _LONGEST_LAST_WORDS = 300
 
 
-class LauncherEnded(Facts):
+class LauncherEnded(Finding):
     """A launcher that failed, or started nobody, though no rank failed."""
 
+    kind: Kind = LauncherKind.LAUNCHER
     nodes: tuple[str, ...]
     failed: bool = False
     signal: str = ""
@@ -140,6 +141,15 @@ class LauncherEnded(Facts):
     """Whether ranks had started."""
     said: str = ""
     """Its last line."""
+
+    def render(self) -> Words:
+        """How it ended, and its last line."""
+        last_line = f": {clip(self.said, _LONGEST_LAST_WORDS)}" if self.said else ""
+        if not self.failed:
+            return f"the launchers on {listing(self.nodes)} had not started any rank{last_line}"
+        ended = f"was killed by {self.signal}" if self.signal else f"ended with code {self.code}"
+        when = "though no rank had failed" if self.begun else "before any rank had started"
+        return f"the launcher on {self.nodes[0]} {ended}, {when}{last_line}"
 
 
 def judge_starters(evidence: Evidence) -> Judgement | None:
@@ -152,8 +162,7 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
     first = failed[0] if failed else facts.starters[0]
     nodes = (first.node,) if failed else tuple(starter.node for starter in facts.starters)
     how: dict[str, Any] = {"failed": True, "signal": first.signal or "", "code": first.code} if failed else {}
-    ended = LauncherEnded(nodes=nodes, begun=begun, said=_last_words(evidence, first), **how)
-    finding = ended.as_finding(LauncherKind.LAUNCHER)
+    finding = LauncherEnded(nodes=nodes, begun=begun, said=_last_words(evidence, first), **how)
     reason = finding.headline
     if not failed:
         return Judgement(verdict="hung", reason=f"no end after {facts.time_given}: {reason}", findings=(finding,))
@@ -170,15 +179,3 @@ def _last_words(evidence: Evidence, starter: RankFacts) -> str:
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _render_launcher(facts: LauncherEnded) -> Words:
-    last_line = f": {clip(facts.said, _LONGEST_LAST_WORDS)}" if facts.said else ""
-    if not facts.failed:
-        return f"the launchers on {listing(facts.nodes)} had not started any rank{last_line}"
-    ended = f"was killed by {facts.signal}" if facts.signal else f"ended with code {facts.code}"
-    when = "though no rank had failed" if facts.begun else "before any rank had started"
-    return f"the launcher on {facts.nodes[0]} {ended}, {when}{last_line}"
-
-
-WORDS: WordTable = {AttemptEnded: _render, LauncherEnded: _render_launcher}

@@ -30,10 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Without a lesson it shows the learning path and what of it is done. Progress is kept in a file for each "
         f"person; {FOLDER_VARIABLE} names a folder for it that a class on one machine shares."
     )
-    lesson = parser.add_argument(
-        "scenario", metavar="LESSON", nargs="?", help="its name, such as scatter, or a scenario's file"
-    )
-    shared.completes(lesson, "lessons")
+    about = "its name, such as scatter, or a scenario's file"
+    shared.add(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--next", action="store_true", help="take the first lesson of the path that is not done")
     which.add_argument("--summary", action="store_true", help="show everybody's lessons, and what was predicted")
@@ -41,14 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--folder", type=Path, help="where to look for it (default: scenarios, then the lessons that come with the lab)"
     )
     parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
-    shared.add_size(parser)
+    shared.add(parser, "--nodes", "--nproc-per-node")
     parser.add_argument(
         "--answer", metavar="TEXT", help="your prediction, instead of being asked for it: a letter, a number, or text"
     )
-    shared.add_cluster(parser)
-    shared.add_wait(parser)
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--name", "--engine", "--wait", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

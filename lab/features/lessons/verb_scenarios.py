@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend", metavar="NAME", help="say which of them can run on it, and why the others cannot: gloo, mpi, nccl"
     )
-    shared.add_json(parser)
+    shared.add(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,6 @@ FEATURE = Feature(
     name="links",
     findings={
         "kinds": "lab.features.links.findings:LinkKind",
-        "words": "lab.features.links.findings:WORDS",
         "cut": "lab.features.links.connections:find_cut_nodes",
         "connections": "lab.features.links.connections:find_broken_links",
         "explain": "lab.features.links.findings:explain_links",

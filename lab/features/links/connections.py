@@ -14,7 +14,7 @@ from typing import Literal
 from lab.diagnosis.errors import gave_up, lost_a_peer
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import Network, RankFacts, RunFacts
-from lab.diagnosis.finding import Facts, Finding, FindingKind, Words, WordTable
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
 from lab.diagnosis.links import outside_of_most, parts_of
 from lab.diagnosis.wording import ran_there
 from lab.words import format_duration, listing, name_link, name_ranks
@@ -23,9 +23,10 @@ MOST_LINKS = 4
 Pair = tuple[str, str]
 
 
-class Cut(Facts):
+class Cut(Finding):
     """A break in the network between nodes that was there when the run was over."""
 
+    kind: Kind = FindingKind.CUT_OFF
     how: Literal["links", "halves", "nodes"]
     nodes: tuple[str, ...] = ()
     """Who was cut off; empty where nobody can be named."""
@@ -37,14 +38,49 @@ class Cut(Facts):
     direction: Literal["", "sent", "received"] = ""
     """Of a single node: what still worked, what it sent or what was sent to it."""
 
+    def render(self) -> Words:
+        """Between whom nothing was acknowledged."""
+        silent = f"nothing was acknowledged for at least {format_duration(self.seconds)}"
+        ways = [
+            f" (what {way[0]} sent arrived, the answers of {way[1]} did not)" if way else "" for way in self.one_way
+        ]
+        if self.how == "links":
+            shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(self.links), ways, strict=True)]
+            more = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
+            what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{more}"
+        elif self.how == "halves":
+            parts = [listing(part) for part in self.parts]
+            sides = listing(parts) if len(self.parts[0]) == 1 else " | ".join(parts)
+            what = f"the network was cut between {sides}{ways[0] if len(ways) == 1 else ''}: {silent}"
+        else:
+            detail = {
+                "": silent,
+                "sent": "what it sent arrived, and nothing that was sent to it did",
+                "received": "what was sent to it arrived, and nothing that it sent did",
+            }[self.direction]
+            were = "was" if len(self.nodes) == 1 else "were"
+            what = f"{listing(self.nodes)} {were} cut off from {listing(self.parts[0])}: {detail}"
+        return f"{what}{ran_there(self.ranks)}"
 
-class ConnectionReset(Facts):
+
+class ConnectionReset(Finding):
     """Connections that broke by themselves."""
 
+    kind: Kind = FindingKind.CONNECTION_RESET
     links: tuple[tuple[str, str], ...]
     refused: bool = False
     node: str = ""
     """Which is at an end of all of them, where there are several."""
+
+    def render(self) -> Words:
+        """Between whom a connection broke."""
+        how = "refused" if self.refused else "reset"
+        if not self.node:
+            pairs = listing(describe_pairs(self.links))
+            return f"the connection between {pairs} was {how} while both were there: it broke by itself"
+        others = listing(sorted({node for pair in self.links for node in pair} - {self.node}))
+        there = f"{name_ranks(self.ranks)} ran there"
+        return f"the connections of {self.node} to {others} were {how} while all were there; {there}"
 
 
 # -- nodes that were cut off from others when the run was over
@@ -55,7 +91,7 @@ def find_cut_nodes(evidence: Evidence) -> list[Finding]:
     facts = evidence.facts
     nodes = {rank.rank: rank.node for rank in facts.ranks}
     cut = find_cut(facts.network, {*nodes.values()} - {lost.node for lost in facts.lost_nodes} - {""}, nodes)
-    return [] if cut is None else [cut.as_finding(FindingKind.CUT_OFF)]
+    return [] if cut is None else [cut]
 
 
 def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] | None = None) -> Cut | None:
@@ -161,7 +197,7 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
             broken.append({rank.node, peer})
     common = sorted(set.intersection(*broken)) if len(broken) > 1 else []
     node = common[0] if len(common) == 1 else ""
-    reset = ConnectionReset(
+    return ConnectionReset(
         links=tuple((one, other) for one, other in map(sorted, broken)),
         refused=how == "refused",
         node=node,
@@ -169,7 +205,6 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         others=() if node else tuple(rank.rank for rank in failed[:1]),
         link=name_link(*broken[0]) if len(broken) == 1 else "",
     )
-    return reset.as_finding(FindingKind.CONNECTION_RESET)
 
 
 # -- in words
@@ -178,38 +213,3 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
 def describe_pairs(links: Iterable[tuple[str, str]]) -> list[str]:
     """`node0 and node1`, for each link."""
     return [f"{one} and {other}" for one, other in links]
-
-
-def _cut(facts: Cut) -> Words:
-    silent = f"nothing was acknowledged for at least {format_duration(facts.seconds)}"
-    ways = [f" (what {way[0]} sent arrived, the answers of {way[1]} did not)" if way else "" for way in facts.one_way]
-    if facts.how == "links":
-        shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(facts.links), ways, strict=True)]
-        more = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
-        what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{more}"
-    elif facts.how == "halves":
-        parts = [listing(part) for part in facts.parts]
-        sides = listing(parts) if len(facts.parts[0]) == 1 else " | ".join(parts)
-        what = f"the network was cut between {sides}{ways[0] if len(ways) == 1 else ''}: {silent}"
-    else:
-        detail = {
-            "": silent,
-            "sent": "what it sent arrived, and nothing that was sent to it did",
-            "received": "what was sent to it arrived, and nothing that it sent did",
-        }[facts.direction]
-        were = "was" if len(facts.nodes) == 1 else "were"
-        what = f"{listing(facts.nodes)} {were} cut off from {listing(facts.parts[0])}: {detail}"
-    return f"{what}{ran_there(facts.ranks)}"
-
-
-def _connection_reset(facts: ConnectionReset) -> Words:
-    how = "refused" if facts.refused else "reset"
-    if not facts.node:
-        pairs = listing(describe_pairs(facts.links))
-        return f"the connection between {pairs} was {how} while both were there: it broke by itself"
-    others = listing(sorted({node for pair in facts.links for node in pair} - {facts.node}))
-    there = f"{name_ranks(facts.ranks)} ran there"
-    return f"the connections of {facts.node} to {others} were {how} while all were there; {there}"
-
-
-WORDS: WordTable = {Cut: _cut, ConnectionReset: _connection_reset}

@@ -11,10 +11,9 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.evidence import Evidence, Explained
-from lab.diagnosis.finding import Facts, Finding, FindingKind, Kind, Words, WordTable
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
 from lab.diagnosis.links import outside_of_most
 from lab.diagnosis.wording import ran_there
-from lab.features.links import connections
 from lab.features.links.connections import MOST_LINKS, Pair, describe_pairs
 from lab.node.messages.agent import BLINK_S, Connections
 from lab.trace.steps import Step
@@ -27,9 +26,10 @@ class LinkKind(Kind):
     SLOW_LINK = "slow_link", 1
 
 
-class Flap(Facts):
+class Flap(Finding):
     """Nothing got through between nodes for a while, and then it did."""
 
+    kind: Kind = FindingKind.CUT_OFF
     links: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...] = ()
     """Who is at an end of all of them."""
@@ -37,10 +37,25 @@ class Flap(Facts):
     step_s: float | None = None
     """How long the step took that was under way."""
 
+    def render(self) -> Words:
+        """Between whom nothing was acknowledged, how often, and for how long."""
+        where = "; ".join(describe_pairs(self.links[:MOST_LINKS]))
+        if self.nodes:
+            rest = sorted({node for pair in self.links for node in pair} - {*self.nodes})
+            where = f"{listing(self.nodes)} and each of {listing(rest)}"
+        count, least = len(self.bursts_s), format_duration(min(self.bursts_s))
+        times = f"{count} times, each time for" if count > 1 else "for"
+        step = f"; {self.step} took {format_duration(self.step_s)} meanwhile" if self.step_s is not None else ""
+        there = ran_there(self.ranks)
+        return (
+            f"nothing was acknowledged between {where} {times} at least {least}, and then it came through{step}{there}"
+        )
 
-class SlowLink(Facts):
+
+class SlowLink(Finding):
     """Links that are far worse than others."""
 
+    kind: Kind = LinkKind.SLOW_LINK
     measure: Literal["round_trip_s", "lost_share", "bytes_per_s"]
     worst: float
     rest: float
@@ -49,6 +64,23 @@ class SlowLink(Facts):
     links: tuple[tuple[str, str], ...] = ()
     nodes: tuple[str, ...] = ()
     """Whose links they are; empty where that is no single side."""
+
+    def render(self) -> Words:
+        """Between whom, and how much worse than others."""
+        between = f"between {listing(describe_pairs(self.links[:MOST_LINKS]))}"
+        if self.nodes:
+            between = f"between {listing(self.nodes)} and the others"
+        if self.measure == "round_trip_s":
+            worst, rest = format_duration(self.worst), format_duration(self.rest)
+            what = f"round trips {between} took up to {worst}, between others at most {rest}"
+        elif self.measure == "lost_share":
+            again = f"{plural(self.segments, 'segment')} had to be sent again {between}"
+            what = f"{again}, up to {self.worst:.1%} of all, between others {self.rest:.2%}"
+        else:
+            worst, rest = format_bytes(round(self.worst)), format_bytes(round(self.rest))
+            full = "though there was more to send, and it was read at once"
+            what = f"data went {between} at {worst}/s, {full}; between others at {rest}/s and more"
+        return f"{what}{ran_there(self.ranks)}"
 
 
 def explain_links(run: Explained) -> list[Finding]:
@@ -92,7 +124,7 @@ def find_flaps(evidence: Evidence) -> list[Finding]:
     pairs = sorted({one.pair for one in silences}, key=sorted)
     common = frozenset.intersection(*pairs) if len(pairs) > 1 else frozenset()
     step = max((step for _, step in known if step), key=_seconds, default=None)
-    facts = Flap(
+    flap = Flap(
         links=tuple((one, other) for one, other in map(sorted, pairs)),
         nodes=tuple(common),
         bursts_s=tuple(bursts),
@@ -103,7 +135,7 @@ def find_flaps(evidence: Evidence) -> list[Finding]:
         seconds=round(max(bursts), 6),
         **_ranks_on(common, evidence),
     )
-    return [facts.as_finding(FindingKind.CUT_OFF)]
+    return [flap]
 
 
 def _ranks_on(nodes: Collection[str], evidence: Evidence) -> dict[str, Any]:
@@ -178,7 +210,7 @@ def find_slow_links(evidence: Evidence) -> list[Finding]:
         if facts is not None:
             off = outside_of_most(nodes, facts.links)
             link = name_link(*facts.links[0]) if len(facts.links) == 1 and not off else ""
-            return [replace(facts, nodes=off, link=link, **_ranks_on(off, evidence)).as_finding(LinkKind.SLOW_LINK)]
+            return [replace(facts, nodes=off, link=link, **_ranks_on(off, evidence))]
     return []
 
 
@@ -235,35 +267,3 @@ def _narrow(reports: Reports) -> SlowLink | None:
     if not narrow or rest < _APART * max(full[pair] for pair in narrow):
         return None
     return SlowLink(measure="bytes_per_s", worst=min(full[pair] for pair in narrow), rest=rest, links=narrow)
-
-
-def _flap(facts: Flap) -> Words:
-    where = "; ".join(describe_pairs(facts.links[:MOST_LINKS]))
-    if facts.nodes:
-        rest = sorted({node for pair in facts.links for node in pair} - {*facts.nodes})
-        where = f"{listing(facts.nodes)} and each of {listing(rest)}"
-    count, least = len(facts.bursts_s), format_duration(min(facts.bursts_s))
-    times = f"{count} times, each time for" if count > 1 else "for"
-    step = f"; {facts.step} took {format_duration(facts.step_s)} meanwhile" if facts.step_s is not None else ""
-    there = ran_there(facts.ranks)
-    return f"nothing was acknowledged between {where} {times} at least {least}, and then it came through{step}{there}"
-
-
-def _slow_link(facts: SlowLink) -> Words:
-    between = f"between {listing(describe_pairs(facts.links[:MOST_LINKS]))}"
-    if facts.nodes:
-        between = f"between {listing(facts.nodes)} and the others"
-    if facts.measure == "round_trip_s":
-        worst, rest = format_duration(facts.worst), format_duration(facts.rest)
-        what = f"round trips {between} took up to {worst}, between others at most {rest}"
-    elif facts.measure == "lost_share":
-        again = f"{plural(facts.segments, 'segment')} had to be sent again {between}"
-        what = f"{again}, up to {facts.worst:.1%} of all, between others {facts.rest:.2%}"
-    else:
-        worst, rest = format_bytes(round(facts.worst)), format_bytes(round(facts.rest))
-        full = "though there was more to send, and it was read at once"
-        what = f"data went {between} at {worst}/s, {full}; between others at {rest}/s and more"
-    return f"{what}{ran_there(facts.ranks)}"
-
-
-WORDS: WordTable = {**connections.WORDS, Flap: _flap, SlowLink: _slow_link}

@@ -6,7 +6,6 @@ FEATURE = Feature(
     name="messages",
     needs=("mismatches",),
     findings={
-        "words": "lab.features.messages.findings:WORDS",
         "stand_off": "lab.features.messages.findings:find_stand_off",
     },
 )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from lab.diagnosis import ends
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import Wait, Waiting
-from lab.diagnosis.finding import Facts, Finding, FindingKind, Words, WordTable, majority
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, majority
 from lab.diagnosis.wording import at, describe_activities, describe_wait, render_ring, render_waited
 from lab.features.mismatches.findings import due, skipped
 from lab.trace.model import Call
@@ -18,18 +18,26 @@ _FEWEST = 3
 """Ranks of which most can do alike."""
 
 
-class Strayed(Facts):
+class Strayed(Finding):
     """The rank of a ring that waits elsewhere than its own loop would have gone."""
 
+    kind: Kind = FindingKind.DEADLOCK
     cycle: tuple[int, ...]
     wait: f.CallFacts
     usual: f.CallFacts
     """What it went on with in its rounds before."""
 
+    def render(self) -> Words:
+        """Where it waited, and where its loop would have gone."""
+        waited, usual = f"{describe_wait(self.wait)}{render_waited(self.seconds)}", describe_wait(self.usual)
+        head = f"rank {self.wait.rank} waited in {waited}, where in its rounds before it went on with {usual}"
+        return head, f"So ranks wait for each other in a ring ({render_ring(self.cycle)})."
 
-class UnmatchedMessage(Facts):
+
+class UnmatchedMessage(Finding):
     """A message that cannot come."""
 
+    kind: Kind = FindingKind.UNMATCHED
     how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"]
     waits: tuple[f.CallFacts, ...]
     last_rank: int = 0
@@ -47,6 +55,31 @@ class UnmatchedMessage(Facts):
     """What the other end left out of its own loop."""
     left_next: bool = False
     """Whether its loop would have come to that next; else it had gone on after leaving it out once."""
+
+    def render(self) -> Words:
+        """Who waited for the message, and why it cannot come."""
+        first, did = self.waits[0], "; ".join(describe_activities(self.did))
+        head, took = f"rank {first.rank} waited in {describe_wait(first)}", render_waited(self.waited_s)
+        if self.how == "neighbour":
+            return _neighbour(self, first)
+        if self.how == "no_such_rank":
+            return f"{head}{took}: there is no rank {first.peer}, the last one is {self.last_rank}"
+        if self.how == "passing_by":
+            return _passing_by(self, *self.waits[:2])
+        if self.how == "other_peers":
+            other = f"rank {self.waits[1].rank} in {describe_wait(self.waits[1])}{render_waited(self.waited_s, ', {}')}"
+            return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
+        verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
+        if first.direction == "from":
+            more = f" more than the {plural(self.before, 'message')} before" if self.before else ""
+            verb = f"sent it {'anything' if first.peer is None else 'nothing'}{more}"
+        left, call = "", self.left_out
+        if call is not None and self.left_next:
+            left = f"In the rounds before, rank {call.rank} did."
+        elif call is not None:
+            what = describe_wait(call)
+            left = f"Rank {call.rank} had left out {what} in one round, and gone on with what comes after it."
+        return f"{head}{took}, and {who} {verb}: {did}", left
 
 
 def find_stand_off(run: Waiting) -> list[Finding]:
@@ -76,7 +109,7 @@ class _Messages(Waiting):
             group = "" if step is None or step.group.label == "default" else step.group.title
             told = f.CallFacts(rank=rank, name=usual.op, source=usual.source if step is not None else "", group=group)
         others = [other for other in ring if other != rank]
-        facts = Strayed(
+        return Strayed(
             cycle=tuple(ring),
             wait=wait.facts,
             usual=told,
@@ -86,7 +119,6 @@ class _Messages(Waiting):
             lines=(wait.call.source, *(self.waits[other].call.source for other in others)),
             seconds=ends.waited_s(self.evidence, [wait]),
         )
-        return facts.as_finding(FindingKind.DEADLOCK)
 
     def _left_half_way(self, wait: Wait) -> Call | None:
         """The call that the loop of a rank went on with a round before, where it now waits in something else."""
@@ -230,41 +262,10 @@ class _Messages(Waiting):
             "lines": tuple(wait.call.source for wait in ours),
             "seconds": ends.waited_s(self.evidence, ours[:2]),
         }
-        return UnmatchedMessage(how=how, ranks=ranks, **{**common, **more}).as_finding(FindingKind.UNMATCHED)
+        return UnmatchedMessage(how=how, ranks=ranks, **{**common, **more})
 
 
 # -- in words
-
-
-def _strayed(facts: Strayed) -> Words:
-    waited, usual = f"{describe_wait(facts.wait)}{render_waited(facts.seconds)}", describe_wait(facts.usual)
-    head = f"rank {facts.wait.rank} waited in {waited}, where in its rounds before it went on with {usual}"
-    return head, f"So ranks wait for each other in a ring ({render_ring(facts.cycle)})."
-
-
-def _unmatched(facts: UnmatchedMessage) -> Words:
-    first, did = facts.waits[0], "; ".join(describe_activities(facts.did))
-    head, took = f"rank {first.rank} waited in {describe_wait(first)}", render_waited(facts.waited_s)
-    if facts.how == "neighbour":
-        return _neighbour(facts, first)
-    if facts.how == "no_such_rank":
-        return f"{head}{took}: there is no rank {first.peer}, the last one is {facts.last_rank}"
-    if facts.how == "passing_by":
-        return _passing_by(facts, *facts.waits[:2])
-    if facts.how == "other_peers":
-        other = f"rank {facts.waits[1].rank} in {describe_wait(facts.waits[1])}{render_waited(facts.waited_s, ', {}')}"
-        return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
-    verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
-    if first.direction == "from":
-        more = f" more than the {plural(facts.before, 'message')} before" if facts.before else ""
-        verb = f"sent it {'anything' if first.peer is None else 'nothing'}{more}"
-    left, call = "", facts.left_out
-    if call is not None and facts.left_next:
-        left = f"In the rounds before, rank {call.rank} did."
-    elif call is not None:
-        what = describe_wait(call)
-        left = f"Rank {call.rank} had left out {what} in one round, and gone on with what comes after it."
-    return f"{head}{took}, and {who} {verb}: {did}", left
 
 
 def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
@@ -291,6 +292,3 @@ def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts
         f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}: the "
         f"{listing(differ)} differ, so both wait{render_waited(facts.waited_s, ', {} by now')}"
     )
-
-
-WORDS: WordTable = {Strayed: _strayed, UnmatchedMessage: _unmatched}

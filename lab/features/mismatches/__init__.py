@@ -5,7 +5,6 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="mismatches",
     findings={
-        "words": "lab.features.mismatches.findings:WORDS",
         "disagreements": "lab.features.mismatches.findings:disagreements",
     },
 )

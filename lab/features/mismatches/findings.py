@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Facts, Finding, FindingKind, Words, WordTable, group_ranks
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
 from lab.diagnosis.wording import again, at, render_wrong
 from lab.feature import hook
 from lab.trace.clashes import Clash, Misfit, find_clashes
@@ -24,9 +23,10 @@ from lab.trace.steps import Step
 from lab.words import capital, format_duration, listing, name_ranks, plural
 
 
-class Mismatch(Facts):
+class Mismatch(Finding):
     """Ranks that called different operations where all had to call the same."""
 
+    kind: Kind = FindingKind.MISMATCH
     number: int | None
     """Of the call in its group."""
     group: str = ""
@@ -41,8 +41,20 @@ class Mismatch(Facts):
     """In how many other steps it was so."""
     stuck_s: float | None = None
 
+    def render(self) -> Words:
+        """Who called what."""
+        number = f"call #{self.number}" + (f" of {self.group}" if self.group else "")
+        after = again(self.again), _stuck(self.stuck_s)
+        if not self.odd_sides:
+            sides = "; ".join(_by_side(self.sides, "called"))
+            head = f"in {number} ranks called different operations: {sides}"
+            return head, "No majority tells which is wrong.", *after
+        odd, others = listing(_by_side(self.odd_sides, "called")), listing(_by_side(self.sides, "called"))
+        rhythm = f"Until then both did the same, over and over; {name_ranks(self.ranks)} left that rhythm."
+        return f"{odd} where {others} ({number})", rhythm if self.by_rhythm else "", *after
 
-class Unequal(Facts):
+
+class Unequal(Finding):
     """Ranks that called the same operation with arguments that do not fit together."""
 
     sides: tuple[f.Side, ...]
@@ -56,10 +68,28 @@ class Unequal(Facts):
     """In how many other steps it was so."""
     stuck_s: float | None = None
 
+    def render(self) -> Words:
+        """Who brought what, and what came of it."""
+        verb = {"root": "named", "reduce_op": "reduced by"}.get(self.kind.value, "brought")
+        sides, lines = _by_side(self.sides, verb), listing(self.at)
+        if self.misfits:
+            head = _misfits(self.misfits)
+        elif self.ranks:
+            head = f"{listing(sides[1:])}, where {sides[0]}"
+        else:
+            head = f"ranks do not agree: {'; '.join(sides)}"
+        wrong = ""
+        if self.wrong is not None:
+            who = capital(name_ranks(self.wrong_ranks))
+            wrong = f"{who} came out of it with wrong values: {render_wrong(self.wrong)}."
+        where = f" ({lines})" if lines else ""
+        return f"in {self.step} {head}{where}", wrong, again(self.again), _stuck(self.stuck_s)
 
-class Slipped(Facts):
+
+class Slipped(Finding):
     """Ranks that left out calls of the others, or made more."""
 
+    kind: Kind = FindingKind.SLIPPED
     calls: int
     """How many they left out; below 0: how many more they made."""
     call: f.CallFacts
@@ -69,10 +99,24 @@ class Slipped(Facts):
     met_off: str = ""
     """The step from which on they met the others off by that."""
 
+    def render(self) -> Words:
+        """Who left out which calls, or made them once more."""
+        count, common = abs(self.calls), name_ranks(self.others)
+        number = "one call" if count == 1 else plural(count, "call")
+        it, are = ("they", "are") if len(self.ranks) > 1 else ("it", "is")
+        first, further = self.call.name + at([self.call.source]), count - 1
+        rest = f" and the {f'{further} calls' if further > 1 else 'call'} after it" if further else ""
+        did, where = f"left out {first}{rest}", "ahead of"
+        if self.calls < 0:
+            did, where = f"called {first}{rest} once more than {common}", "behind"
+        turn = f" in round {self.turn}" if self.turn else ""
+        head = f"{name_ranks(self.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
+        return head, f"From {self.met_off} on they met {number} off." if self.met_off else ""
+
 
 def disagreements(evidence: Evidence) -> list[Finding]:
     """What ranks called differently, each kind at each place once; steps that never ended come first."""
-    by_place: dict[tuple[str, tuple[str, ...]], list[tuple[Step, Finding]]] = {}
+    by_place: dict[tuple[str, tuple[str, ...]], list[tuple[Step, Mismatch | Unequal]]] = {}
     for clash in find_clashes(evidence.steps):
         finding = _mismatch(clash, evidence) if clash.kind == FindingKind.MISMATCH.value else _unequal(clash)
         by_place.setdefault((finding.kind, finding.lines), []).append((clash.step, finding))
@@ -84,21 +128,20 @@ def disagreements(evidence: Evidence) -> list[Finding]:
     return [*before, *clashing, *(slip for slip in slips if slip not in before)]
 
 
-def _waiting(step: Step, finding: Finding, again: int, evidence: Evidence) -> Finding:
+def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evidence) -> Finding:
     """The finding with how often it came, and how long ranks had been waiting in its step when the run was over."""
     stopped = {rank for rank, facts in evidence.ranks.items() if facts.stopped}
     since = [call.begin for call in step.calls.values() if call.state == "unfinished" and call.rank in stopped]
     took = round(max(0.0, evidence.over - min(since)), 6) if since else None
-    facts: Any = finding.facts
-    return replace(finding, facts=replace(facts, again=again, stuck_s=took, seconds=took))
+    return replace(finding, again=again, stuck_s=took, seconds=took)
 
 
-def _mismatch(clash: Clash, evidence: Evidence) -> Finding:
+def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
     """Ranks that called different operations where all had to call the same."""
     step = clash.step
     odd = clash.odd or _by_rhythm(step, evidence)
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
-    facts = Mismatch(
+    return Mismatch(
         number=step.seq,
         group="" if step.group.label == "default" else step.group.title,
         odd_sides=_called(step, odd),
@@ -106,7 +149,6 @@ def _mismatch(clash: Clash, evidence: Evidence) -> Finding:
         by_rhythm=bool(odd) and not clash.odd,
         **of_step(step, odd, others),
     )
-    return facts.as_finding(FindingKind.MISMATCH)
 
 
 def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
@@ -125,13 +167,14 @@ def _called(step: Step, ranks: Sequence[int]) -> tuple[f.Side, ...]:
     return tuple(f.Side(ranks=tuple(ours), what=op, lines=lines[op]) for op, ours in by_op)
 
 
-def _unequal(clash: Clash) -> Finding:
+def _unequal(clash: Clash) -> Unequal:
     """Ranks that called the same operation with arguments that do not fit together."""
     step, odd = clash.step, clash.odd
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
     wrong_results = hook("wrong_results") if clash.comparable else None
     wrongs = wrong_results(step) if wrong_results else []
-    facts = Unequal(
+    return Unequal(
+        kind=FindingKind(clash.kind),
         sides=tuple(f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
         misfits=clash.misfits,
         at=lines_of(step.calls[rank] for rank in odd or sorted(step.calls)),
@@ -139,7 +182,6 @@ def _unequal(clash: Clash) -> Finding:
         wrong_ranks=tuple(wrong.call.rank for wrong in wrongs),
         **of_step(step, odd, others),
     )
-    return facts.as_finding(FindingKind(clash.kind))
 
 
 # -- the rhythm of a rank: the loop that its calls repeat
@@ -311,7 +353,7 @@ def _slipped(
     lines = [each.source for each in calls]
     turn = -(-lines[: slip.at + 1].count(call.source) // max(1, [line for _, line in body].count(call.source)))
     title = step.title if step is not None else ""
-    facts = Slipped(
+    return Slipped(
         calls=slip.calls,
         call=f.CallFacts(rank=call.rank, name=call.op, source=call.source),
         turn=turn if lines.count(call.source) > 1 else 0,
@@ -321,7 +363,6 @@ def _slipped(
         step=title,
         lines=(mine[slip.at].source, theirs[slip.at].source),
     )
-    return facts.as_finding(FindingKind.SLIPPED)
 
 
 # -- in words
@@ -338,34 +379,6 @@ def _stuck(seconds: float | None) -> str:
     return "" if seconds is None else f"It went no further for {format_duration(seconds)}."
 
 
-def _mismatch_words(facts: Mismatch) -> Words:
-    number = f"call #{facts.number}" + (f" of {facts.group}" if facts.group else "")
-    after = again(facts.again), _stuck(facts.stuck_s)
-    if not facts.odd_sides:
-        sides = "; ".join(_by_side(facts.sides, "called"))
-        head = f"in {number} ranks called different operations: {sides}"
-        return head, "No majority tells which is wrong.", *after
-    odd, others = listing(_by_side(facts.odd_sides, "called")), listing(_by_side(facts.sides, "called"))
-    rhythm = f"Until then both did the same, over and over; {name_ranks(facts.ranks)} left that rhythm."
-    return f"{odd} where {others} ({number})", rhythm if facts.by_rhythm else "", *after
-
-
-def _unequal_words(facts: Unequal, verb: str = "brought") -> Words:
-    sides, lines = _by_side(facts.sides, verb), listing(facts.at)
-    if facts.misfits:
-        head = _misfits(facts.misfits)
-    elif facts.ranks:
-        head = f"{listing(sides[1:])}, where {sides[0]}"
-    else:
-        head = f"ranks do not agree: {'; '.join(sides)}"
-    wrong = ""
-    if facts.wrong is not None:
-        who = capital(name_ranks(facts.wrong_ranks))
-        wrong = f"{who} came out of it with wrong values: {render_wrong(facts.wrong)}."
-    where = f" ({lines})" if lines else ""
-    return f"in {facts.step} {head}{where}", wrong, again(facts.again), _stuck(facts.stuck_s)
-
-
 def _misfits(misfits: Sequence[Misfit]) -> str:
     """`rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
     shown = "; ".join(
@@ -375,26 +388,3 @@ def _misfits(misfits: Sequence[Misfit]) -> str:
     )
     more = len(misfits) - _MOST_MISFITS
     return shown + (f"; so it is between {plural(more, 'more pair')}" if more > 0 else "")
-
-
-def _slipped_words(facts: Slipped) -> Words:
-    count, common = abs(facts.calls), name_ranks(facts.others)
-    number = "one call" if count == 1 else plural(count, "call")
-    it, are = ("they", "are") if len(facts.ranks) > 1 else ("it", "is")
-    first, further = facts.call.name + at([facts.call.source]), count - 1
-    rest = f" and the {f'{further} calls' if further > 1 else 'call'} after it" if further else ""
-    did, where = f"left out {first}{rest}", "ahead of"
-    if facts.calls < 0:
-        did, where = f"called {first}{rest} once more than {common}", "behind"
-    turn = f" in round {facts.turn}" if facts.turn else ""
-    head = f"{name_ranks(facts.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
-    return head, f"From {facts.met_off} on they met {number} off." if facts.met_off else ""
-
-
-WORDS: WordTable = {
-    FindingKind.ROOT: partial(_unequal_words, verb="named"),
-    FindingKind.REDUCE_OP: partial(_unequal_words, verb="reduced by"),
-    Mismatch: _mismatch_words,
-    Unequal: _unequal_words,
-    Slipped: _slipped_words,
-}

@@ -12,7 +12,6 @@ FEATURE = Feature(
     },
     findings={
         "kinds": "lab.features.mpi.findings:BackendKind",
-        "words": "lab.features.mpi.findings:WORDS",
         "explain": "lab.features.mpi.findings:explain_backends",
     },
 )

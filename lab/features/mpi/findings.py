@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from lab.diagnosis.evidence import Explained
-from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable
+from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.wording import at
 from lab.node.messages.agent import Named
 from lab.words import clip, name_ranks
@@ -20,13 +20,22 @@ class BackendKind(Kind):
     BACKEND = "backend", 8
 
 
-class BackendNamed(Facts):
+class BackendNamed(Finding):
     """Another backend than the run has, and what became of it."""
 
+    kind: Kind = BackendKind.BACKEND
     named: str
     backend: str
     instead: bool = False
     at: tuple[str, ...] = ()
+
+    def render(self) -> Words:
+        """Who named it, and which one the groups got."""
+        where = at(clip(line, _LONGEST_BACKEND) for line in self.at)
+        who = f"{name_ranks(self.others)} named {clip(self.named, _LONGEST_BACKEND)}{where}"
+        if self.instead:
+            return f"{who}, and got {self.backend} instead, as was asked for"
+        return f"{who}, and kept it; the scenario says {self.backend}"
 
 
 def explain_backends(run: Explained) -> list[Finding]:
@@ -39,20 +48,10 @@ def find_named_backends(named: Sequence[Named]) -> list[Finding]:
     alike: dict[tuple[str, str, bool], list[Named]] = defaultdict(list)
     for one in named:
         alike[one.named, one.backend, one.instead].append(one)
-    findings = []
+    findings = list[Finding]()
     for (name, backend, instead), ones in alike.items():
         others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
-        facts = BackendNamed(named=name, backend=backend, instead=instead, at=lines, others=others, lines=lines)
-        findings.append(facts.as_finding(BackendKind.BACKEND))
+        findings.append(
+            BackendNamed(named=name, backend=backend, instead=instead, at=lines, others=others, lines=lines)
+        )
     return findings
-
-
-def _backend_named(facts: BackendNamed) -> Words:
-    where = at(clip(line, _LONGEST_BACKEND) for line in facts.at)
-    who = f"{name_ranks(facts.others)} named {clip(facts.named, _LONGEST_BACKEND)}{where}"
-    if facts.instead:
-        return f"{who}, and got {facts.backend} instead, as was asked for"
-    return f"{who}, and kept it; the scenario says {facts.backend}"
-
-
-WORDS: WordTable = {BackendNamed: _backend_named}

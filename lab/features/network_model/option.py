@@ -17,7 +17,7 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="hold the all_reduces of the run, and of those made with it, against the alpha-beta model of a network",
     )
-    shared.add_svg(parser)
+    shared.add(parser, "--svg")
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

@@ -16,7 +16,7 @@ def add_arguments(parser: Parser) -> None:
     parser.one_of().add_argument(
         "--step", type=shared.positive, metavar="N", help="draw what step N did with everybody's data"
     )
-    shared.add_svg(parser)
+    shared.add(parser, "--svg")
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

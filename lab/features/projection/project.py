@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import add_attempt, answer, write_text
+from lab.cli.arguments import answer, write_text
 from lab.errors import LabError, UsageError
 from lab.features.network_model.model import Line, line_through
 from lab.features.projection import program as training
@@ -681,13 +681,8 @@ _HOWTO = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `lab project` takes."""
     parser.epilog = _HOWTO
-    runs = parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="RUN",
-        help="runs of one training, with different numbers of ranks (default: the latest)",
-    )
-    shared.completes(runs, "runs")
+    about = "runs of one training, with different numbers of ranks (default: the latest)"
+    shared.add(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
     parser.add_argument(
         "--ranks",
         type=ranks,
@@ -707,9 +702,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="programs that want a core beside the ranks, on the machine of the record (default: as many as on record)",
     )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a plot of the step times to a file instead")
-    add_attempt(parser)
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--attempt", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

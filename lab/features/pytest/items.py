@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from lab.features.faults.kinds.links import network_of
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
 from lab.features.pytest.pool import WarmCluster, pool_of
-from lab.features.pytest.session import SAID
+from lab.features.pytest.stash import SAID
 from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
 from lab.record.layout import LOGS, RUNS, SUITE_REPORT
@@ -176,22 +176,11 @@ def keep_snapshots(request: pytest.FixtureRequest) -> None:
         request.addfinalizer(keep(item.path, name, "`pytest --lab-update`", update))
 
 
-class LabRun:
-    """Runs scenarios and scripts for one test.
+def lab_run_for(item: pytest.Item) -> Callable[..., Result]:
+    """What runs scenarios and scripts for one test."""
+    pool_of(item.config)  # which has to do with what its report shows
 
-    Args:
-        item: the test.
-    """
-
-    def __init__(self, item: pytest.Item) -> None:
-        self._item = item
-        pool_of(item.config)  # which has to do with what its report shows
-
-    def __repr__(self) -> str:
-        return "lab_run"
-
-    def __call__(
-        self,
+    def lab_run(
         scenario: str | Path | Scenario,
         *,
         nodes: int | None = None,
@@ -213,9 +202,11 @@ class LabRun:
         """
         if not isinstance(scenario, Scenario):
             lesson = str(scenario).startswith(SIGN)
-            scenario = open_scenario(Path(scenario) if lesson else self._item.path.parent / scenario)
+            scenario = open_scenario(Path(scenario) if lesson else item.path.parent / scenario)
         scenario = replace(scenario, args=(*scenario.args, *args))
-        return run_warm(self._item, scenario, RunOptions(nodes=nodes, nproc_per_node=nproc_per_node, **options))
+        return run_warm(item, scenario, RunOptions(nodes=nodes, nproc_per_node=nproc_per_node, **options))
+
+    return lab_run
 
 
 def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_least: int = DEFAULT_NODES) -> Result:
@@ -323,7 +314,7 @@ def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
 
 def before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Tell where the runs of a test are on record, and leave out of an error of the lab how it came about inside."""
-    for result in pool_of(item.config).runs.of_test:
+    for result in pool_of(item.config).session.of_test:
         told = (RECORD, str(result.path))
         if result.path is not None and told not in item.user_properties:
             item.user_properties.append(told)
@@ -336,8 +327,8 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
     """The report of a phase of a test, with a section for each of its runs that explains something."""
     pool = pool_of(item.config)
     if report.failed and not isinstance(item, ScenarioItem):  # which says it all itself
-        for result in pool.runs.of_test:
-            if not result.passed or result is pool.runs.of_test[-1]:
+        for result in pool.session.of_test:
+            if not result.passed or result is pool.session.of_test[-1]:
                 section = (f"lab: run of {result.scenario}", failure_text(result))
                 longrepr: Any = report.longrepr
                 if hasattr(longrepr, "addsection"):  # a JUnit file has it too
@@ -345,7 +336,7 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
                 else:
                     report.sections.append(section)
     if report.when == "teardown":
-        pool.runs.of_test.clear()
+        pool.session.of_test.clear()
         pool.in_use.clear()
     return report
 

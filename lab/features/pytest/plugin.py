@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lab.engine.select import CHOICES
-from lab.features.pytest.session import DEADLINE, POOL, SAID, is_test, shape_to_make
+from lab.features.pytest.stash import DEADLINE, POOL, SAID
 
 if TYPE_CHECKING:
-    from lab.features.pytest.items import LabRun
     from lab.features.pytest.pool import WarmCluster
+    from lab.record.result import Result
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,9 +61,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A scenario is a test."""
-    if file_path.suffix not in (".yaml", ".yml") or not is_test(file_path, parent):
+    """A scenario is a test: a YAML file that looks like one, or that somebody has named."""
+    if file_path.suffix not in (".yaml", ".yml"):
         return None
+    if not parent.session.isinitpath(file_path):
+        patterns = parent.config.getini("lab_files")
+        if not any(fnmatch(file_path.as_posix(), f"*/{pattern}") for pattern in patterns):
+            return None
+        from lab.spec.load import looks_like_one
+
+        if not looks_like_one(file_path):
+            return None
     from lab.features.pytest.items import ScenarioFile
 
     return ScenarioFile.from_parent(parent, path=file_path)
@@ -71,15 +80,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """No copies in records are tests, whatever folders a project looks through."""
     return True if collection_path.name == ".lab" else None
-
-
-def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
-    """Begin to make the cluster that a file of tests will ask for."""
-    shape = shape_to_make(module_path, parent.config)
-    if shape is not None:
-        from lab.features.pytest.pool import pool_of
-
-        pool_of(parent.config).make_ahead(shape)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -116,12 +116,12 @@ def cluster(request: pytest.FixtureRequest) -> WarmCluster:
 
 
 @pytest.fixture
-def lab_run(request: pytest.FixtureRequest) -> LabRun:
+def lab_run(request: pytest.FixtureRequest) -> Callable[..., Result]:
     """Runs a scenario or script on a warm cluster: `lab_run("train.py", nodes=2, args=["--epochs", "3"])`."""
-    from lab.features.pytest.items import LabRun, keep_snapshots
+    from lab.features.pytest.items import keep_snapshots, lab_run_for
 
     keep_snapshots(request)
-    return LabRun(request.node)
+    return lab_run_for(request.node)
 
 
 # -- while tests run

@@ -7,6 +7,7 @@ that was killed too, whoever makes a cluster next.
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,17 +26,15 @@ from lab.engine.ownership import default_name, digest
 from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
-from lab.features.functions.calling import calling_of
-from lab.features.pytest.guard import Guard, forget, keeper_lock
-from lab.features.pytest.session import DEADLINE, POOL
+from lab.features.functions.calling import Calls
+from lab.features.pytest.guard import forget, keeper_lock, start_guard
+from lab.features.pytest.stash import DEADLINE, POOL
 from lab.plan.limits import Machine
 from lab.record.layout import RUNS
 from lab.record.read import Turn
 from lab.record.result import Result
 from lab.report.harmless import harmless
-from lab.run.collect import Observer
 from lab.run.options import RunOptions, suite_name
-from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ _NODE_BYTES = 512 << 20
 _NODES_PER_CORE = 8
 """A node that waits takes no time, but waking many does."""
 _LONG_S = 8.0
+_GUARD_S = 5.0
+"""The guard has little left to do at an orderly end; what it has left it does alone."""
 _ENDING_S = 6.0
 """What the lab takes at most, as a rule, to say where the ranks of a run hang and to end them."""
 
@@ -64,61 +65,58 @@ def pool_of(config: pytest.Config) -> Pool:
             project=config.rootpath,
             worker=worker.get("workerid", ""),
             workers=worker.get("workercount", 1),
-            runs=Runs(config),
-            progress=Progress(config),
+            session=Session(config),
         )
     return pool
 
 
-class Progress:
-    """Lines of progress, once something takes so long that somebody may wonder; warnings always."""
+class Session:
+    """What a pool has to know of a session of pytest: where its runs are recorded, and those of the test that runs now.
+
+    Args:
+        config: of the session.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
-        self._terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
-        self._capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        self._config = config
+        self.folder = Path(config.invocation_params.dir, config.getoption("lab_report") or RUNS)
+        worker: dict[str, Any] = getattr(config, "workerinput", {})  # of pytest-xdist
+        self._suite = worker.get("testrunuid") or suite_name()
+        self._number = 0
         self._began = 0.0
+        self.of_test: list[Result] = []
 
     def begin(self) -> None:
         """What is announced from now on is about something else."""
         self._began = time.monotonic()
 
     def announce(self, text: str) -> None:
-        """A line of progress."""
+        """Show a line of progress, once something takes so long that somebody may wonder; a warning at once."""
         if threading.current_thread() is not threading.main_thread():
-            return  # the terminal is that of whoever imports, or waits
+            return  # the terminal is that of whoever waits
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
         is_long = time.monotonic() - self._began > _LONG_S
-        if self._terminal is not None and (is_long or text.startswith("warning")):
-            with nullcontext() if self._capture is None else self._capture.global_and_fixture_disabled():
-                self._terminal.write_line(f"lab: {harmless(text)}")
-
-
-class Runs:
-    """The runs of a session: where they are recorded, and those of the test that runs now."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        report = config.getoption("lab_report")
-        self.folder = Path(config.invocation_params.dir, report or RUNS)
-        worker: dict[str, Any] = getattr(config, "workerinput", {})
-        self._suite = worker.get("testrunuid") or suite_name()
-        self._update = True if config.getoption("lab_update") else None
-        self._number = 0
-        self._stash = config.stash
-        self.of_test: list[Result] = []
+        if terminal is not None and (is_long or text.startswith("warning")):
+            with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+                terminal.write_line(f"lab: {harmless(text)}")
 
     def options(self, scenario: Scenario, options: RunOptions) -> RunOptions:
         """The options of the next run: its record is one of the session's, and it is over before its test has to be."""
         self._number += 1
         own_s = scenario.timeout_s if options.timeout_s is None else options.timeout_s
         in_time_s = self.in_time(own_s)
-        turn = Turn(suite=self._suite, number=self._number, of=self._number)
-        runs = self.folder if options.runs == RUNS else options.runs
-        update = self._update if options.update is None else options.update
-        timeout_s = options.timeout_s if in_time_s == own_s else in_time_s
-        return replace(options, runs=runs, turn=turn, update=update, timeout_s=timeout_s)
+        return replace(
+            options,
+            runs=self.folder if options.runs == RUNS else options.runs,
+            turn=Turn(suite=self._suite, number=self._number, of=self._number),
+            update=(self._config.getoption("lab_update") or None) if options.update is None else options.update,
+            timeout_s=options.timeout_s if in_time_s == own_s else in_time_s,
+        )
 
     def in_time(self, own_s: float) -> float:
         """How long what begins now may take, of so many seconds, so that it is over before its test has to be."""
-        deadline = self._stash.get(DEADLINE, None)
+        deadline = self._config.stash.get(DEADLINE, None)
         if deadline is None:
             return own_s
         left_s = deadline - time.monotonic()
@@ -137,50 +135,41 @@ class Runs:
         return result
 
 
-class WarmCluster(Cluster):
+class WarmCluster(Calls, Cluster):
     """A cluster that lives longer than a test; see `Cluster`.
 
     Args:
-        runs: those of the session.
+        session: the one that it lives in.
         more: what `Cluster` takes.
     """
 
-    def __init__(self, runs: Runs, **more: Any) -> None:
+    def __init__(self, session: Session, **more: Any) -> None:
         super().__init__(**more)
         self._named = False  # nobody chose the name, who could have meant another one
-        self._runs = runs
+        self._session = session
         self.keeping = ExitStack()
-        """Holds the lock of its keeper, and lets its guard go."""
+        """Holds the lock of its keeper."""
         self.fresh = False
         """Whether the next run finds nothing of what those of other tests left in the folder that all nodes share."""
         self.network: str | Mapping[str, Any] | None = None
         """What its links are like in each run of the test that has it; None: as they are, or the scenario says."""
 
-    def run(
-        self,
-        scenario: Scenario | str | Path,
-        *,
-        args: Sequence[str] = (),
-        observer: Observer | None = None,
-        options: RunOptions | None = None,
-        **more: Any,
-    ) -> Result:
-        """Run a scenario, or a plain script, on this cluster; see `Cluster.run`."""
-        scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
-        options = self._runs.options(scenario, replace(options or RunOptions(), **more))
-        options = self._on_its_network(options)
-        options, self.fresh = replace(options, fresh=options.fresh or self.fresh), False
-        return self._runs.take(super().run(scenario, args=args, observer=observer, options=options))
+    def options_of(self, scenario: Scenario, options: RunOptions) -> RunOptions:
+        """The options of a run, as the session and the test want it."""
+        fresh, self.fresh = options.fresh or self.fresh, False
+        options = replace(options, fresh=fresh, network=options.network or self.network)
+        return self._session.options(scenario, options)
 
-    def run_all(
-        self, scenarios: Sequence[Scenario], *, options: RunOptions | None = None, **more: Any
-    ) -> list[Result | LabError]:
+    def run(self, scenario: Scenario | str | Path, **how: Any) -> Result:
+        """Run a scenario, or a plain script, on this cluster; see `Cluster.run`."""
+        return self._session.take(super().run(scenario, **how))
+
+    def run_all(self, scenarios: Sequence[Scenario], **how: Any) -> list[Result | LabError]:
         """Run many scenarios one after the other; see `Cluster.run_all`."""
-        options = self._on_its_network(replace(options or RunOptions(), runs=self._runs.folder))
-        outcomes = super().run_all(scenarios, options=options, **more)
+        outcomes = super().run_all(scenarios, **how)
         for outcome in outcomes:
             if isinstance(outcome, Result):
-                self._runs.take(outcome)
+                self._session.take(outcome)
         return outcomes
 
     def call_as(
@@ -189,20 +178,12 @@ class WarmCluster(Cluster):
         """Call a function on every rank, in time for the test; see `Cluster.call`."""
         __tracebackhide__ = True
         try:
-            how = replace(how, timeout_s=self._runs.in_time(how.timeout_s))
-            return calling_of(self).call(function, arguments, named, how)
+            how = replace(how, timeout_s=self._session.in_time(how.timeout_s))
+            return super().call_as(function, arguments, named, how)
         except RanksFailed:
             if self.called is not None:
-                self._runs.of_test.append(self.called)
+                self._session.of_test.append(self.called)
             raise
-
-    def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        """Make the run that ranks are while they take calls; see `Cluster.run_for`."""
-        options = self._on_its_network(self._runs.options(scenario, options))
-        return super().run_for(purpose, scenario, options, observer)
-
-    def _on_its_network(self, options: RunOptions) -> RunOptions:
-        return replace(options, network=options.network or self.network)
 
 
 @dataclass
@@ -219,8 +200,7 @@ class Pool:
     """Name of this process among several that share the machine; empty: it is alone."""
     workers: int
     """How many there are."""
-    runs: Runs
-    progress: Progress
+    session: Session
     in_use: set[str] = field(default_factory=set)
     """Clusters that the test that runs now has asked for, by name."""
 
@@ -231,22 +211,9 @@ class Pool:
         """By shape, the least recently used first."""
         self._impossible: dict[str, ImageError] = {}
         """Shapes whose image cannot be had: it is not tried for each test anew."""
-        self._guard = Guard()
+        self._guard: subprocess.Popen[bytes] | None = None
         self._process = os.getpid()
-        self._ahead: threading.Thread | None = None
-        """Makes a cluster before a test asks for it; whoever uses the pool waits for it."""
         self._readable = "-".join(filter(None, (default_name(self.project)[:12].strip("-"), self.worker)))
-
-    def make_ahead(self, shape: Mapping[str, Any]) -> None:
-        """Begin to make a cluster; only the first time counts. If it fails, whoever asks for it will be told."""
-        if self._ahead is None:
-
-            def make() -> None:
-                with suppress(Exception):  # what is wrong is said by the test that asks for it
-                    self.cluster(**shape)
-
-            self._ahead = threading.Thread(target=make, name="lab-ahead", daemon=True)
-            self._ahead.start()
 
     def engine(self, choice: str = "auto") -> tuple[Engine, str]:
         """The engine that is meant, and why it is another one than could be expected; empty: it is not.
@@ -254,17 +221,12 @@ class Pool:
         Raises:
             EngineUnavailable: it does not answer.
         """
-        self._await_ahead()
         return self._select(self.choice if choice == "auto" else choice)
 
     def _machine(self, engine: Engine) -> Machine:
         if engine.name not in self._machines:
             self._machines[engine.name] = engine.machine()
         return self._machines[engine.name]
-
-    def _await_ahead(self) -> None:
-        if self._ahead is not None and self._ahead is not threading.current_thread():
-            self._ahead.join()
 
     def cluster(self, *, engine: str = "auto", **shape: Any) -> WarmCluster:
         """The cluster of a shape, up and whole: made if it is not there, and made again if a test has broken it.
@@ -283,7 +245,7 @@ class Pool:
             cores = self._machine(where).cores
             share = max(1.0, cores / self.workers / shape["nodes"])  # with less than a core a node is only slower
             shape |= {"cpus": share} if share < cores else {}
-        self.progress.begin()
+        self.session.begin()
         key = f"{where.name} {sorted(shape.items())!r}"
         cluster = self._kept.pop(key, None)
         if cluster is None:
@@ -350,9 +312,9 @@ class Pool:
             name = lasting or name
         except ClusterBusy:
             keeping.enter_context(keeper_lock(engine.name, name).held(purpose))
-        cluster = WarmCluster(self.runs, name=name, engine=engine, announce=self.progress.announce, **shape)
-        self._guard.add(engine.name, name)
-        keeping.callback(self._guard.drop, engine.name, name)
+        if self._guard is None or self._guard.poll() is not None:  # somebody ended it
+            self._guard = start_guard()
+        cluster = WarmCluster(self.session, name=name, engine=engine, announce=self.session.announce, **shape)
         cluster.keeping = keeping
         return cluster
 
@@ -377,7 +339,7 @@ class Pool:
         try:
             cluster.engine.remove(cluster.name)
         except LabError as error:
-            self.progress.announce(
+            self.session.announce(
                 f"warning: cluster {cluster.name} is still there ({error.message}): `lab down --name {cluster.name}`"
             )
             return
@@ -393,7 +355,6 @@ class Pool:
             return []
         left = []
         with uninterrupted():
-            self._await_ahead()
             for key, cluster in list(self._kept.items()):
                 if self.keep:
                     cluster.end_calls()
@@ -402,7 +363,10 @@ class Pool:
                     left.append(cluster.name)
                 else:
                     self._remove(key)
-            self._guard.end()
+            if self._guard is not None:
+                with suppress(OSError, subprocess.TimeoutExpired):
+                    self._guard.communicate(timeout=_GUARD_S)
+                self._guard = None
         return left
 
 

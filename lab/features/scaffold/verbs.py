@@ -47,8 +47,8 @@ def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", help="its name: lower-case letters, digits, - and _ (default: that of the lesson)"
     )
-    lesson = parser.add_argument("--from", dest="lesson", metavar="LESSON", help="copy a lesson, such as scatter")
-    shared.completes(lesson, "lessons")
+    about = "copy a lesson, such as scatter"
+    shared.add(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
     parser.add_argument("--folder", type=Path, help="where to (default: scenarios if there is one, else here)")
 
 
@@ -113,7 +113,7 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gitlab", action="store_true", help=f"a pipeline for GitLab: {_GITLAB}")
     parser.add_argument("--force", action="store_true", help="overwrite what is there")
     parser.add_argument("--dry-run", action="store_true", help="say what would be written, and write nothing")
-    shared.add_json(parser)
+    shared.add(parser, "--json")
 
 
 def _init(arguments: argparse.Namespace) -> int:

@@ -212,12 +212,9 @@ that showed it: an end, a loss, a time-out, data that nobody acknowledged."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    runs = parser.add_argument(
-        "records", nargs="*", metavar="RUN", help="runs, suites or folders of runs (default: all runs)"
-    )
-    shared.completes(runs, "runs")
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    about = "runs, suites or folders of runs (default: all runs)"
+    shared.add(parser, "records", nargs="*", metavar="RUN", help=about, complete="runs")
+    shared.add(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ FEATURE = Feature(
     },
     findings={
         "kinds": "lab.features.started.started:StartedKind",
-        "words": "lab.features.started.started:WORDS",
         "explain": "lab.features.started.started:explain_started",
     },
 )

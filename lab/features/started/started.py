@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from lab.diagnosis.ends import blame, end_of, raised_by
 from lab.diagnosis.evidence import Evidence, Explained, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.finding import End, Facts, Finding, FindingKind, Kind, ThreadError, Words, WordTable, group_ranks
+from lab.diagnosis.finding import End, Finding, FindingKind, Kind, ThreadError, Words, group_ranks
 from lab.diagnosis.wording import full_name, render_end, render_raised
 from lab.node.messages.agent import Joined, ThreadRaised, worker_of
 from lab.record.layout import TRACE, rank_trace
@@ -107,9 +107,10 @@ class StartedKind(Kind):
     STARTED = "started", 9
 
 
-class StartedByScript(Facts):
+class StartedByScript(Finding):
     """Processes that scripts started and that joined a process group."""
 
+    kind: Kind = StartedKind.STARTED
     by_worker: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Ranks that they are."""
     aside: int = 0
@@ -117,47 +118,75 @@ class StartedByScript(Facts):
     aside_workers: tuple[int, ...] = ()
     any_ranks: bool = True
 
+    def render(self) -> Words:
+        """Who started which ranks, or who met elsewhere."""
+        if self.by_worker:
+            who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in self.by_worker.items())
+            return (
+                f"the script started the ranks itself: {who}",
+                "What they print is in the log of their worker (lab logs --rank, with the number of the worker), "
+                "unless they were given pipes of their own.",
+            )
+        beside = "in other groups than the one that is told here" if self.any_ranks else "in groups of their own"
+        workers = listing(f"worker {worker}" for worker in self.aside_workers)
+        met = f"{plural(self.aside, 'process', 'processes')} more that {workers} started met {beside}"
+        return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
 
-class ThreadEnded(Facts):
+
+class ThreadEnded(Finding):
     """Threads that ended by an error."""
 
+    kind: Kind = StartedKind.THREAD
     raised: ThreadError
     count: int = 1
 
+    def render(self) -> Words:
+        """Whose threads ended, and by which error."""
+        ranks = len(self.others)
+        many = "a thread" if self.count == 1 else "threads" if self.count == ranks else plural(self.count, "thread")
+        them = "it" if self.count == 1 else "them"
+        return (
+            f"{many} of {name_ranks(self.others)} {render_raised(self.raised)}, and the script went on without {them}"
+        )
 
-class WorkerFailed(Facts):
+
+class WorkerFailed(Finding):
     """A worker that failed after its script had started the ranks."""
 
+    kind: Kind = FindingKind.FAILED
     worker: int
     node: str
     end: End
     started: tuple[int, ...] = ()
+
+    def render(self) -> Words:
+        """How the worker failed."""
+        whose = f", whose script started {name_ranks(self.started)}," if self.started else ""
+        return f"worker {self.worker} ({self.node}){whose} {render_end(self.end)}"
 
 
 def blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
     """A worker that failed by itself after its script had started the ranks: it is none of them."""
     ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.parent == starter.rank)
     end = end_of(evidence, starter)
-    facts = WorkerFailed(worker=starter.rank, node=starter.node, end=end, started=ranks, others=ranks)
-    finding = facts.as_finding(FindingKind.FAILED)
+    finding = WorkerFailed(worker=starter.rank, node=starter.node, end=end, started=ranks, others=ranks)
     culprit = replace(blame(starter, render_end(end)), rank=None)
     return Judgement(verdict="failed", reason=finding.headline, culprit=culprit, findings=(finding,))
 
 
 def explain_started(run: Explained) -> list[Finding]:
     """Threads that ended; that the ranks of a run are no workers, or that there were others beside them."""
-    started, facts = run.evidence.record.started(), list[StartedByScript]()
-    threads = find_ended_threads(run.evidence.facts.ranks)
+    started, findings = run.evidence.record.started(), find_ended_threads(run.evidence.facts.ranks)
     if started is None or not run.evidence.facts.joined:
-        return threads
+        return findings
     ranks = tuple(one.rank for one in started.ranks)
     by_worker = group_ranks({one.rank: one.worker for one in started.ranks if one.process is not None})
     if by_worker:
-        facts.append(StartedByScript(by_worker={one: tuple(ours) for one, ours in by_worker.items()}, others=ranks))
+        findings.append(StartedByScript(by_worker={one: tuple(ours) for one, ours in by_worker.items()}, others=ranks))
     if started.aside:
         workers = tuple(sorted({worker_of(number) for number in started.aside}))
-        facts.append(StartedByScript(aside=len(started.aside), aside_workers=workers, any_ranks=bool(ranks)))
-    return [*threads, *(one.as_finding(StartedKind.STARTED) for one in facts)]
+        findings.append(StartedByScript(aside=len(started.aside), aside_workers=workers, any_ranks=bool(ranks)))
+    return findings
 
 
 def find_ended_threads(ranks: Iterable[RankFacts]) -> list[Finding]:
@@ -166,38 +195,8 @@ def find_ended_threads(ranks: Iterable[RankFacts]) -> list[Finding]:
     for rank in ranks:
         for one in rank.threads:
             alike[raised_by(one)].append(one)
-    findings = []
+    findings = list[Finding]()
     for raised, ones in alike.items():
         others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
-        facts = ThreadEnded(raised=raised, count=len(ones), others=others, lines=lines)
-        findings.append(facts.as_finding(StartedKind.THREAD))
+        findings.append(ThreadEnded(raised=raised, count=len(ones), others=others, lines=lines))
     return findings
-
-
-def _render_started(facts: StartedByScript) -> Words:
-    if facts.by_worker:
-        who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in facts.by_worker.items())
-        return (
-            f"the script started the ranks itself: {who}",
-            "What they print is in the log of their worker (lab logs --rank, with the number of the worker), unless "
-            "they were given pipes of their own.",
-        )
-    beside = "in other groups than the one that is told here" if facts.any_ranks else "in groups of their own"
-    workers = listing(f"worker {worker}" for worker in facts.aside_workers)
-    met = f"{plural(facts.aside, 'process', 'processes')} more that {workers} started met {beside}"
-    return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
-
-
-def _worker_failed(facts: WorkerFailed) -> Words:
-    whose = f", whose script started {name_ranks(facts.started)}," if facts.started else ""
-    return f"worker {facts.worker} ({facts.node}){whose} {render_end(facts.end)}"
-
-
-def _thread_ended(facts: ThreadEnded) -> Words:
-    ranks = len(facts.others)
-    many = "a thread" if facts.count == 1 else "threads" if facts.count == ranks else plural(facts.count, "thread")
-    them = "it" if facts.count == 1 else "them"
-    return f"{many} of {name_ranks(facts.others)} {render_raised(facts.raised)}, and the script went on without {them}"
-
-
-WORDS: WordTable = {StartedByScript: _render_started, ThreadEnded: _thread_ended, WorkerFailed: _worker_failed}

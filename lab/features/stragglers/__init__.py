@@ -6,7 +6,6 @@ FEATURE = Feature(
     name="stragglers",
     findings={
         "kinds": "lab.features.stragglers.findings:TimeKind",
-        "words": "lab.features.stragglers.findings:WORDS",
         "explain": "lab.features.stragglers.findings:explain_time",
     },
 )

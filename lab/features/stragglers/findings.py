@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from math import comb
 from operator import attrgetter, itemgetter
-from statistics import median
+from statistics import median, mode
 from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence, Explained
-from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable, fields_of
+from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.wording import at
 from lab.features.stragglers.timing import (
+    PathPart,
     Span,
     TimeShare,
     blocked_spans,
@@ -24,7 +25,6 @@ from lab.features.stragglers.timing import (
     share_of,
     waiting_span,
 )
-from lab.frozen import Frozen
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural
@@ -41,9 +41,10 @@ class TimeKind(Kind):
     ACCOUNT = "account", 6, "usual"
 
 
-class Straggler(Facts):
+class Straggler(Finding):
     """A rank that the others waited for."""
 
+    kind: Kind = TimeKind.STRAGGLER
     each_s: float
     share: float
     seldom: bool = False
@@ -61,35 +62,65 @@ class Straggler(Facts):
     """For how long its garbage collector ran meanwhile; 0 where that is not why."""
     collected_in: int = 0
 
+    def render(self) -> Words:
+        """How often it was late, by how much, and what that cost."""
+        if self.often:
+            how = f"came last to {self.last} of the {plural(self.steps, 'step')} in which anybody waited, and"
+        else:
+            ends = dict.fromkeys(map(format_duration, (self.least_s, self.most_s)))
+            usual = f", where {format_duration(self.usual_s)} is usual" if self.usual_s >= NOISE_S / 2 else ""
+            by = f"by {' to '.join(ends)} at {self.last} of {plural(self.steps, 'step')}{usual}, which"
+            how = f"was late now and then: {by}" if self.seldom else f"was late {by}"
+        each = " each" if len(self.others) > 1 else ""
+        cost = f"cost {name_ranks(self.others)} {format_duration(self.each_s)}{each}, {self.share:.0%} of the time"
+        turns = ""
+        if self.turns:
+            turns = f": {format_duration(self.each_s / self.turns)} in each of {plural(self.turns, 'training step')}"
+        collected = ""
+        if self.collected_in:
+            ran = format_duration(self.collected_s)
+            collected = f"Its garbage collector ran for {ran} of that, in {self.collected_in} of them."
+        entered = f"It entered them at {self.lines[0]}." if self.lines else ""
+        return f"rank {self.ranks[0]} {how} {cost}{turns}", entered, collected
 
-class TimeShares(Facts):
+
+class TimeShares(Finding):
     """Where the time of the ranks went."""
 
+    kind: Kind = TimeKind.TIME
     shares: tuple[TimeShare, ...]
     hidden_s: float = 0.0
 
+    def render(self) -> Words:
+        """What each rank spent its time with."""
+        head = f"where the time went: {'; '.join(map(_share, self.shares))}"
+        if len(self.shares) > _MOST_SHARES:
+            most = max(self.shares, key=lambda share: share.waiting)
+            least = min(self.shares, key=lambda share: share.waiting)
+            head = f"most waiting: {_share(most)}; least: {_share(least)}"
+        hidden = f"Up to {format_duration(self.hidden_s)} of communication ran beside the ranks' own work."
+        return head, hidden if self.hidden_s > NOISE_S else ""
 
-class PathPart(Frozen):
-    """What a part of the critical path was."""
 
-    share: float
-    op: str
-    source: str
-    rank: int | None
-    """Whose own work it was; None: communication."""
-
-
-class CriticalPath(Facts):
+class CriticalPath(Finding):
     """What the length of a run came from."""
 
+    kind: Kind = TimeKind.TIME
     total_s: float
     parts: tuple[PathPart, ...]
     from_new_group: bool = False
 
+    def render(self) -> Words:
+        """Its largest parts."""
+        since = ", from the last new_group on" if self.from_new_group else ""
+        parts = listing(f"{part.share:.0%} was {describe_part(part)}" for part in self.parts)
+        return f"the critical path{since}: of {format_duration(self.total_s)}, {parts}"
 
-class Account(Facts):
+
+class Account(Finding):
     """What the ranks called altogether."""
 
+    kind: Kind = TimeKind.ACCOUNT
     collectives: int = 0
     messages: int = 0
     brought_bytes: int = 0
@@ -103,20 +134,37 @@ class Account(Facts):
     late_rank: int | None = None
     largest_bytes: int = 0
 
+    def render(self) -> Words:
+        """How many calls there were, and which step stands out."""
+        if not self.collectives and not self.messages:
+            return "no rank called a collective or sent a message"
+        counts = [plural(self.collectives, "collective")] if self.collectives else []
+        counts += [plural(self.messages, "message")] if self.messages else []
+        took = f" in {format_duration(self.seconds)}" if self.timed else ""
+        brought, what = format_bytes(self.brought_bytes), self.standing_out + at(self.at)
+        head = f"{name_ranks(self.others)} entered {listing(counts)}{took} and brought {brought} to them"
+        if self.untimed:
+            return head, _STEPPED if self.untimed == "stepped" else _DUMPED
+        if self.longest_s:
+            late = f", {format_duration(self.late_s)} of it until rank {self.late_rank} came" if self.late_s else ""
+            return head, f"The longest was {what}: {format_duration(self.longest_s)}{late}."
+        return head, f"The largest was {what}: {format_bytes(self.largest_bytes)} a rank." if self.largest_bytes else ""
+
 
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
 
 
-def explain_time(run: Explained) -> list[Finding]:
+def explain_time(run: Explained) -> Iterator[Finding]:
     """Who was slow; where the time of a run went that ended well, if that says something; and what ranks called."""
     evidence = run.evidence
-    if not evidence.trace.recorded:
-        return []
-    findings = [] if evidence.untimed else find_straggler(evidence)
-    if run.ended_well and not evidence.untimed and (findings or evidence.trace.last >= _WORTH_SHARES_S):
-        findings += [*find_shares(evidence), *find_critical_path(evidence)]
-    return [*findings, account_for(evidence)]
+    if evidence.trace.recorded:
+        slow = [] if evidence.untimed else [*find_straggler(evidence)]
+        yield from slow
+        if run.ended_well and not evidence.untimed and (slow or evidence.trace.last >= _WORTH_SHARES_S):
+            yield from find_shares(evidence)
+            yield from find_critical_path(evidence)
+        yield account_for(evidence)
 
 
 # -- the rank that the others waited for
@@ -137,14 +185,14 @@ LEAST_S = 0.1
 """and at least this many seconds altogether."""
 
 
-def find_straggler(evidence: Evidence) -> list[Finding]:
+def find_straggler(evidence: Evidence) -> Iterator[Finding]:
     """The rank that the others waited for most of the time, or for long now and then, if there is one."""
     meetings = [step for step in evidence.steps if not step.missing and not step.message and len(step.calls) > 1]
     meetings.sort(key=attrgetter("begin"))
     late = lateness_at(meetings[1:], evidence.trace)  # at the first, ranks meet that began at different times
     noticed = [one for one in late if one.longest >= NOISE_S]
     if not noticed:
-        return []
+        return
     costs: dict[int, float] = defaultdict(float)
     for one in noticed:
         costs[one.call.rank] += one.total
@@ -161,20 +209,20 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     each, window = sum(costs_each), _window(meetings)
     again = each - max(costs_each, default=0.0)  # one step may have been an accident
     if again < max(LEAST_S, share * window):
-        return []
-    [(place, _)] = Counter(one.call.source for one in mine).most_common(1)
+        return
+    place = mode(one.call.source for one in mine)
     turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)
-    jumped = [one.longest for one in jumps.late]
+    jumped = [one.longest for one in jumps.late] or [0.0]
     collected_s, collected_in = _collected_in(mine, evidence.trace)
-    facts = Straggler(
+    yield Straggler(
         each_s=each,
         share=each / window,
         seldom=seldom,
         often=often,
         last=len(mine),
         steps=len(noticed) if often else len(meetings) - 1,
-        least_s=min(jumped, default=0.0),
-        most_s=max(jumped, default=0.0),
+        least_s=min(jumped),
+        most_s=max(jumped),
         usual_s=jumps.usual_s,
         turns=turns if mine != jumps.late else 0,
         collected_s=collected_s,
@@ -184,7 +232,6 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
         lines=(place,) if place else (),
         seconds=round(each * len(others), 6),
     )
-    return [facts.as_finding(TimeKind.STRAGGLER)]
 
 
 def _window(steps: Sequence[Step]) -> float:
@@ -194,20 +241,13 @@ def _window(steps: Sequence[Step]) -> float:
     return max(max(ends, default=0.0) - first, 1e-9)
 
 
-def find_shares(evidence: Evidence) -> list[Finding]:
+def find_shares(evidence: Evidence) -> Iterator[Finding]:
     """Where the time of the ranks went."""
     every = [share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
-    known = [(share, hidden_s) for share, hidden_s in every if share.total > 0]
-    if not known:
-        return []
-    shares = tuple(share for share, _ in known)
-    facts = TimeShares(
-        shares=shares,
-        hidden_s=max(hidden_s for _, hidden_s in known),
-        others=tuple(share.rank for share in shares),
-        seconds=round(max(share.waiting for share in shares), 6),
-    )
-    return [facts.as_finding(TimeKind.TIME)]
+    known = {share: hidden_s for share, hidden_s in every if share.total > 0}
+    if known:
+        waited_s, others = max(share.waiting for share in known), tuple(share.rank for share in known)
+        yield TimeShares(shares=tuple(known), hidden_s=max(known.values()), others=others, seconds=round(waited_s, 6))
 
 
 # -- how late ranks came to steps, and how long the others waited for them there
@@ -304,23 +344,21 @@ _MOST_PARTS = 3
 _LEAST_PART_SHARE = 0.05
 
 
-def find_critical_path(evidence: Evidence) -> list[Finding]:
+def find_critical_path(evidence: Evidence) -> Iterator[Finding]:
     """The largest parts of the critical path; nothing where it is not known."""
     path = critical_path_of(evidence)
     parts = parts_of(path)
-    if not parts:
-        return []
-    largest = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_PART_SHARE] or parts[:1]
-    took = path[-1].end - path[0].begin
-    facts = CriticalPath(
-        total_s=took,
-        parts=tuple(PathPart(**{name: getattr(one, name) for name in fields_of(PathPart)}) for one in largest),
-        from_new_group=from_new_group(path, evidence.trace),
-        others=tuple(sorted({piece.rank for piece in path})),
-        lines=tuple(part.source for part in largest),
-        seconds=round(took, 6),
-    )
-    return [facts.as_finding(TimeKind.TIME)]
+    if parts:
+        largest = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_PART_SHARE] or parts[:1]
+        took = path[-1].end - path[0].begin
+        yield CriticalPath(
+            total_s=took,
+            parts=tuple(largest),
+            from_new_group=from_new_group(path, evidence.trace),
+            others=tuple(sorted({piece.rank for piece in path})),
+            lines=tuple(part.source for part in largest),
+            seconds=round(took, 6),
+        )
 
 
 # -- what ranks called altogether
@@ -333,11 +371,11 @@ def account_for(evidence: Evidence) -> Finding:
     """What the ranks of a run called altogether, and the step that took longest or carried most."""
     steps, untimed = evidence.steps, evidence.untimed
     if not steps:
-        return Account().as_finding(TimeKind.ACCOUNT)
+        return Account()
     messages = sum(step.message for step in steps)
     calls = [call for step in steps for call in step.calls.values()]
     ends = [call.end for call in calls if call.end is not None and not untimed]
-    facts = Account(
+    return Account(
         collectives=len(steps) - messages,
         messages=messages,
         brought_bytes=sum(call.bytes_in for call in calls),
@@ -347,7 +385,6 @@ def account_for(evidence: Evidence) -> Finding:
         seconds=round(max(ends) - min(step.begin for step in steps) if ends else 0.0, 6),
         **({} if untimed else _standing_out(steps)),
     )
-    return facts.as_finding(TimeKind.ACCOUNT)
 
 
 def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
@@ -373,37 +410,6 @@ _STEPPED = "They were held before each call until a key was pressed, so times sa
 _DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
 
 
-def _straggler(facts: Straggler) -> Words:
-    if facts.often:
-        how = f"came last to {facts.last} of the {plural(facts.steps, 'step')} in which anybody waited, and"
-    else:
-        ends = dict.fromkeys(map(format_duration, (facts.least_s, facts.most_s)))
-        usual = f", where {format_duration(facts.usual_s)} is usual" if facts.usual_s >= NOISE_S / 2 else ""
-        by = f"by {' to '.join(ends)} at {facts.last} of {plural(facts.steps, 'step')}{usual}, which"
-        how = f"was late now and then: {by}" if facts.seldom else f"was late {by}"
-    each = " each" if len(facts.others) > 1 else ""
-    cost = f"cost {name_ranks(facts.others)} {format_duration(facts.each_s)}{each}, {facts.share:.0%} of the time"
-    turns = ""
-    if facts.turns:
-        turns = f": {format_duration(facts.each_s / facts.turns)} in each of {plural(facts.turns, 'training step')}"
-    collected = ""
-    if facts.collected_in:
-        ran = format_duration(facts.collected_s)
-        collected = f"Its garbage collector ran for {ran} of that, in {facts.collected_in} of them."
-    entered = f"It entered them at {facts.lines[0]}." if facts.lines else ""
-    return f"rank {facts.ranks[0]} {how} {cost}{turns}", entered, collected
-
-
-def _time_shares(facts: TimeShares) -> Words:
-    head = f"where the time went: {'; '.join(map(_share, facts.shares))}"
-    if len(facts.shares) > _MOST_SHARES:
-        most = max(facts.shares, key=lambda share: share.waiting)
-        least = min(facts.shares, key=lambda share: share.waiting)
-        head = f"most waiting: {_share(most)}; least: {_share(least)}"
-    hidden = format_duration(facts.hidden_s)
-    return head, f"Up to {hidden} of communication ran beside the ranks' own work." if facts.hidden_s > NOISE_S else ""
-
-
 def _share(share: TimeShare) -> str:
     parts = {"own work": share.own, "waiting": share.waiting, "communication": share.communicating}
     if share.unknown > NOISE_S:
@@ -412,34 +418,9 @@ def _share(share: TimeShare) -> str:
     return f"rank {share.rank} {shares} of {format_duration(share.total)}"
 
 
-def describe_part(part: Any) -> str:
+def describe_part(part: PathPart) -> str:
     """A part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
     place = f"{part.op}{at([part.source])}"
     if part.rank is None:
         return f"communication in {place}"
     return f"rank {part.rank}'s own work {f'before {place}' if part.op else 'after its last call'}"
-
-
-def _critical_path(facts: CriticalPath) -> Words:
-    since = ", from the last new_group on" if facts.from_new_group else ""
-    parts = listing(f"{part.share:.0%} was {describe_part(part)}" for part in facts.parts)
-    return f"the critical path{since}: of {format_duration(facts.total_s)}, {parts}"
-
-
-def _account(facts: Account) -> Words:
-    if not facts.collectives and not facts.messages:
-        return "no rank called a collective or sent a message"
-    counts = [plural(facts.collectives, "collective")] if facts.collectives else []
-    counts += [plural(facts.messages, "message")] if facts.messages else []
-    took = f" in {format_duration(facts.seconds)}" if facts.timed else ""
-    brought, what = format_bytes(facts.brought_bytes), facts.standing_out + at(facts.at)
-    head = f"{name_ranks(facts.others)} entered {listing(counts)}{took} and brought {brought} to them"
-    if facts.untimed:
-        return head, _STEPPED if facts.untimed == "stepped" else _DUMPED
-    if facts.longest_s:
-        late = f", {format_duration(facts.late_s)} of it until rank {facts.late_rank} came" if facts.late_s else ""
-        return head, f"The longest was {what}: {format_duration(facts.longest_s)}{late}."
-    return head, f"The largest was {what}: {format_bytes(facts.largest_bytes)} a rank." if facts.largest_bytes else ""
-
-
-WORDS: WordTable = {Account: _account, Straggler: _straggler, TimeShares: _time_shares, CriticalPath: _critical_path}

@@ -136,8 +136,7 @@ class Piece:
     """Whether it passed in the call: communication. Else the rank's own work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PathPart(Frozen):
     """Pieces of the path that were of one kind."""
 
     rank: int | None
@@ -213,13 +212,13 @@ def _unseen_waits(rank: RankTrace, steps: Mapping[tuple[int, int], Step]) -> lis
     return [(call.begin, call.end or 0.0) for call, step in calls if step is not None and step.needs(call)]
 
 
-def parts_of(path: Sequence[Piece]) -> list[Part]:
+def parts_of(path: Sequence[Piece]) -> list[PathPart]:
     """What the path is made of, the longest first: own work by rank and what it led to, communication by call."""
     sums: dict[tuple[int | None, str, str], float] = defaultdict(float)
     for piece in path:
         what = (piece.call.op, piece.call.source) if piece.call is not None else ("", "")
         key = (None if piece.within else piece.rank, *what)
         sums[key] += piece.end - piece.begin
-    whole = sum(sums.values())
-    parts = (Part(rank=key[0], op=key[1], source=key[2], seconds=s, share=s / whole) for key, s in sums.items())
+    whole, known = sum(sums.values()), sums.items()
+    parts = (PathPart(rank=rank, op=op, source=at, seconds=s, share=s / whole) for (rank, op, at), s in known)
     return sorted(parts, key=attrgetter("seconds"), reverse=True)

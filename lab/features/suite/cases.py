@@ -336,13 +336,17 @@ def matching(expression: str) -> Callable[[Case], bool]:
     text = " ".join(expression.lower().split())
     # words hold any characters: Python reads names of the same lengths in their places
     names = re.sub(r"[^\s()]+", lambda word: word[0] if word[0] in ("and", "or", "not") else "x" * len(word[0]), text)
+    tree, where = None, ""
     try:
         tree = ast.parse(names, mode="eval")
-    except (SyntaxError, RecursionError, MemoryError):
-        tree = None
+    except SyntaxError as error:
+        rest = text[(error.offset or 1) - 1 :].split()
+        where = f" at {rest[0]!r}" if rest else " at its end"
+    except (RecursionError, MemoryError):
+        where = ": it is nested too deep"
     if tree is None or not all(isinstance(node, _GRAMMAR) for node in ast.walk(tree)):
         raise UsageError(
-            f"-k {expression!r} cannot be understood",
+            f"-k {expression!r} cannot be understood{where}",
             "allowed: words of names or files with and, or, not and brackets, such as 'scatter and not nodes=5'",
         )
 

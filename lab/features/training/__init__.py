@@ -12,7 +12,6 @@ FEATURE = Feature(
     },
     findings={
         "kinds": "lab.features.training.findings:TrainingKind",
-        "words": "lab.features.training.findings:WORDS",
         "counts": "lab.features.training.phases:count_phases",
         "state": "lab.features.training.replicas:find_unlike_state",
         "explain": "lab.features.training.ddp:explain_ddp",

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from lab.diagnosis.evidence import Evidence, Explained
-from lab.diagnosis.finding import Finding
+from lab.diagnosis.finding import Finding, Kind
 from lab.features.stragglers.timing import Span, length
 from lab.features.training.findings import DdpStory, TrainingKind
 from lab.trace.model import Buckets, Call, Mark, RankTrace, calls_within
@@ -22,8 +22,8 @@ from lab.words import format_bytes
 _MOST_NAMES = 4
 _MOST_BUCKETS = 4
 _MOST_OTHER = 20
-Chapter = tuple[TrainingKind, DdpStory, Sequence[Call]]
-"""Kind, facts, and the calls that they are about."""
+Chapter = tuple[DdpStory, Sequence[Call]]
+"""A finding, and the calls that it is about."""
 
 
 class Backward(NamedTuple):
@@ -106,14 +106,14 @@ def explain_ddp(run: Explained) -> list[Finding]:
 def tell_ddp_story(evidence: Evidence) -> list[Finding]:
     """What the DDP modules of the lowest rank sent; of later modules only what the earlier ones did not do."""
     modules = next((ours for rank in evidence.trace.ranks.values() if (ours := find_modules(rank))), [])
-    story: dict[TrainingKind, Finding] = {}
+    story: dict[Kind, Finding] = {}
     for module in modules:
-        for kind, facts, calls in _chapters(module):
-            if kind in story:
+        for facts, calls in _chapters(module):
+            if facts.kind in story:
                 continue
             step = evidence.step(calls[0]) if calls else None
             took = sum(call.end - call.begin for call in calls if call.end is not None)
-            story[kind] = replace(
+            story[facts.kind] = replace(
                 facts,
                 module=module.number if len(modules) > 1 else 0,
                 made_at=module.source,
@@ -121,7 +121,7 @@ def tell_ddp_story(evidence: Evidence) -> list[Finding]:
                 step=step.title if step is not None else "",
                 lines=tuple(filter(None, (call.source for call in calls))) or (module.source,),
                 seconds=round(took, 6) if calls else None,
-            ).as_finding(kind)
+            )
     return list(story.values())
 
 
@@ -129,43 +129,55 @@ def _chapters(module: Module) -> Iterator[Chapter]:
     counted = [call for call in module.construction if call.op == "all_gather" and _dtype(call) == "int64"]
     if counted:
         values = counted[0].inputs[0].values
-        facts = DdpStory(what=_what(counted), parameters=int(values[0]) if values else None)
-        yield TrainingKind.DDP_COUNTED, facts, counted
+        facts = DdpStory(
+            kind=TrainingKind.DDP_COUNTED, what=_what(counted), parameters=int(values[0]) if values else None
+        )
+        yield facts, counted
     sent = [call for call in module.construction if call.op == "broadcast"]
     verified = [call for call in sent[:1] if counted and _dtype(call) == "int64"]
     if verified:
-        yield TrainingKind.DDP_VERIFIED, DdpStory(what=_what(verified)), verified
+        yield DdpStory(kind=TrainingKind.DDP_VERIFIED, what=_what(verified)), verified
     state = sent[len(verified) :]
     if state:
         elements = sum(call.inputs[0].count for call in state if call.inputs)
         with_buffers = elements > (sum(module.layouts[0].sizes) if module.layouts else 0)
-        facts = DdpStory(with_buffers=with_buffers, parameters=module.parameters, bytes=_bytes(state), count=len(state))
-        yield TrainingKind.DDP_STATE, facts, state
+        facts = DdpStory(
+            kind=TrainingKind.DDP_STATE,
+            with_buffers=with_buffers,
+            parameters=module.parameters,
+            bytes=_bytes(state),
+            count=len(state),
+        )
+        yield facts, state
     rebuilt_at, rebuilt = _rebuilding(module)
     buffers = [own for calls in module.forwards if (own := [call for call in calls if call not in rebuilt])]
     if buffers:
-        facts = DdpStory(count=len(buffers), of=len(module.forwards), what=_what(buffers[0]))
-        yield TrainingKind.DDP_BUFFERS, facts, [*chain(*buffers)]
+        facts = DdpStory(
+            kind=TrainingKind.DDP_BUFFERS, count=len(buffers), of=len(module.forwards), what=_what(buffers[0])
+        )
+        yield facts, [*chain(*buffers)]
     reducing = [buckets for backward in module.backwards if (buckets := backward.buckets)]
     yield from _reduction(reducing, [call for call in state if call.inputs])
     if rebuilt:
         before, after = (len(layout.buckets) for layout in (module.layouts[0], module.layouts[-1]))
-        facts = DdpStory(number=rebuilt_at, what=_what(rebuilt), count=after, before=before)
-        yield TrainingKind.DDP_REBUILT, facts, rebuilt
+        facts = DdpStory(
+            kind=TrainingKind.DDP_REBUILT, number=rebuilt_at, what=_what(rebuilt), count=after, before=before
+        )
+        yield facts, rebuilt
     if overlap := _overlap(reducing):
-        yield TrainingKind.DDP_OVERLAP, overlap, []
+        yield overlap, []
     rest = [call for backward in module.backwards for call in backward.calls if call.bucket is None]
     bitmaps = [call for call in rest if _is_bitmap(call, module)]
     if bitmaps:
-        yield TrainingKind.DDP_UNUSED, DdpStory(what=_what(bitmaps[:1])), bitmaps
+        yield DdpStory(kind=TrainingKind.DDP_UNUSED, what=_what(bitmaps[:1])), bitmaps
     other = [call for call in rest if not _is_bitmap(call, module)]
     if other:
         names = tuple(f"{call.op} by {call.via}" if call.via else call.op for call in other[:_MOST_OTHER])
-        yield TrainingKind.DDP_OTHER, DdpStory(count=len(other), what=names), other
+        yield DdpStory(kind=TrainingKind.DDP_OTHER, count=len(other), what=names), other
     quiet = [backward.calls for backward in module.backwards if backward.quiet]
     silent = sum(all(_is_bitmap(call, module) for call in calls) for calls in quiet)
     if silent:
-        yield TrainingKind.DDP_SILENT, DdpStory(count=silent, of=len(module.backwards)), []
+        yield DdpStory(kind=TrainingKind.DDP_SILENT, count=silent, of=len(module.backwards)), []
 
 
 def _is_bitmap(call: Call, module: Module) -> bool:
@@ -197,13 +209,20 @@ def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Ite
         for call in last[:_MOST_BUCKETS]
     )
     more = max(0, len(last) - _MOST_BUCKETS)
-    facts = DdpStory(number=len(reducing), count=len(last), first=len(first), what=tuple(shown), more=more)
-    yield TrainingKind.DDP_REDUCED, facts, [*chain(*reducing)]
+    facts = DdpStory(
+        kind=TrainingKind.DDP_REDUCED,
+        number=len(reducing),
+        count=len(last),
+        first=len(first),
+        what=tuple(shown),
+        more=more,
+    )
+    yield facts, [*chain(*reducing)]
     own, sent = {_dtype(call) for call in state}, {_dtype(call) for call in last if call.inputs}
     if len(sent) == 1 and own and not sent & own:
         width = state[0].bytes_in // max(1, state[0].inputs[0].count)
         before = sum(call.inputs[0].count for call in last) * width
-        yield TrainingKind.DDP_COMPRESSED, DdpStory(dtype=sent.pop(), bytes=_bytes(last), before=before), last
+        yield DdpStory(kind=TrainingKind.DDP_COMPRESSED, dtype=sent.pop(), bytes=_bytes(last), before=before), last
 
 
 def _overlap(reducing: Sequence[Sequence[Call]]) -> DdpStory | None:
@@ -221,7 +240,7 @@ def _overlap(reducing: Sequence[Sequence[Call]]) -> DdpStory | None:
         return None
     single = all(len(buckets) == 1 for buckets in reducing)
     step_s = (total if single else total - beside) / len(reducing)
-    return DdpStory(single_bucket=single, share=beside / total, step_s=step_s)
+    return DdpStory(kind=TrainingKind.DDP_OVERLAP, single_bucket=single, share=beside / total, step_s=step_s)
 
 
 def _what(calls: Sequence[Call]) -> tuple[str, ...]:

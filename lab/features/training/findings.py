@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Literal
 
-from lab.diagnosis.finding import Facts, Kind, Side, Words, WordTable
+from lab.diagnosis.finding import Finding, Kind, Side, Words
 from lab.diagnosis.wording import at, join_ranks
 from lab.words import format_bytes, format_duration, listing, name_ranks, ordinal, plural
+
+_MOST_NAMES = 3
 
 
 class TrainingKind(Kind):
@@ -30,9 +32,10 @@ class TrainingKind(Kind):
     DDP_SILENT = "ddp_silent", 4
 
 
-class PhaseCounts(Facts):
+class PhaseCounts(Finding):
     """The first difference in how ranks went through their training steps."""
 
+    kind: Kind = TrainingKind.COUNTS
     phase: Literal["forward", "backward"]
     number: int
     did: bool
@@ -45,8 +48,32 @@ class PhaseCounts(Facts):
     exchanged: Mapping[int, int] = field(default_factory=dict)
     """In how many backwards a rank exchanged gradients."""
 
+    def render(self) -> Words:
+        """What each side did, and in which forward or backward they parted."""
+        first, second, number = self.first, self.second, self.number
+        if self.phase == "forward":
+            joint, one, none = ("and", "one", "none") if self.did else ("but", "none", "one")
+            sides = join_ranks(
+                (
+                    rank,
+                    f"ran {plural(self.forwards[rank], 'forward')} {joint} {plural(self.backwards[rank], 'backward')}",
+                )
+                for rank in first
+            )
+            return f"{'; '.join(sides)}: {one} followed forward {number}, after which {name_ranks(second)} ran {none}"
+        of = {
+            rank: f"{self.exchanged[rank]} of {plural(self.backwards[rank], 'backward')}" for rank in (*first, *second)
+        }
+        sides = [
+            clause
+            for side in (first, second)
+            for clause in join_ranks((rank, f"exchanged gradients in {of[rank]}") for rank in side)
+        ]
+        did, others = ("did", "did not") if self.did else ("did not", "did")
+        return f"{'; '.join(sides)}: in backward {number} {name_ranks(first)} {did}, and {name_ranks(second)} {others}"
 
-class Replicas(Facts):
+
+class Replicas(Finding):
     """Replicas of a DDP module that are not alike."""
 
     how: Literal["parameters", "parameter", "order", "norm", "steps"]
@@ -64,18 +91,65 @@ class Replicas(Facts):
     stepped: tuple[int, ...] = ()
     stepped_at: tuple[str, ...] = ()
 
+    def render(self) -> Words:
+        """In what the replicas differ."""
+        title, ranks, place = f"the DDP module{at(self.at)}", name_ranks(self.ranks), ordinal(self.place)
+        if self.how == "parameters":
+            names = listing(self.only_here[:_MOST_NAMES]) + (", …" if len(self.only_here) > _MOST_NAMES else "")
+            extra = f"; {names} only on {ranks}" if names else ""
+            return f"the replicas of {title} are not alike: {_have(self.sides)}{extra}"
+        if self.how == "parameter":
+            return f"the replicas of {title} are not alike: as {place} parameter {_have(self.sides)}"
+        if self.how == "order":
+            return (
+                f"the replicas of {title} have the same parameters in another order: as {place} {_have(self.sides)}",
+                "DDP goes by their number, so gradients of different parameters were added up.",
+            )
+        if self.how == "norm":
+            why = "No backward had exchanged gradients." if self.no_exchange else ""
+            if self.unused_forward:
+                why = "The forward of the module was never called: what it holds was called past it."
+            after = f"after {plural(self.steps, 'optimizer step')} the replicas of {title} are no longer the same"
+            return f"{after}: the norm of {self.parameter} is {on_sides(self.sides)}", why
+        never = [rank for rank in (*self.ranks, *self.others) if rank not in self.stepped]
+        return (
+            f"{name_ranks(self.stepped)} stepped the parameters of {title}{at(self.stepped_at)}, and "
+            f"{name_ranks(never)} never did, where all exchanged their gradients: the replicas are no longer the same"
+        )
 
-class WeightsApart(Facts):
+
+class WeightsApart(Finding):
     """Weights that are trained by the same gradients, and differ."""
 
+    kind: Kind = TrainingKind.DIVERGED
     reduced_at: tuple[str, ...]
     steps: int
     stepped_at: tuple[str, ...]
     place: int
     sides: tuple[Side, ...]
 
+    def render(self) -> Words:
+        """Where their gradients were reduced, and in what the weights differ."""
+        return (
+            f"{name_ranks((*self.ranks, *self.others))} train by the same gradients, reduced at "
+            f"{listing(self.reduced_at)}, but not the same weights: after {plural(self.steps, 'step')} of the optimizer"
+            f"{at(self.stepped_at)} the norm of its {ordinal(self.place)} parameter is {on_sides(self.sides)}"
+        )
 
-class DdpStory(Facts):
+
+def on_sides(sides: Sequence[Side]) -> str:
+    """`3 steps on rank 0 and 4 steps on rank 1`."""
+    return listing(f"{side.what} on {name_ranks(side.ranks)}" for side in sides)
+
+
+def _have(sides: Sequence[Side]) -> str:
+    return listing(f"{name_ranks(one.ranks)} {'has' if len(one.ranks) == 1 else 'have'} {one.what}" for one in sides)
+
+
+# -- DistributedDataParallel
+
+
+class DdpStory(Finding):
     """What a DDP module sent, and why."""
 
     module: int = 0
@@ -97,168 +171,71 @@ class DdpStory(Facts):
     dtype: str = ""
     parameters: int | None = None
 
-
-_MOST_NAMES = 3
-
-
-def _phase_counts(facts: PhaseCounts) -> Words:
-    first, second, number = facts.first, facts.second, facts.number
-    if facts.phase == "forward":
-        joint, one, none = ("and", "one", "none") if facts.did else ("but", "none", "one")
-        sides = join_ranks(
-            (rank, f"ran {plural(facts.forwards[rank], 'forward')} {joint} {plural(facts.backwards[rank], 'backward')}")
-            for rank in first
-        )
-        return f"{'; '.join(sides)}: {one} followed forward {number}, after which {name_ranks(second)} ran {none}"
-    of = {rank: f"{facts.exchanged[rank]} of {plural(facts.backwards[rank], 'backward')}" for rank in (*first, *second)}
-    sides = [
-        clause
-        for side in (first, second)
-        for clause in join_ranks((rank, f"exchanged gradients in {of[rank]}") for rank in side)
-    ]
-    did, others = ("did", "did not") if facts.did else ("did not", "did")
-    return f"{'; '.join(sides)}: in backward {number} {name_ranks(first)} {did}, and {name_ranks(second)} {others}"
-
-
-def on_sides(sides: Sequence[Side]) -> str:
-    """`3 steps on rank 0 and 4 steps on rank 1`."""
-    return listing(f"{side.what} on {name_ranks(side.ranks)}" for side in sides)
-
-
-def _have(sides: Sequence[Side]) -> str:
-    return listing(f"{name_ranks(one.ranks)} {'has' if len(one.ranks) == 1 else 'have'} {one.what}" for one in sides)
-
-
-def _replicas(facts: Replicas) -> Words:
-    title, ranks, place = f"the DDP module{at(facts.at)}", name_ranks(facts.ranks), ordinal(facts.place)
-    if facts.how == "parameters":
-        names = listing(facts.only_here[:_MOST_NAMES]) + (", …" if len(facts.only_here) > _MOST_NAMES else "")
-        extra = f"; {names} only on {ranks}" if names else ""
-        return f"the replicas of {title} are not alike: {_have(facts.sides)}{extra}"
-    if facts.how == "parameter":
-        return f"the replicas of {title} are not alike: as {place} parameter {_have(facts.sides)}"
-    if facts.how == "order":
-        return (
-            f"the replicas of {title} have the same parameters in another order: as {place} {_have(facts.sides)}",
-            "DDP goes by their number, so gradients of different parameters were added up.",
-        )
-    if facts.how == "norm":
-        why = "No backward had exchanged gradients." if facts.no_exchange else ""
-        if facts.unused_forward:
-            why = "The forward of the module was never called: what it holds was called past it."
-        after = f"after {plural(facts.steps, 'optimizer step')} the replicas of {title} are no longer the same"
-        return f"{after}: the norm of {facts.parameter} is {on_sides(facts.sides)}", why
-    never = [rank for rank in (*facts.ranks, *facts.others) if rank not in facts.stepped]
-    return (
-        f"{name_ranks(facts.stepped)} stepped the parameters of {title}{at(facts.stepped_at)}, and "
-        f"{name_ranks(never)} never did, where all exchanged their gradients: the replicas are no longer the same"
-    )
-
-
-def _weights_apart(facts: WeightsApart) -> Words:
-    return (
-        f"{name_ranks((*facts.ranks, *facts.others))} train by the same gradients, reduced at "
-        f"{listing(facts.reduced_at)}, but not the same weights: after {plural(facts.steps, 'step')} of the optimizer"
-        f"{at(facts.stepped_at)} the norm of its {ordinal(facts.place)} parameter is {on_sides(facts.sides)}"
-    )
-
-
-# -- DistributedDataParallel
-
-
-def _state(one: DdpStory) -> Words:
-    what = f"{one.parameters} parameters" if one.parameters else "parameters"
-    what = "parameters and buffers" if one.with_buffers else what
-    return (
-        f"Rank 0's {what} replace everybody's: {format_bytes(one.bytes)} in {plural(one.count, 'broadcast')}",
-        "DDP joins tensors of a dtype into pieces of up to 250 MiB.",
-    )
-
-
-def _reduced(one: DdpStory) -> Words:
-    which, more = "It" if one.number == 1 else "The last", f"; {one.more} more" if one.more else ""
-    first = f", the first {one.first}" if one.first != one.count else ""
-    return (
-        f"{plural(one.number, 'backward')} added up gradients over all ranks, a call for each bucket as soon as it is "
-        "full",
-        f"{which} had {plural(one.count, 'bucket')}{first}: {'; '.join(one.what)}{more}.",
-    )
-
-
-def _rebuilt(one: DdpStory) -> Words:
-    buckets = plural(one.count, "bucket")
-    became = f"still {buckets}" if one.before == one.count else f"{buckets} instead of {one.before}"
-    return (
-        "The first backward with gradients to reduce showed in which order they become ready",
-        f"In forward {one.number} rank 0 sends its order ({listing(one.what)}), and the buckets are rebuilt by it: "
-        f"{became}.",
-    )
-
-
-def _overlap(one: DdpStory) -> Words:
-    if one.single_bucket:
-        return (
-            "With one bucket, full only when the last gradient is ready, nothing of its all_reduce can run beside the "
-            f"computation: {format_duration(one.step_s)} a step"
-        )
-    return (
-        f"{one.share:.0%} of the time of these calls passed while gradients were still being computed",
-        f"For the rest, {format_duration(one.step_s)} a step, backward had nothing else to do.",
-    )
-
-
-_DDP: Mapping[TrainingKind, Callable[[DdpStory], Words]] = {
-    TrainingKind.DDP_COUNTED: lambda one: (
-        f"DDP() at {one.made_at}: every rank tells how many parameters it has"
-        f"{f', here {one.parameters}' if one.parameters is not None else ''} ({listing(one.what)})",
-        "Where the numbers differ, DDP raises instead of hanging later.",
-    ),
-    TrainingKind.DDP_VERIFIED: lambda one: (
-        f"Rank 0 sends the sizes and strides of its parameters ({listing(one.what)}), and every rank compares them "
-        "with its own"
-    ),
-    TrainingKind.DDP_STATE: _state,
-    TrainingKind.DDP_BUFFERS: lambda one: (
-        f"In {one.count} of {plural(one.of, 'forward')} rank 0's buffers replace everybody's ({listing(one.what)}): "
-        "BatchNorm's running statistics, for example",
-        "broadcast_buffers=False turns that off.",
-    ),
-    TrainingKind.DDP_REDUCED: _reduced,
-    TrainingKind.DDP_COMPRESSED: lambda one: (
-        f"The buckets travel as {one.dtype}, {format_bytes(one.bytes)} instead of {format_bytes(one.before)}: a "
-        "communication hook compresses them, and the gradients come back rounded"
-    ),
-    TrainingKind.DDP_REBUILT: _rebuilt,
-    TrainingKind.DDP_OVERLAP: _overlap,
-    TrainingKind.DDP_UNUSED: lambda one: (
-        f"With find_unused_parameters each backward also adds up who used which parameter ({listing(one.what)}, a "
-        "number for each parameter): one that no rank used keeps its gradient as it was"
-    ),
-    TrainingKind.DDP_OTHER: lambda one: (
-        f"{plural(one.count, 'call')} in backward carried no whole bucket ({listing(one.what)}): a communication hook "
-        "sends something else, or they are SyncBatchNorm's or the script's own"
-    ),
-    TrainingKind.DDP_SILENT: lambda one: (
-        f"{one.count} of {plural(one.of, 'backward')} sent nothing: under no_sync() gradients are only added up locally"
-    ),
-}
-
-
-def _of_module(render: Callable[[DdpStory], Words]) -> Callable[[DdpStory], Words]:
-    """With the module that it is about, where there are several."""
-
-    def rendered(facts: DdpStory) -> Words:
-        words = render(facts)
-        head, *rest = (words,) if isinstance(words, str) else words
-        where = f"DDP module {facts.module} ({facts.made_at}): " if facts.module else ""
+    def render(self) -> Words:
+        """What it sent, with the module, where there are several."""
+        head, *rest = self._chapter()
+        where = f"DDP module {self.module} ({self.made_at}): " if self.module else ""
         return f"{where}{head}", *rest
 
-    return rendered
-
-
-WORDS: WordTable = {
-    PhaseCounts: _phase_counts,
-    Replicas: _replicas,
-    WeightsApart: _weights_apart,
-    **{kind: _of_module(render) for kind, render in _DDP.items()},
-}
+    def _chapter(self) -> tuple[str, ...]:
+        calls = listing(self.what)
+        match self.kind:
+            case TrainingKind.DDP_COUNTED:
+                here = f", here {self.parameters}" if self.parameters is not None else ""
+                return (
+                    f"DDP() at {self.made_at}: every rank tells how many parameters it has{here} ({calls})",
+                    "Where the numbers differ, DDP raises instead of hanging later.",
+                )
+            case TrainingKind.DDP_VERIFIED:
+                sent = f"Rank 0 sends the sizes and strides of its parameters ({calls})"
+                return (f"{sent}, and every rank compares them with its own",)
+            case TrainingKind.DDP_STATE:
+                what = f"{self.parameters} parameters" if self.parameters else "parameters"
+                what = "parameters and buffers" if self.with_buffers else what
+                size = f"{format_bytes(self.bytes)} in {plural(self.count, 'broadcast')}"
+                return (
+                    f"Rank 0's {what} replace everybody's: {size}",
+                    "DDP joins tensors of a dtype into pieces of up to 250 MiB.",
+                )
+            case TrainingKind.DDP_BUFFERS:
+                forwards = f"{self.count} of {plural(self.of, 'forward')}"
+                head = f"In {forwards} rank 0's buffers replace everybody's ({calls})"
+                return f"{head}: BatchNorm's running statistics, for example", "broadcast_buffers=False turns that off."
+            case TrainingKind.DDP_REDUCED:
+                which, more = "It" if self.number == 1 else "The last", f"; {self.more} more" if self.more else ""
+                first = f", the first {self.first}" if self.first != self.count else ""
+                return (
+                    f"{plural(self.number, 'backward')} added up gradients over all ranks, a call for each bucket as "
+                    "soon as it is full",
+                    f"{which} had {plural(self.count, 'bucket')}{first}: {'; '.join(self.what)}{more}.",
+                )
+            case TrainingKind.DDP_COMPRESSED:
+                sizes = f"{format_bytes(self.bytes)} instead of {format_bytes(self.before)}"
+                hook = "a communication hook compresses them, and the gradients come back rounded"
+                return (f"The buckets travel as {self.dtype}, {sizes}: {hook}",)
+            case TrainingKind.DDP_REBUILT:
+                buckets = plural(self.count, "bucket")
+                became = f"still {buckets}" if self.before == self.count else f"{buckets} instead of {self.before}"
+                order = f"In forward {self.number} rank 0 sends its order ({calls})"
+                return (
+                    "The first backward with gradients to reduce showed in which order they become ready",
+                    f"{order}, and the buckets are rebuilt by it: {became}.",
+                )
+            case TrainingKind.DDP_OVERLAP if self.single_bucket:
+                beside = "nothing of its all_reduce can run beside the computation"
+                full = f"With one bucket, full only when the last gradient is ready, {beside}"
+                return (f"{full}: {format_duration(self.step_s)} a step",)
+            case TrainingKind.DDP_OVERLAP:
+                return (
+                    f"{self.share:.0%} of the time of these calls passed while gradients were still being computed",
+                    f"For the rest, {format_duration(self.step_s)} a step, backward had nothing else to do.",
+                )
+            case TrainingKind.DDP_UNUSED:
+                used = f"each backward also adds up who used which parameter ({calls}, a number for each parameter)"
+                return (f"With find_unused_parameters {used}: one that no rank used keeps its gradient as it was",)
+            case TrainingKind.DDP_OTHER:
+                carried = f"{plural(self.count, 'call')} in backward carried no whole bucket ({calls})"
+                whose = "a communication hook sends something else, or they are SyncBatchNorm's or the script's own"
+                return (f"{carried}: {whose}",)
+        backwards = f"{self.count} of {plural(self.of, 'backward')}"
+        return (f"{backwards} sent nothing: under no_sync() gradients are only added up locally",)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, majority
-from lab.features.training.findings import PhaseCounts, TrainingKind
+from lab.features.training.findings import PhaseCounts
 from lab.trace.model import Mark, RankTrace, calls_within
 
 Flags = Sequence[bool | None]
@@ -34,14 +34,14 @@ def count_phases(evidence: Evidence) -> list[Finding]:
     if facts is None:
         return []
     both, phase = (*facts.first, *facts.second), backwards if exchanged else forwards
-    facts = replace(
+    whole = replace(
         facts,
         forwards={rank: len(forwards[rank]) for rank in both},
         backwards={rank: len(backwards[rank]) for rank in both},
         exchanged={rank: sum(map(bool, exchanged[rank])) for rank in both if exchanged},
         lines=tuple(phase[rank][facts.number - 1].source for rank in both),
     )
-    return [facts.as_finding(TrainingKind.COUNTS)]
+    return [whole]
 
 
 def _outermost(rank: RankTrace) -> list[Mark]:

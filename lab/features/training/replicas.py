@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, combinations
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, Kind, majority, sides_of, unique_lines
@@ -28,6 +27,7 @@ _CLOSE = 1e-4
 _OF_DDP = ("backward", "forward", "DDP()")
 """Phases in which DDP itself calls."""
 Norms = Sequence[float | None]
+_How = Literal["parameters", "parameter", "order", "norm", "steps"]
 
 
 Modules = Mapping[int, Module]
@@ -73,13 +73,12 @@ def _other_parameters(modules: Modules, evidence: Evidence) -> Finding | None:
         odd = tuple(rank for rank in odd if rank in shapes)
     if len({len(of) for of in shapes.values()}) > 1:
         counts = sides_of({rank: plural(len(of), "parameter") for rank, of in shapes.items()})
-        facts = Replicas(how="parameters", sides=counts, only_here=_only_here(modules, odd))
-    else:
-        first = _first_difference(shapes)
-        parameters = {rank: module.parameters[first] for rank, module in modules.items()}
-        shown = {rank: f"{one.name} ({one.dtype} {list(one.shape)})" for rank, one in parameters.items()}
-        facts = Replicas(how="parameter", sides=sides_of(shown), place=first + 1)
-    return _finding(FindingKind.SHAPE, facts, modules, odd)
+        only_here = _only_here(modules, odd)
+        return _unlike(FindingKind.SHAPE, "parameters", modules, odd, sides=counts, only_here=only_here)
+    first = _first_difference(shapes)
+    parameters = {rank: module.parameters[first] for rank, module in modules.items()}
+    shown = {rank: f"{one.name} ({one.dtype} {list(one.shape)})" for rank, one in parameters.items()}
+    return _unlike(FindingKind.SHAPE, "parameter", modules, odd, sides=sides_of(shown), place=first + 1)
 
 
 def _first_difference(by_rank: Mapping[int, Sequence[object]]) -> int:
@@ -108,8 +107,8 @@ def _other_order(modules: Modules) -> Finding | None:
     if len(set(names.values())) == 1 or len({tuple(sorted(of)) for of in names.values()}) > 1:
         return None
     first = _first_difference(names)
-    facts = Replicas(how="order", place=first + 1, sides=sides_of({rank: of[first] for rank, of in names.items()}))
-    return _finding(TrainingKind.PARAMETER_ORDER, facts, modules, majority(names)[1])
+    sides = sides_of({rank: of[first] for rank, of in names.items()})
+    return _unlike(TrainingKind.PARAMETER_ORDER, "order", modules, majority(names)[1], place=first + 1, sides=sides)
 
 
 def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
@@ -121,8 +120,11 @@ def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
     norms = {rank: module.norms[apart[0]] for rank, module in modules.items()}
     first, odd = _first_apart(norms)
     traces = [evidence.trace.ranks[rank] for rank in modules]
-    facts = Replicas(
-        how="norm",
+    return _unlike(
+        TrainingKind.DIVERGED,
+        "norm",
+        modules,
+        odd,
         sides=sides_of({rank: f"{of[first]:.6g}" for rank, of in norms.items()}),
         place=first + 1,
         parameter=next(iter(modules.values())).parameters[first].name,
@@ -130,7 +132,6 @@ def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
         unused_forward=not any(mark.name == "forward" for trace in traces for mark in trace.marks),
         no_exchange=not any(_exchanges(call) for trace in traces for call in trace.calls),
     )
-    return _finding(TrainingKind.DIVERGED, facts, modules, odd)
 
 
 def _first_apart(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:
@@ -156,8 +157,8 @@ def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
     if not all(any(call.begin > since and _exchanges(call) for call in of.calls) for of in traces.values()):
         return None
     lines = unique_lines(mark.source for mark in firsts)
-    facts = Replicas(how="steps", stepped=ours, stepped_at=lines, lines=lines)
-    return _finding(TrainingKind.DIVERGED, facts, modules, majority({rank: rank in ours for rank in modules})[1])
+    odd = majority({rank: rank in ours for rank in modules})[1]
+    return _unlike(TrainingKind.DIVERGED, "steps", modules, odd, stepped=ours, stepped_at=lines)
 
 
 def _exchanges(call: Call) -> bool:
@@ -198,11 +199,11 @@ def _same(one: float | None, other: float | None) -> bool:
     return one == other or (one != one and other != other) or abs(one - other) <= _CLOSE * max(abs(one), abs(other))
 
 
-def _finding(kind: Kind, facts: Replicas, modules: Modules, odd: tuple[int, ...]) -> Finding:
+def _unlike(kind: Kind, how: _How, modules: Modules, odd: tuple[int, ...], **more: Any) -> Finding:
     others = tuple(rank for rank in modules if rank not in odd)
-    made = [modules[rank].source for rank in (*odd, *others)]
+    lines = (*more.get("stepped_at", ()), *(modules[rank].source for rank in (*odd, *others)))
     at = unique_lines(module.source for module in modules.values())
-    return replace(facts, at=at, ranks=odd, others=others, lines=(*facts.lines, *made)).as_finding(kind)
+    return Replicas(kind=kind, how=how, at=at, ranks=odd, others=others, lines=lines, **more)
 
 
 # -- weights that ranks train by the same reduced gradients, without DDP, and that are not the same on all of them
@@ -238,7 +239,7 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
         if turns:
             of_ranks[rank] = turns
     common = set.intersection(*map(set, of_ranks.values())) if of_ranks else set()
-    findings = []
+    findings = list[Finding]()
     for optimizer in sorted({number for number, _ in common}):
         numbers = sorted(steps for number, steps in common if number == optimizer)
         apart = [
@@ -246,7 +247,7 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
         ]
         still = [{*last.ranks, *last.others} for last in apart[-1]]
         findings += [first for first in apart[0] if {*first.ranks, *first.others} in still]
-    return [facts.as_finding(TrainingKind.DIVERGED) for facts in findings]
+    return findings
 
 
 def _weights_apart(steps: int, turns: Turns, evidence: Evidence) -> Iterator[WeightsApart]:

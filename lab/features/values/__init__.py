@@ -7,7 +7,6 @@ FEATURE = Feature(
     hooks={"wrong_results": "lab.features.values.findings:wrong_results"},
     findings={
         "kinds": "lab.features.values.findings:ValueKind",
-        "words": "lab.features.values.findings:WORDS",
         "results": "lab.features.values.findings:find_wrong_results",
         "values": "lab.features.values.findings:find_odd_values",
         "hints": "lab.features.values.findings:find_same_values",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from operator import ne
 from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Facts, Finding, Kind, Words, WordTable, WrongElement, majority
+from lab.diagnosis.finding import Finding, Kind, Words, WrongElement, majority
 from lab.diagnosis.wording import again, at, render_wrong
 from lab.features.values.expected import Number, compared, is_copy, is_outside, output_parts
 from lab.trace.clashes import clash_in
@@ -31,7 +30,7 @@ class ValueKind(Kind):
     SAME_VALUES = "same_values"
 
 
-class WrongResult(Facts):
+class WrongResult(Finding):
     """A step that gave ranks something else than it should have."""
 
     wrong_ranks: tuple[int, ...]
@@ -44,8 +43,22 @@ class WrongResult(Facts):
     again: int = 0
     """In how many other steps it was so."""
 
+    def render(self) -> Words:
+        """What stands where it should not, and why."""
+        where, who = f"{self.step}{at(self.at)}", name_ranks(self.wrong_ranks)
+        why = ""
+        if self.handles and self.waits_at:
+            what = f"{capital(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
+            lines = listing(self.waits_at)
+            why = f"{what} between the call and the wait for its handle at {lines}, before it was done."
+        elif self.handles:
+            why = "A tensor was changed before the call was done: nobody waited for its handle."
+        elif self.alike:
+            why = f"All {self.alike} tensors that it filled hold the same, as if they were one."
+        return f"{where} did not give {who} what it should have: {render_wrong(self.first)}", why, again(self.again)
 
-class OddValues(Facts):
+
+class OddValues(Finding):
     """Values that some ranks brought to a reduction and that spoil it."""
 
     how: Literal["nan", "far", "other"]
@@ -56,15 +69,41 @@ class OddValues(Facts):
     steps: int = 0
     """Before it, or of the same line."""
 
+    def render(self) -> Words:
+        """Who brought what, and what the others did."""
+        who, where = name_ranks(self.ranks), f"{self.step}{at(self.at)}"
+        if self.how == "nan":
+            return f"{who} brought NaN to {where}, the first NaN on record; who gets its result gets NaN"
+        if self.how == "far":
+            return (
+                f"{who} brought values up to {self.value:.3g} to {where}, where the others brought at most "
+                f"{self.rest:.3g}, and all at most {self.usual:.3g} to the {plural(self.steps, 'step')} before it; who "
+                "gets its result gets that"
+            )
+        return (
+            f"{who} brought other values than the others to {where}, where all brought the same to each of "
+            f"{plural(self.steps, 'other step')}; who gets its result gets that"
+        )
 
-class SameValues(Facts):
+
+class SameValues(Finding):
     """Reductions to which all ranks brought the same."""
 
+    kind: Kind = ValueKind.SAME_VALUES
     steps: int
     op: str
     gradients: bool = False
     at: tuple[str, ...] = ()
     others_differ: bool = False
+
+    def render(self) -> Words:
+        """To which steps all brought the same, and why that may be."""
+        what = f"each of {plural(self.steps, self.op)}" if self.steps > 1 else self.step
+        why = "all of them have the same data, or what they bring has been reduced before"
+        if self.others_differ:
+            why = "what they bring has been reduced before, or all of them have the same data"
+        phase = " of gradients" if self.gradients else ""
+        return f"{name_ranks(self.others)} brought the same values to {what}{phase}{at(self.at)}: as if {why}"
 
 
 # -- results that are not what their operation should have given: computed anew from what all ranks brought
@@ -135,7 +174,8 @@ def _wrong_result(step: Step, wrongs: list[Wrong], again: int, evidence: Evidenc
     waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
     changers, outputs = _who_changed(step, evidence), [buffer.values for buffer in wrongs[0].call.outputs]
     alike = len(outputs) > 1 and outputs[0] is not None and all(values == outputs[0] for values in outputs)
-    facts = WrongResult(
+    return WrongResult(
+        kind=ValueKind.CHANGED_BEFORE_WAIT if handles else ValueKind.WRONG_RESULT,
         wrong_ranks=ranks,
         first=wrongs[0].facts,
         at=lines_of(step.calls.values()),
@@ -148,7 +188,6 @@ def _wrong_result(step: Step, wrongs: list[Wrong], again: int, evidence: Evidenc
         step=step.title,
         lines=(*(wrong.call.source for wrong in wrongs), *(wait.source for wait in waits)),
     )
-    return facts.as_finding(ValueKind.CHANGED_BEFORE_WAIT if handles else ValueKind.WRONG_RESULT)
 
 
 def _who_changed(step: Step, evidence: Evidence) -> tuple[int, ...]:
@@ -184,7 +223,7 @@ def find_odd_values(evidence: Evidence) -> list[Finding]:
             continue
         guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
         if guilty and _spoils(step):
-            return [_odd_values(ValueKind.NONFINITE, OddValues(how="nan"), step, guilty)]
+            return [_odd_values(step, guilty, "nan")]
         far = _far(step, largest.setdefault(_line_of(step), []))
         if far is not None:
             return [far]
@@ -214,8 +253,7 @@ def _far(step: Step, before: list[float]) -> Finding | None:
         return None
     if min(earlier) * _NEAR < usual or rest > _NEAR * usual:
         return None
-    facts = OddValues(how="far", value=known[far[0]], rest=rest, usual=usual, steps=len(earlier))
-    return _odd_values(ValueKind.OUTLIER, facts, step, far)
+    return _odd_values(step, far, "far", value=known[far[0]], rest=rest, usual=usual, steps=len(earlier))
 
 
 def _departures(evidence: Evidence) -> list[Finding]:
@@ -235,7 +273,7 @@ def _departures(evidence: Evidence) -> list[Finding]:
         step, values = steps[places[0]]
         _, odd = majority(values)
         if len(before) > _LEAST_BEFORE and len(odd) == 1:
-            findings.append(_odd_values(ValueKind.OUTLIER, OddValues(how="other", steps=len(steps) - 1), step, odd))
+            findings.append(_odd_values(step, odd, "other", steps=len(steps) - 1))
     return findings
 
 
@@ -245,10 +283,10 @@ def _line_of(step: Step) -> tuple[str, str, int]:
     return step.op, call.source, sum(buffer.count for buffer in call.inputs)
 
 
-def _odd_values(kind: Kind, facts: OddValues, step: Step, ranks: Sequence[int]) -> Finding:
+def _odd_values(step: Step, ranks: Sequence[int], how: Literal["nan", "far", "other"], **more: Any) -> Finding:
     others = tuple(rank for rank in sorted(step.calls) if rank not in ranks)
-    at = lines_of(step.calls[rank] for rank in ranks)
-    return replace(facts, at=at, **of_step(step, ranks, others)).as_finding(kind)
+    at, kind = lines_of(step.calls[rank] for rank in ranks), ValueKind.NONFINITE if how == "nan" else ValueKind.OUTLIER
+    return OddValues(kind=kind, how=how, at=at, **more, **of_step(step, ranks, others))
 
 
 def _holds_nan(buffer: Buffer) -> bool:
@@ -290,20 +328,21 @@ def find_same_values(evidence: Evidence) -> list[Finding]:
             by_line.setdefault((step.op, line), []).append((step, values[0] if len(set(values)) == 1 else None))
     every = [({same for _, same in steps}, [step for step, _ in steps]) for steps in by_line.values()]
     alike = [steps for values, steps in every if None not in values and len(values) >= _LEAST_STEPS]
-    findings = []
+    findings = list[Finding]()
     for steps in alike:
         first, calls = steps[0], list(steps[0].calls.values())
-        facts = SameValues(
-            steps=len(steps),
-            op=first.op,
-            gradients=calls[0].phase == "backward",
-            at=lines_of(calls),
-            others_differ=len(alike) < len(by_line),
-            others=tuple(first.calls),
-            step=first.title,
-            lines=lines_of(calls),
+        findings.append(
+            SameValues(
+                steps=len(steps),
+                op=first.op,
+                gradients=calls[0].phase == "backward",
+                at=lines_of(calls),
+                others_differ=len(alike) < len(by_line),
+                others=tuple(first.calls),
+                step=first.title,
+                lines=lines_of(calls),
+            )
         )
-        findings.append(facts.as_finding(ValueKind.SAME_VALUES))
     return findings
 
 
@@ -327,45 +366,3 @@ def _content(buffer: Buffer) -> Hashable | None:
     if not summary.get("hash") or summary.get("min") == summary.get("max"):
         return None
     return tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
-
-
-def _wrong_result_wording(facts: WrongResult) -> Words:
-    where, who = f"{facts.step}{at(facts.at)}", name_ranks(facts.wrong_ranks)
-    why = ""
-    if facts.handles and facts.waits_at:
-        what = f"{capital(name_ranks(facts.ranks))} changed a tensor" if facts.ranks else "A tensor was changed"
-        lines = listing(facts.waits_at)
-        why = f"{what} between the call and the wait for its handle at {lines}, before it was done."
-    elif facts.handles:
-        why = "A tensor was changed before the call was done: nobody waited for its handle."
-    elif facts.alike:
-        why = f"All {facts.alike} tensors that it filled hold the same, as if they were one."
-    return f"{where} did not give {who} what it should have: {render_wrong(facts.first)}", why, again(facts.again)
-
-
-def _odd_values_wording(facts: OddValues) -> Words:
-    who, where = name_ranks(facts.ranks), f"{facts.step}{at(facts.at)}"
-    if facts.how == "nan":
-        return f"{who} brought NaN to {where}, the first NaN on record; who gets its result gets NaN"
-    if facts.how == "far":
-        return (
-            f"{who} brought values up to {facts.value:.3g} to {where}, where the others brought at most "
-            f"{facts.rest:.3g}, and all at most {facts.usual:.3g} to the {plural(facts.steps, 'step')} before it; who "
-            "gets its result gets that"
-        )
-    return (
-        f"{who} brought other values than the others to {where}, where all brought the same to each of "
-        f"{plural(facts.steps, 'other step')}; who gets its result gets that"
-    )
-
-
-def _same_values(facts: SameValues) -> Words:
-    what = f"each of {plural(facts.steps, facts.op)}" if facts.steps > 1 else facts.step
-    why = "all of them have the same data, or what they bring has been reduced before"
-    if facts.others_differ:
-        why = "what they bring has been reduced before, or all of them have the same data"
-    phase = " of gradients" if facts.gradients else ""
-    return f"{name_ranks(facts.others)} brought the same values to {what}{phase}{at(facts.at)}: as if {why}"
-
-
-WORDS: WordTable = {WrongResult: _wrong_result_wording, OddValues: _odd_values_wording, SameValues: _same_values}

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +20,15 @@ from lab.features.watch.tail import News, TraceTail
 from lab.node.messages import agent as messages
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
 from lab.record.layout import EVENTS
-from lab.record.read import IndexReader, Piece, Record, parse_event, read_output
+from lab.record.read import IndexReader, LineJoiner, Piece, Record, parse_event, read_output
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Result
+from lab.report.table import MANY, group_alike
 from lab.run.conversation import Conversation
 from lab.run.options import Companion
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
-from lab.words import clip, listing, name_ranks
+from lab.words import clip, format_duration, listing, name_ranks
 
 _RECENT = 8
 _LONGEST = 300
@@ -45,17 +46,15 @@ class Life:
     ended: messages.Exited | None = None
     reported_wait: int = 0
     """Index of the latest call of which it was reported that the rank waits in it."""
-    beginning: dict[int, bytes] = field(default_factory=dict)
-    """By stream: the beginning of a line that it prints."""
 
 
-def alike_ranks(ranks: Sequence[RankNow]) -> list[list[RankNow]]:
-    """Ranks that do the same at the same place together; those of which there are the fewest first."""
-    groups: dict[object, list[RankNow]] = {}
-    for rank in ranks:
-        others = tuple(other for other in rank.waits_for if other != rank.rank)
-        groups.setdefault((rank.told, rank.state, rank.place, rank.bad, others), []).append(rank)
-    return sorted(groups.values(), key=len)
+def alike_ranks(ranks: Sequence[RankNow], most: int = MANY) -> list[list[RankNow]]:
+    """Of more ranks than that, those together that do the same at the same place, the fewest first."""
+
+    def kind(rank: RankNow) -> tuple[object, ...]:
+        return rank.told, rank.state, rank.place, rank.bad, tuple(one for one in rank.waits_for if one != rank.rank)
+
+    return sorted(group_alike(ranks, kind, most), key=len)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +68,8 @@ class CallNow:
     """The line of the script, `file:line`; empty where it is not known."""
     state: str
     """`held`, `inside`, `completed`, `failed`."""
-    began_s: float
-    """Seconds since the run began."""
-    took_s: float | None = None
-    """None where it is not over."""
+    took: str
+    """For how long; empty where it is not over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,23 +90,20 @@ class RankNow:
     """Ranks without which its call cannot end."""
     bad: bool = False
     """Whether it ended, and not as it should."""
-    calls: int = 0
-    """How many it has made."""
     recent: tuple[CallNow, ...] = ()
-    """The last of them, oldest first."""
+    """Its last calls, oldest first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A line that a rank printed, or that the watcher has to say."""
+class Line(NamedTuple):
+    """A line that a rank printed, as the page shows it."""
 
-    number: int
+    n: int
     """From 1, in the order of arrival."""
     rank: int
     """-1: the scenario's own check."""
     stream: int
     """1: standard output, 2: standard error."""
-    time_s: float
+    time: str
     """Seconds since the run began."""
     text: str
 
@@ -136,10 +130,6 @@ class Now:
     """The titles of the steps that it lets go, where they are whole."""
     stepping: bool = False
     """Whether ranks are held before each call."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
 
 
 KEPT_LINES = 400
@@ -187,7 +177,7 @@ class Follower:
         """Which attempt it follows."""
         self._result: Result | None = None
         self._printed = self._event_position = 0
-        self._index = IndexReader()
+        self._index, self._joiner = IndexReader(), LineJoiner(_LONGEST_HELD_BYTES)
         self._lives: dict[int, Life] = {}
         self._plan = record.plan()
         self._met: dict[int, str] = {}
@@ -195,9 +185,7 @@ class Follower:
 
     def go_on(self) -> Follower:
         """The workers were begun anew: take what else was said before, and return who follows the next attempt."""
-        self.happened = []
-        self._read(self.record.attempt(self.attempt))
-        self._end_lines()
+        self.finish()
         following = Follower(self.record, stepping=self.stepping)
         following.began, following.lines, following._printed = self.began, self.lines, self._printed
         return following
@@ -228,8 +216,8 @@ class Follower:
         for event in events:
             self._handle(event)
         pieces = [*read_output(record.path, self._index, _LOOK_BYTES)]
-        for piece in pieces:
-            self._print(piece)
+        for line in (line for piece in pieces for line in self._joiner.join(piece)):
+            self._print(line)
         return bool(events or pieces)
 
     def _read_events(self, record: Record) -> list[Event]:
@@ -273,32 +261,18 @@ class Follower:
             case TimedOut():
                 self._happen(event.time, "timed out", None, "the time limit passed")
 
-    def _print(self, piece: Piece) -> None:
-        held = self._life(piece.rank).beginning
-        *whole, rest = (held.pop(piece.stream, b"") + piece.data).split(b"\n")
-        if len(rest) > _LONGEST_HELD_BYTES:
-            whole.append(rest)
-        elif rest:
-            held[piece.stream] = rest
-        for line in whole:
-            self._line(piece.rank, piece.stream, piece.time, line)
+    def _print(self, line: Piece) -> None:
+        self._printed += 1
+        text = clean_line(line.data)
+        self.lines.append(Line(self._printed, line.rank, line.stream, f"{self._since(line.time):.3f}", text))
+        self._happen(line.time, "output", line.rank, text, {"stream": line.stream})
 
     def finish(self) -> None:
-        """Take what was printed without a newline at its end; nothing more comes."""
+        """Take what else was said, and what was printed without a newline at its end; nothing more comes."""
         self.happened = []
-        self._end_lines()
-
-    def _end_lines(self) -> None:
-        for rank, life in self._lives.items():
-            for stream, rest in sorted(life.beginning.items()):
-                self._line(rank, stream, life.ended.time if life.ended else self.began or 0.0, rest)
-            life.beginning = {}
-
-    def _line(self, rank: int, stream: int, time: float, data: bytes) -> None:
-        self._printed += 1
-        text = clean_line(data)
-        self.lines.append(Line(number=self._printed, rank=rank, stream=stream, time_s=self._since(time), text=text))
-        self._happen(time, "output", rank, text, {"stream": stream})
+        self._read(self.record.attempt(self.attempt))
+        for line in self._joiner.rest():
+            self._print(line)
 
     def _happen(
         self, time: float, what: str, rank: int | None, text: str, facts: Mapping[str, Any] | None = None
@@ -365,15 +339,13 @@ class Follower:
             since_s=None if since is None else max(0.0, clock - origin - since),
             waits_for=waits_for,
             bad=life.ended is not None and ended_badly(life.ended),
-            calls=self.tail.counts.get(rank, 0),
             recent=tuple(
                 CallNow(
                     text=_call_words(one, step_of),
                     op=clip(one.op, _LONGEST),
                     place=clip(one.source, _LONGEST),
                     state="held" if one is held else "inside" if one.state == "unfinished" else one.state,
-                    began_s=max(0.0, one.begin + origin - (self.began or clock)),
-                    took_s=None if one.end is None else max(0.0, one.end - one.begin),
+                    took="" if one.end is None else format_duration(max(0.0, one.end - one.begin)),
                 )
                 for one in shown[-_RECENT:]
             ),
@@ -432,11 +404,17 @@ LONGEST_HOLD_S = 3600.0
 """Whoever holds ranks for longer without a word is not there any more: the time limit counts again."""
 
 
+_PATIENCE_S = 3.0
+"""So long a press waits for ranks that are on their way."""
+
+
 class Watched(Companion):
-    """Handed to a run with its options; all of it may be called from any thread.
+    """Handed to a run with its options; lets its ranks go on as keys are pressed, on a terminal or on a page.
+
+    What whoever watches presses, and what the run asks, may come from any thread.
 
     Args:
-        step: whether every rank is held before each call that is recorded, until `let_go`.
+        step: whether every rank is held before each call that is recorded, until it is let go.
     """
 
     def __init__(self, *, step: bool = False) -> None:
@@ -444,6 +422,10 @@ class Watched(Companion):
         self.path: Path | None = None
         """The record; another one where the run was begun again because its cluster was broken."""
         self._lock = threading.Lock()
+        self._pressed: float | None = None
+        self._running_on = False
+        self._let_go: dict[int, int] = {}
+        """By rank: the last of its calls that was let go."""
         self._asked: dict[int, int] = {}
         self._held_since: float | None = None
         self._held_s = 0.0
@@ -453,6 +435,50 @@ class Watched(Companion):
 
     # -- for whoever watches
 
+    def press(self) -> None:
+        """Let the next step go on, now or as soon as its ranks have come."""
+        with self._lock:
+            self._pressed = time.monotonic()
+
+    def run_on(self) -> None:
+        """Hold nobody from now on."""
+        self._running_on = True
+        self.tell_held(held=False)
+        self.let_go({messages.EVERY_RANK: messages.RUN_ON})
+
+    def begin_anew(self) -> None:
+        """The workers were begun anew: no call of theirs was let go yet."""
+        self._let_go = {}
+        if self._running_on:
+            self.run_on()
+
+    def look(self, now: Now, follower: Follower) -> Now:
+        """Do what was asked for, as far as it can be done now; what is next is added to the view."""
+        ranks = {} if self._running_on or now.over else follower.tail.held
+        self.tell_held(held=bool(ranks))
+        if self._running_on:
+            return replace(now, stepping=False)
+        held = {rank: call for rank, call in follower.tail.held.items() if call.index > self._let_go.get(rank, 0)}
+        steps, calls = whole_steps(follower.ahead, held)
+        words, is_quiet = listing(step.title for step in steps), _quiet(now, held)
+        if held and not calls:
+            calls = list(held.values())
+            words = (
+                f"{name_ranks(held)}, {'though no step has all its ranks' if is_quiet else 'once the others have come'}"
+            )
+        if (pressed := self._pressed) is not None:
+            is_late = time.monotonic() - pressed > _PATIENCE_S
+            goes = calls and (steps or is_quiet or is_late)
+            if goes:
+                indices = {call.rank: call.index for call in calls}
+                self._let_go |= indices
+                self.let_go(indices)
+                words = ""
+            with self._lock:
+                if (goes or is_late) and self._pressed == pressed:  # else it was pressed again
+                    self._pressed = None
+        return replace(now, next=words, next_steps=tuple(step.title for step in steps))
+
     def let_go(self, calls: Mapping[int, int]) -> None:
         """Let ranks go on that are held, each at the call of this index."""
         with self._lock:
@@ -460,10 +486,6 @@ class Watched(Companion):
             self._count_held(held=self._held_since is not None)
             with suppress(OSError):  # it rings already, or the run is over
                 self._button.send(b".")
-
-    def run_on(self) -> None:
-        """Hold nobody from now on."""
-        self.let_go({messages.EVERY_RANK: messages.RUN_ON})
 
     def tell_held(self, *, held: bool) -> None:
         """Say whether a rank is held now."""
@@ -504,8 +526,8 @@ class Watched(Companion):
         agents.hear(self.fileno(), lambda: self._pass_on(agents))
 
     def _pass_on(self, agents: Conversation) -> None:
-        if calls := self.take():
-            agents.say_all(messages.LetGo(agents.run, tuple(messages.Held(rank, call) for rank, call in calls.items())))
+        for rank, call in self.take().items():
+            agents.say_all(messages.Release(agents.run, rank, "step", str(call)))
 
     def take(self) -> dict[int, int]:
         """What was let go since the last time."""
@@ -514,10 +536,6 @@ class Watched(Companion):
         with self._lock:
             asked, self._asked = self._asked, {}
         return asked
-
-
-_PATIENCE_S = 3.0
-"""So long a press waits for ranks that are on their way."""
 
 
 def whole_steps(ahead: Sequence[Step], held: Mapping[int, Call]) -> tuple[list[Step], list[Call]]:
@@ -529,65 +547,6 @@ def whole_steps(ahead: Sequence[Step], held: Mapping[int, Call]) -> tuple[list[S
             whole.append(step)
             calls += ours
     return whole, calls
-
-
-class Stepper:
-    """Lets ranks of a run go on as keys are pressed, on a terminal or on a page."""
-
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
-        self._lock = threading.Lock()
-        self._pressed: float | None = None
-        self._running_on = False
-        self._let_go: dict[int, int] = {}
-        """By rank: the last of its calls that was let go."""
-
-    def press(self) -> None:
-        """Let the next step go on, now or as soon as its ranks have come."""
-        with self._lock:
-            self._pressed = time.monotonic()
-
-    def run_on(self) -> None:
-        """Hold nobody any more."""
-        self._running_on = True
-        self._watched.tell_held(held=False)
-        self._watched.run_on()
-
-    def begin_anew(self) -> None:
-        """The workers were begun anew: no call of theirs was let go yet."""
-        self._let_go = {}
-        if self._running_on:
-            self._watched.run_on()
-
-    def look(self, now: Now, follower: Follower) -> Now:
-        """Do what was asked for, as far as it can be done now; what is next is added to the view."""
-        with self._lock:
-            pressed = self._pressed
-        if self._running_on:
-            self._watched.tell_held(held=False)
-            return replace(now, stepping=False)
-        ranks = follower.tail.held
-        self._watched.tell_held(held=bool(ranks) and not now.over)
-        held = {rank: call for rank, call in ranks.items() if call.index > self._let_go.get(rank, 0)}
-        steps, calls = whole_steps(follower.ahead, held)
-        words, is_quiet = listing(step.title for step in steps), _quiet(now, held)
-        if held and not calls:
-            calls = list(held.values())
-            words = (
-                f"{name_ranks(held)}, {'though no step has all its ranks' if is_quiet else 'once the others have come'}"
-            )
-        if pressed is not None:
-            is_late = time.monotonic() - pressed > _PATIENCE_S
-            goes = calls and (steps or is_quiet or is_late)
-            if goes:
-                indices = {call.rank: call.index for call in calls}
-                self._let_go |= indices
-                self._watched.let_go(indices)
-                words = ""
-            if goes or is_late:
-                with self._lock:
-                    self._pressed = None if self._pressed == pressed else self._pressed  # else it was pressed again
-        return replace(now, next=words, next_steps=tuple(step.title for step in steps))
 
 
 def _quiet(now: Now, held: Collection[int]) -> bool:

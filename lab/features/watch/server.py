@@ -9,9 +9,9 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,15 @@ from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.svg import operation_tones, rank_colour
-from lab.features.watch.now import LOOPBACK, Follower, Now, Stepper, alike_ranks
+from lab.features.watch.now import LOOPBACK, Follower, Line, Now, Watched, alike_ranks
 from lab.operations import operation
 from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.record_files import read_file
 from lab.report.harmless import harmless_json
 from lab.report.style import VERDICTS
-from lab.report.table import MANY
 from lab.trace.steps import Step
-from lab.words import clip, format_duration, name_nodes, name_ranks
+from lab.words import clip, name_nodes, name_ranks
 
 _SHOWN_S = 0.4
 """A picture stays for so long, so that eyes can follow."""
@@ -43,14 +42,11 @@ _WAITED_S = 0.5
 
 def state_of(now: Now) -> dict[str, Any]:
     """What the page shows of a run, besides lines and pictures; many ranks that do the same are shown as one."""
-    size = len(now.ranks)
-    groups = [[rank] for rank in now.ranks] if size <= MANY else alike_ranks(now.ranks)
-    data = replace(now, ranks=tuple(max(ranks, key=lambda rank: rank.since_s or 0.0) for ranks in groups)).to_json()
+    size, groups = len(now.ranks), alike_ranks(now.ranks)
+    data = asdict(replace(now, ranks=tuple(max(ranks, key=lambda rank: rank.since_s or 0.0) for ranks in groups)))
     for rank, ranks in zip(data["ranks"], groups, strict=True):
         rank["name"], rank["node"] = name_ranks(one.rank for one in ranks), name_nodes(one.node for one in ranks)
         rank["colour"] = rank_colour(rank["rank"], size)
-        for call in rank["recent"]:
-            call["took"] = "" if call["took_s"] is None else format_duration(call["took_s"])
     tone = VERDICTS.get(now.verdict)
     data["sign"], data["tone"] = (tone.sign, tone.variable) if tone else ("", "")
     ops = sorted({call["op"] for rank in data["ranks"] for call in rank["recent"]})
@@ -112,14 +108,6 @@ def _drawn(step: Step, world_size: int, now: Now) -> dict[str, Any]:
     return {"title": clip(step.title, _LONGEST), "place": place, "svg": svg_of(picture, heading=False)}
 
 
-def lines_of(follower: Follower) -> Sequence[dict[str, Any]]:
-    """What ranks have printed lately."""
-    return [
-        {"n": line.number, "rank": line.rank, "stream": line.stream, "time": f"{line.time_s:.3f}", "text": line.text}
-        for line in follower.lines
-    ]
-
-
 def page_of(title: str) -> bytes:
     """The page of a run that is called so until it says its name itself."""
     return bundle.render("watch", "watch", {}, title=title, colours={})
@@ -172,16 +160,13 @@ class Server:
         report: the report of the run once it is over; None before.
     """
 
-    presses = True
-    """It has a button."""
-
     def __init__(
         self,
         page: bytes,
         *,
         host: str = LOOPBACK,
         port: int = 0,
-        stepper: Stepper | None = None,
+        stepper: Watched | None = None,
         report: Callable[[], bytes | None] = lambda: None,
     ) -> None:
         self.page, self.stepper, self.report, self.asked = page, stepper, report, host
@@ -192,7 +177,7 @@ class Server:
         self._changed = threading.Condition()
         self._pictures = Pictures()
         self._state: dict[str, Any] = {}
-        self._lines: Sequence[dict[str, Any]] = ()
+        self._lines: list[Line] = []
         self._version = 0
         self._done = self._closed = False
         self._http = _Http(self, port)
@@ -216,7 +201,7 @@ class Server:
         """Push it to every browser."""
         self._pictures.look(now, follower)
         with self._changed:
-            self._state, self._lines = state_of(now), lines_of(follower)
+            self._state, self._lines = state_of(now), list(follower.lines)
             self._version += 1
             self._changed.notify_all()
 
@@ -270,10 +255,11 @@ class Server:
             if not new:
                 send(b": still there\n\n")
                 continue
-            data: dict[str, Any] = {"state": state, "done": done, "lines": [one for one in lines if one["n"] > line]}
+            fresh = [one._asdict() for one in lines if one.n > line]
+            data: dict[str, Any] = {"state": state, "done": done, "lines": fresh}
             if lines:
-                data["left_out"] = max(0, lines[0]["n"] - 1 - line)
-                line = lines[-1]["n"]
+                data["left_out"] = max(0, lines[0].n - 1 - line)
+                line = lines[-1].n
             if pictures is not None:
                 data["pictures"] = pictures
             send(f"id: {line}\ndata: {harmless_json(data)}\n\n".encode())

@@ -57,8 +57,6 @@ class TraceTail:
         self.trace = Trace(world_size=0, ranks={}, groups={})
         self.news: list[News] = []
         """What the last look found, in the order of time."""
-        self.counts: dict[int, int] = {}
-        """By rank: how many calls it has begun."""
         self.stopped = math.inf
         """Unix time since which the lab stops the ranks."""
         self.passed_over = False
@@ -84,7 +82,6 @@ class TraceTail:
         for tail in self._tails.values():
             more |= tail.look(share)
             self.passed_over |= tail.passed_over
-            self.counts[tail.rank] = tail.count
         self.news.sort(key=attrgetter("time"))
         return more
 
@@ -144,7 +141,6 @@ class _RankTail(RankReader):
         super().__init__(rank, None, whole.trace, whole.worlds)
         self._whole = whole
         self._position = 0
-        self.count = 0
         self.held: Call | None = None
         self.passed_over = False
         taken = ("start", "group", "mark", "wait", "store", "cut", "stop")
@@ -196,7 +192,6 @@ class _RankTail(RankReader):
         self.held = None
         self._begin(line)
         call = self.result.calls[-1]
-        self.count = max(self.count + 1, call.index)
         self._whole.news.append(News(call.begin, "begin", call))
 
     def _ends(self, line: Mapping[str, Any]) -> None:

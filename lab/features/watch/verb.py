@@ -22,23 +22,25 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from rich.cells import cell_len
+
 from lab.cli import arguments as shared
 from lab.cli.arguments import say
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
-from lab.features.watch.now import LOOPBACK, Follower, Happening, Now, RankNow, Stepper, Watched, alike_ranks
+from lab.features.watch.now import LOOPBACK, Follower, Happening, Now, RankNow, Watched, alike_ranks
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
 from lab.report.harmless import harmless
-from lab.report.live import LiveOutput
+from lab.report.live import Bottom, LiveOutput, fit
 from lab.report.style import Style, style_for
-from lab.report.table import MANY, alike
+from lab.report.table import MANY, group_alike
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
 from lab.spec.load import SIGN, open_scenario
-from lab.words import clip, format_duration, name_nodes, name_ranks
+from lab.words import format_duration, name_nodes, name_ranks
 
 if TYPE_CHECKING:
     from lab.features.watch.server import Server
@@ -92,9 +94,6 @@ RUN_ON_KEY = "c"
 class Show(Protocol):
     """Something that shows a run."""
 
-    presses: bool
-    """Whether whoever sees it can let ranks go on there."""
-
     def show(self, now: Now, follower: Follower) -> None:
         """Show it as it is now; returns quickly."""
 
@@ -102,80 +101,72 @@ class Show(Protocol):
         """Nothing more comes."""
 
 
-class Session:
-    """Watches one run.
+def follow(
+    path: Callable[[], Path | None],
+    shows: Sequence[Show],
+    stepper: Watched | None = None,
+    keys: Keys | None = None,
+    ended: threading.Event | None = None,
+) -> None:
+    """Watch one run until it is over.
 
     Args:
         path: the record of the run; None while it has none. It may become another one.
         shows: what shows it.
         stepper: lets its ranks go on, where they are held.
         keys: of whoever sits before it; where they end, nobody is held any more, if there is no page to press on.
+        ended: set when the run is over and all of it is on record; None: the record says that.
     """
+    follower: Follower | None = None
+    now: Now | None = None
 
-    def __init__(
-        self,
-        path: Callable[[], Path | None],
-        shows: Sequence[Show],
-        stepper: Stepper | None = None,
-        keys: Keys | None = None,
-    ) -> None:
-        self._path = path
-        self._shows = shows
-        self._stepper = stepper
-        self._keys = keys
-        self._keys_alone = keys is not None and not any(show.presses for show in shows)
-
-    def follow(self, ended: threading.Event | None = None) -> None:
-        """Watch until the run is over; where `ended` is given, until that is set and all of it was shown."""
-        follower: Follower | None = None
-        now: Now | None = None
-        with ExitStack() as stack:
-            if self._stepper is not None:  # nobody else would release its ranks
-                stack.callback(self._stepper.run_on)
-            for show in self._shows:
-                stack.callback(show.close)
-            while True:
-                last, more = ended is not None and ended.is_set(), False
-                path = self._path()
-                if path is not None and (follower is None or follower.record.path != path):
-                    follower = Follower(Record(path=path), stepping=self._stepper is not None)
-                while follower is not None and follower.attempt < follower.record.number:  # workers were begun anew
-                    following = follower.go_on()
-                    self._show(now, follower)  # what was left of the attempt before
-                    if self._stepper is not None:
-                        self._stepper.begin_anew()
-                    follower = following
-                if follower is not None:
-                    now, more = follower.look(time.time())
-                    if self._stepper is not None:
-                        now = self._stepper.look(now, follower)
-                    self._show(now, follower)
-                    last = last if ended is not None else now.over
-                if last and not more:
-                    break
-                if not more:
-                    self._pause()
-            if follower is not None:
-                follower.finish()
-                self._show(now if follower.happened else None, follower)
-
-    def _show(self, now: Now | None, follower: Follower) -> None:
+    def show_now(follower: Follower) -> None:
         if now is not None:
-            for show in self._shows:
+            for show in shows:
                 show.show(now, follower)
 
-    def _pause(self) -> None:
-        """Wait a moment, or until a key is pressed."""
-        ready, _, _ = select.select(self._keys.descriptors if self._keys else [], [], [], _LOOK_S)
-        if self._keys is None or self._stepper is None:
-            return
-        if self._keys_alone and not self._keys.descriptors:
-            self._stepper.run_on()
-        for key in self._keys.read() if ready else "":
-            if key == RUN_ON_KEY:
-                self._stepper.run_on()
-            else:
-                self._stepper.press()
+    with ExitStack() as stack:
+        if stepper is not None:  # nobody else would release its ranks
+            stack.callback(stepper.run_on)
+        for show in shows:
+            stack.callback(show.close)
+        while True:
+            last, more = ended is not None and ended.is_set(), False
+            if (folder := path()) is not None and (follower is None or follower.record.path != folder):
+                follower = Follower(Record(path=folder), stepping=stepper is not None)
+            while follower is not None and follower.attempt < follower.record.number:  # workers were begun anew
+                following = follower.go_on()
+                show_now(follower)  # what was left of the attempt before
+                if stepper is not None:
+                    stepper.begin_anew()
+                follower = following
+            if follower is not None:
+                now, more = follower.look(time.time())
+                now = now if stepper is None else stepper.look(now, follower)
+                show_now(follower)
+                last = last if ended is not None else now.over
+            if last and not more:
+                break
+            if not more:
+                _pause(stepper, keys, alone=all(isinstance(show, (Lines, Screen)) for show in shows))
+        if follower is not None:
+            follower.finish()
+            if follower.happened:
+                show_now(follower)
+
+
+def _pause(stepper: Watched | None, keys: Keys | None, *, alone: bool) -> None:
+    """Wait a moment, or until a key is pressed; where keys alone let ranks go, their end does that for good."""
+    ready, _, _ = select.select(keys.descriptors if keys else [], [], [], _LOOK_S)
+    if keys is None or stepper is None:
+        return
+    if alone and not keys.descriptors:
+        stepper.run_on()
+    for key in keys.read() if ready else "":
+        if key == RUN_ON_KEY:
+            stepper.run_on()
+        else:
+            stepper.press()
 
 
 class Lines:
@@ -187,8 +178,6 @@ class Lines:
         late_s: what happened comes so much later from one rank than from another; until then lines are held back, so
             that they stand in the order of time.
     """
-
-    presses = False
 
     def __init__(self, stream: IO[str], *, as_json: bool, late_s: float) -> None:
         self._stream = stream
@@ -225,15 +214,10 @@ class Lines:
 
 def _together(happened: Sequence[Happening]) -> list[list[Happening]]:
     """What happened, each by itself; where it happened to many ranks, the same of all of them together."""
-    if len({one.rank for one in happened}) <= MANY:
-        return [[one] for one in happened]
-    kinds = alike((at, (one.rank is None, one.what, one.text)) for at, one in enumerate(happened))
-    return [[happened[at] for at in places] for places, _ in kinds]
+    most = len(happened) if len({one.rank for one in happened}) <= MANY else 0
+    return group_alike(happened, lambda one: (one.rank is None, one.what, one.text), most)
 
 
-_ERASE_BELOW = "\x1b[J"
-_HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
-_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _ROOMY = 72
 """Columns from which on there is room for the names of nodes."""
 _STAYS = ("output", "note", "node", "attempt", "timed out")
@@ -247,7 +231,7 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
     head: list[Part] = [(now.scenario, ("bold",)), (elapsed, ()), (f"  {now.engine}", ("dim",))]
     lines = [_fitted(head, width, style)]
     room = max(1, height - 1 - len(now.remarks) - now.stepping)
-    groups = [[rank] for rank in now.ranks] if len(now.ranks) <= min(room, MANY) else alike_ranks(now.ranks)
+    groups = alike_ranks(now.ranks, min(room, MANY))
     shown = groups if len(groups) <= room else groups[: room - 1]
     named = [(f"{name_ranks(r.rank for r in ours):<8}", name_nodes(r.node for r in ours)) for ours in shown]
     names = max((len(nodes) for _, nodes in named), default=0) if width >= _ROOMY else 0
@@ -284,8 +268,8 @@ def _fitted(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -> s
     found = []
     left = width - 1
     for text, styles in parts:
-        cut = clip(harmless(text).replace("\n", " ").replace("\t", " "), left) if left > 0 else ""
-        left -= len(cut)
+        cut = fit(harmless(text).replace("\n", " "), left) if left > 0 else ""
+        left -= cell_len(cut)
         if cut:
             found.append(style.rank(rank, cut) if styles == ("rank",) else style.paint(cut, *styles))
     return "".join(found)
@@ -294,12 +278,8 @@ def _fitted(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -> s
 class Screen:
     """Shows a run on a terminal."""
 
-    presses = False
-
     def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-        self._drawn = 0
-        """Lines that are below what has scrolled by."""
+        self._stream, self._bottom = stream, Bottom(stream)
 
     def show(self, now: Now, follower: Follower) -> None:
         """Draw it anew."""
@@ -309,21 +289,14 @@ class Screen:
             for one in follower.happened
             if one.what in _STAYS or (one.what == "exited" and one.facts.get("code") != 0)
         ]
-        block = [] if now.over else now_lines(now, style, shutil.get_terminal_size().lines - 1)
-        printed, text = ("".join(f"{line}\n" for line in lines) for lines in (_printed(stays, now, style), block))
-        shown = _SHOW if now.over else ""
-        self._stream.write(f"{_HIDE}{self._up()}{printed}{_NO_WRAP}{text}{_WRAP}{shown}")
-        self._stream.flush()
-        self._drawn = len(block)
+        if stays:
+            self._bottom.wipe()
+            self._stream.write("".join(f"{line}\n" for line in _printed(stays, now, style)))
+        self._bottom.show([] if now.over else now_lines(now, style, shutil.get_terminal_size().lines - 1))
 
     def close(self) -> None:
         """Leave the terminal as it was, without the lines of the ranks."""
-        self._stream.write(f"{self._up()}{_WRAP}{_SHOW}")
-        self._stream.flush()
-        self._drawn = 0
-
-    def _up(self) -> str:
-        return f"\r\x1b[{self._drawn}A{_ERASE_BELOW}" if self._drawn else ""
+        self._bottom.wipe()
 
 
 def _printed(happened: Sequence[Happening], now: Now, style: Style) -> list[str]:
@@ -351,8 +324,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "A scenario or script is run and watched. The name of a run, or of its folder, watches one that somebody else "
         "has started; without any name, the latest that goes on. In a pipe: a line for everything that happens."
     )
-    named = parser.add_argument("what", nargs="?", help="what to run and watch, or a run that goes on")
-    shared.completes(named, "scenarios")
+    shared.add(parser, "what", nargs="?", help="what to run and watch, or a run that goes on", complete="scenarios")
     parser.set_defaults(rest=[])
     parser.add_argument(
         "--step", action="store_true", help="hold every rank before each call until a key is pressed; c: run on"
@@ -363,14 +335,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default=LOOPBACK, help=f"address of the page (default: {LOOPBACK}, which only this machine can reach)"
     )
-    shared.add_size(parser)
-    shared.add_conduct(parser)
-    shared.add_trace_values(parser)
-    shared.add_cluster(parser)
-    shared.add_shape(parser)
-    shared.add_wait(parser)
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--trace-values", "--name", "--engine")
+    shared.add(parser, *shared.SHAPE, "--wait", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -386,7 +352,7 @@ def run(arguments: argparse.Namespace) -> int:
         how = "name a run of `lab runs`, or what to run: a scenario's file, a script, a lesson as @NAME"
         raise RecordError(error.message, error.hint if what is None else how) from error
     with _page(arguments, record.plan().scenario or record.run, lambda: record.path) as page:
-        Session(lambda: record.path, [*_shows(arguments, _LATE_S), *page]).follow()
+        follow(lambda: record.path, [*_shows(arguments, _LATE_S), *page])
         result = record.result()
         _tell(result, arguments)
         _stay(page, result)
@@ -426,14 +392,14 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
     if arguments.step and not scenario.trace.on:
         raise UsageError(f"{scenario.name} is not recorded, so nobody can hold its calls", "take `trace: false` out")
     watched, ended = Watched(step=arguments.step), threading.Event()
-    stepper = Stepper(watched) if arguments.step else None
+    stepper = watched if arguments.step else None
     progress = _Progress(watched, ended, quiet=arguments.json)
     options = replace(RunOptions(**shared.fields_said(RunOptions, arguments)), companions=(watched,))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=progress.progress, **shape)
     with _page(arguments, scenario.name, lambda: watched.path, stepper) as page, Keys(sys.stdin, stepper) as keys:
-        session = Session(lambda: watched.path, [*_shows(arguments, _SOON_S), *page], stepper, keys)
+        shows = [*_shows(arguments, _SOON_S), *page]
         with ThreadPoolExecutor(1, "watch") as pool:
-            watching = pool.submit(session.follow, ended)
+            watching = pool.submit(follow, lambda: watched.path, shows, stepper, keys, ended)
             try:
                 result = cluster.run(scenario, observer=progress, options=options)
             finally:
@@ -459,7 +425,7 @@ def _tell(result: Result, arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def _page(
-    arguments: argparse.Namespace, title: str, path: Callable[[], Path | None], stepper: Stepper | None = None
+    arguments: argparse.Namespace, title: str, path: Callable[[], Path | None], stepper: Watched | None = None
 ) -> Iterator[list[Server]]:
     """The server of the page, if that is asked for."""
     if not (arguments.web or arguments.open):

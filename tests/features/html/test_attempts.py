@@ -11,7 +11,7 @@ import pytest
 from lab.diagnosis.explain import explain
 from lab.features.html.page import with_pages, write_report
 from lab.features.watch.now import Follower, Now
-from lab.features.watch.verb import Session
+from lab.features.watch.verb import follow
 from lab.node.messages.agent import STARTER, Exited, Note, Output, Started, Trace
 from lab.record.events import NodeCame, NodeLost, TimedOut
 from lab.record.layout import EVENTS, LOGS, PLAN, RESULT
@@ -118,7 +118,7 @@ def test_what_comes_late_goes_to_the_attempt_that_it_is_of(run: Launched) -> Non
     run.prints(1, "new\n")
     run.prints(1, "line\n", key=old)
     run.say("node1", Trace("r", 1, b'{"k":"stop","t":1}\n', old))
-    run.say("node1", Note(1, 1.0, "late", 7, "node1", attempt=old))
+    run.say("node1", Note(1, 1.0, "node1", attempt=old, name="late", value=7))
     run.say("node1", Exited(1, run.clock + 1, "node1", code=3, error="ValueError: late", attempt=old))
     run.ends(0)
     run.ends(1)
@@ -351,8 +351,6 @@ def test_who_watches_sees_one_attempt_after_the_other(run: Launched) -> None:
     ranks: list[list[str]] = []
 
     class Watcher:
-        presses = False
-
         def show(self, now: Now, follower: Follower) -> None:
             seen.extend((one.time_s, one.what, one.rank, one.text) for one in follower.happened)
             ranks.append([rank.node for rank in now.ranks])
@@ -378,7 +376,7 @@ def test_who_watches_sees_one_attempt_after_the_other(run: Launched) -> None:
 
     run.meet("node0", "node1")
     run.prints(1, "old\n")
-    Session(lambda: run.writer.path, [Watcher()]).follow()
+    follow(lambda: run.writer.path, [Watcher()])
     assert [text for _, what, _, text in seen if what == "output"] == ["old", "last words", "new"]
     assert next((rank, text) for _, what, rank, text in seen if what == "exited") == (0, "exit 1: ValueError: no")
     assert [text for _, what, _, text in seen if what == "attempt"] == ["attempt 1 begins"]

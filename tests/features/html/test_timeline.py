@@ -18,16 +18,16 @@ from tests.traces import TraceMaker
 ONE = [1.0]
 
 
-def test_an_axis_runs_evenly_and_cuts_long_pauses() -> None:
-    axis = Axis([(0.0, 1.0), (100.0, 101.0)], 0, 218)
-    assert [axis.place(time) for time in (-1, 0, 0.5, 1, 50, 100, 101, 500)] == [0, 0, 50, 100, 109, 118, 218, 218]
-    assert all(0 <= tick <= 1 or 100 <= tick <= 101 for tick in axis.ticks())
+def test_an_axis_runs_evenly_to_both_ends() -> None:
+    axis = Axis(1.0, 3.0)
+    left, middle, right = map(axis.place, (1.0, 2.0, 3.0))
+    assert middle == (left + right) / 2
+    assert (axis.place(-1.0), axis.place(500.0)) == (left, right)
+    assert [moment for _, moment in axis.ticks()] == ["1.0 s", "1.5 s", "2.0 s", "2.5 s", "3.0 s"]
 
 
-def test_an_axis_keeps_short_pauses_and_does_with_nothing() -> None:
-    assert len(Axis([(0.0, 1.0), (1.05, 2.0)], 0, 100).pieces) == 1
-    assert Axis([], 3, 100).place(7) == 100
-    assert Axis([(2.0, 2.0)], 3, 100).place(2.0) == 3
+def test_an_axis_of_one_moment_has_a_place_for_it() -> None:
+    assert Axis(2.0, 2.0).place(2.0) == Axis(1.0, 3.0).place(1.0)
 
 
 def drawn(maker: TraceMaker, lanes: list[list[int]] | None = None) -> tuple[str, Trace, list[Step]]:

@@ -40,7 +40,7 @@ def evidence(folder: Path, told: list[Told], *, ended: bool = True) -> Evidence:
 def test_a_node_that_is_at_an_end_of_all_links_that_failed_for_a_while_is_named(tmp_path: Path) -> None:
     [found] = find_flaps(evidence(tmp_path, [(1.9, 1, 0, 0.7, 50), (2.1, 2, 1, 0.9, 50)]))
     assert (found.kind, found.ranks, found.others, found.link) == ("cut_off", (1,), (0, 2), "")
-    assert (found.step, found.facts.seconds) == ("all_reduce #2", 0.9)
+    assert (found.step, found.seconds) == ("all_reduce #2", 0.9)
     assert told_facts(found) == {
         "links": [["node0", "node1"], ["node1", "node2"]],
         "nodes": ["node1"],

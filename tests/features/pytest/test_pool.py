@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from lab.engine.ownership import state_folder
 from lab.engine.protocol import Traits
 from lab.errors import ClusterError, ImageUnfit
 from lab.features.pytest.guard import is_orphan, keeper_lock
@@ -33,18 +34,12 @@ class Silent:
 
 
 class NoGuard:
-    """Notes what a guard would be told."""
+    """Stands for the process that removes what this one leaves."""
 
-    def __init__(self) -> None:
-        self.guarded: list[str] = []
+    def poll(self) -> None:
+        pass
 
-    def add(self, engine: str, cluster: str) -> None:
-        self.guarded.append(f"{engine} {cluster}")
-
-    def drop(self, engine: str, cluster: str) -> None:
-        self.guarded.remove(f"{engine} {cluster}")
-
-    def end(self) -> None:
+    def communicate(self, **_: object) -> None:
         pass
 
 
@@ -52,8 +47,15 @@ class NoGuard:
 def engine(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     engine = FakeEngine()
     monkeypatch.setattr("lab.features.pytest.pool.select_engine", lambda choice: (engine, ""))
-    monkeypatch.setattr("lab.features.pytest.pool.Guard", NoGuard)
+    monkeypatch.setattr("lab.features.pytest.pool.start_guard", NoGuard)
     return engine
+
+
+def kept() -> list[str]:
+    """The clusters that a guard would remove if this process died."""
+    locks = (state_folder() / "locks").glob("fake-*.keeper.lock")
+    names = [path.name.removeprefix("fake-").removesuffix(".keeper.lock") for path in locks]
+    return [name for name in names if keeper_lock("fake", name).inspect()[1].get("pid") == os.getpid()]
 
 
 MakePool = Callable[..., Pool]
@@ -62,8 +64,7 @@ MakePool = Callable[..., Pool]
 @pytest.fixture
 def make_pool(engine: FakeEngine, tmp_path: Path) -> MakePool:
     def make(*, keep: bool = False, worker: str = "", workers: int = 1) -> Pool:
-        runs = SimpleNamespace(of_test=[])
-        where = {"project": tmp_path, "worker": worker, "workers": workers, "runs": runs, "progress": Silent()}
+        where = {"project": tmp_path, "worker": worker, "workers": workers, "session": Silent()}
         return Pool("auto", keep=keep, **where)
 
     return make
@@ -82,9 +83,9 @@ def test_at_the_end_nothing_is_left(engine, make_pool, tmp_path):
     pool = make_pool()
     pool.cluster(nodes=2)
     pool.cluster(nodes=3)
-    assert len(pool._guard.guarded) == 2
+    assert len(kept()) == 2
     assert pool.close() == []
-    assert (engine.clusters, pool._guard.guarded) == ({}, [])
+    assert (engine.clusters, kept()) == ({}, [])
     assert [*(tmp_path / "state").rglob("*.lock")] == []
     assert pool.close() == []
 
@@ -121,7 +122,6 @@ def test_one_that_cannot_be_made_leaves_nothing(engine, make_pool, tmp_path):
     pool = make_pool()
     with pytest.raises(ClusterError, match="no room"):
         pool.cluster(nodes=2)
-    assert pool._guard.guarded == []
     assert [*(tmp_path / "state").rglob("*.lock")] == []
 
 
@@ -228,25 +228,8 @@ def test_a_run_with_wishes_has_a_cluster_of_its_own(engine, make_pool):
     pool = make_pool()
     with pool.apart(nodes=2) as cluster:
         assert engine.clusters == {}
-        assert pool._guard.guarded == [f"fake {cluster.name}"]
-    assert pool._guard.guarded == []
+        assert kept() == [cluster.name]
+    assert kept() == []
     with pytest.raises(ClusterError), pool.apart(nodes=2):
         raise ClusterError("no room")
-    assert pool._guard.guarded == []
-
-
-def test_a_cluster_is_made_ahead_once_and_waited_for_and_may_fail(engine, make_pool):
-    def fail(call: str) -> None:
-        if call == "create":
-            raise ClusterError("no room")
-
-    pool = make_pool()
-    pool.make_ahead({"nodes": 2})
-    pool.make_ahead({"nodes": 3})
-    assert len(pool.cluster(nodes=2).info().nodes) == 2
-    assert engine.calls.count("create") == 1
-    pool = make_pool()
-    engine.failure = fail
-    pool.make_ahead({"nodes": 2})
-    with pytest.raises(ClusterError, match="no room"):
-        pool.cluster(nodes=2)
+    assert kept() == []

@@ -1,4 +1,4 @@
-"""Runs on a warm cluster: recorded for the session, in time, without what other tests left."""
+"""Session on a warm cluster: recorded for the session, in time, without what other tests left."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lab.features.pytest.pool import Runs, WarmCluster
-from lab.features.pytest.session import DEADLINE
+from lab.features.pytest.pool import Session, WarmCluster
+from lab.features.pytest.stash import DEADLINE
 from lab.node.messages.agent import Prepare
 from lab.record.read import Record
 from lab.run.options import RunOptions
@@ -37,8 +37,8 @@ def folder(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path
 
 
-def warm(config: Config, **engine: Any) -> tuple[WarmCluster, Runs, FakeEngine]:
-    runs = Runs(config)  # type: ignore[arg-type]
+def warm(config: Config, **engine: Any) -> tuple[WarmCluster, Session, FakeEngine]:
+    runs = Session(config)  # type: ignore[arg-type]
     fake = FakeEngine(**engine)
     cluster = WarmCluster(runs, nodes=2, name="c", engine=fake)
     cluster.up()
@@ -78,7 +78,7 @@ def test_a_run_is_over_before_its_test_has_to_be(folder: Path, left_s, asked_s, 
     if left_s is not None:
         config.stash[DEADLINE] = time.monotonic() + left_s
     scenario = Scenario(name="s", script=folder / "s" / "s.py", timeout_s=60.0)
-    found = Runs(config).options(scenario, RunOptions(timeout_s=asked_s)).timeout_s  # type: ignore[arg-type]
+    found = Session(config).options(scenario, RunOptions(timeout_s=asked_s)).timeout_s  # type: ignore[arg-type]
     assert found == (limit_s if limit_s is None else pytest.approx(limit_s, abs=1.0))
 
 

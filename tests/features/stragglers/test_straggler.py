@@ -32,7 +32,7 @@ def steps(
 
 @pytest.mark.parametrize(("error_ms", "found"), [(20.0, 1), (60.0, 0)])
 def test_who_is_late_by_less_than_clocks_can_tell_is_no_straggler(tmp_path: Path, error_ms: float, found: int) -> None:
-    assert len(find_straggler(steps(tmp_path, [100.0] * 4, error_ms=error_ms))) == found
+    assert len([*find_straggler(steps(tmp_path, [100.0] * 4, error_ms=error_ms))]) == found
 
 
 def test_who_is_late_again_and_again_is_a_straggler_with_what_it_cost(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_who_is_late_again_and_again_is_a_straggler_with_what_it_cost(tmp_path: 
         "most_s": 0.10000000000000009,
         "turns": 5,
     }
-    assert found.facts.seconds == pytest.approx(0.8)
+    assert found.seconds == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_who_is_late_again_and_again_is_a_straggler_with_what_it_cost(tmp_path: 
     ],
 )
 def test_what_is_no_straggler(tmp_path: Path, late_ms: list[float], why: str) -> None:
-    assert find_straggler(steps(tmp_path, late_ms, every=1000.0)) == [], why
+    assert [*find_straggler(steps(tmp_path, late_ms, every=1000.0))] == [], why
 
 
 def test_who_is_late_now_and_then_is_told_with_how_often_and_by_how_much(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def in_turns(folder: Path, late: dict[int, tuple[int, float]], ranks: int = 3) -
 def test_who_is_late_now_and_then_is_told_only_where_it_is_hardly_chance(
     tmp_path: Path, late: dict[int, tuple[int, float]], found: bool
 ) -> None:
-    got = find_straggler(read_evidence(in_turns(tmp_path, late).record()))
+    got = [*find_straggler(read_evidence(in_turns(tmp_path, late).record()))]
     assert [one.ranks for one in got] == ([(1,)] if found else [])
 
 
@@ -154,7 +154,7 @@ def test_a_garbage_collector_that_ran_while_others_waited_is_told(tmp_path: Path
 
 
 def test_ranks_that_begin_at_different_times_are_no_stragglers(tmp_path: Path) -> None:
-    assert find_straggler(steps(tmp_path, [0.5] * 6, every=2000.0, start_ms=1500.0)) == []
+    assert [*find_straggler(steps(tmp_path, [0.5] * 6, every=2000.0, start_ms=1500.0))] == []
 
 
 def test_ranks_that_are_late_in_turn_are_no_stragglers(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_ranks_that_are_late_in_turn_are_no_stragglers(tmp_path: Path) -> None:
         for rank in range(3):
             late = 100 if turn % 3 == rank else 0
             made.call(rank, "all_reduce", turn * 300 + late, turn * 300 + 102, [[1.0]], [[3.0]])
-    assert find_straggler(read_evidence(made.record())) == []
+    assert [*find_straggler(read_evidence(made.record()))] == []
 
 
 def test_a_source_that_broadcasts_late_is_the_straggler_even_if_it_is_not_last(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.diagnosis.finding import Facts, Finding, FindingKind
+from lab.diagnosis.finding import Finding, FindingKind
 from lab.features.export.tracks import make_tracks
 from lab.features.html.timelines import Axis, call_lines, make_rows
 from lab.features.timeline.lanes import MOST_ROWS, lanes_of, lay_rows
@@ -52,10 +52,10 @@ def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
     trace = read_trace(record)
     steps = match(trace)
     page = [line["row"] for line in call_lines(trace, steps)]
-    rows = make_rows(trace.ranks[0], Axis([(0.0, 0.07)], 0, 1000), 0.07)
+    rows = make_rows(trace.ranks[0], Axis(0.0, 0.07))
     picture = {call.index: number for number, row in enumerate(rows) for bar in row for call in bar.calls}
-    (track,) = make_tracks(record, trace, steps)
-    export = {one.call.index: number for number, lane in enumerate(track.lanes) for one in lane if one.call is not None}
+    tracks = make_tracks(record, trace, steps)
+    export = {one.call.index: number for number, of in enumerate(tracks) for one in of.slices if one.call is not None}
     assert page == [0, 1, 2, 0, 0]
     assert max(page) < MOST_ROWS
     assert picture == export
@@ -90,8 +90,8 @@ def test_ranks_that_called_the_same_share_a_lane_and_the_odd_one_has_its_own(tmp
 
 
 def test_a_culprit_and_the_few_of_a_finding_have_lanes_of_their_own(tmp_path: Path) -> None:
-    found = Finding(kind=FindingKind.LATE, facts=Facts(ranks=(1, 12)))
-    most = Finding(kind=FindingKind.MISMATCH, facts=Facts(ranks=tuple(range(20))))
+    found = Finding(kind=FindingKind.LATE, ranks=(1, 12))
+    most = Finding(kind=FindingKind.MISMATCH, ranks=tuple(range(20)))
     others = [rank for rank in range(40) if rank not in (1, 3, 12)]
     assert lanes(crowd(tmp_path / "run"), found, most, culprit=3) == [others, [1], [3], [12]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,6 @@ def test_calls_that_are_over_are_forgotten_and_messages_still_match(tmp_path: Pa
     assert sum(len(rank.calls) for rank in follower.tail.trace.ranks.values()) < 25
     assert now.ranks[1].waits_for == (0,)
     assert now.remarks == ()
-    assert (now.ranks[0].calls, now.ranks[1].calls) == (40, 41)
     assert follower.steps[-1].number == 41
     run.end()
 
@@ -202,7 +202,7 @@ def test_a_rank_that_calls_faster_than_can_be_read_is_followed_near_its_end(
     while more:
         now, more = follower.look(ORIGIN + 1)
     assert golden(1) in now.remarks[0]
-    assert now.ranks[0].calls == 300
+    assert now.ranks[0].recent[-1].text == "all_reduce #300"
     assert all(not step.missing or step.seq > 3 for step in follower.steps)  # rank 0 was at those that rank 1 is at
     run.end()
 
@@ -210,7 +210,7 @@ def test_a_rank_that_calls_faster_than_can_be_read_is_followed_near_its_end(
 def test_a_view_is_plain_data(run: Growing):
     run.made.call(0, "barrier", 10, None)
     run.write()
-    data = json.loads(json.dumps(look(Follower(run.record), 20).to_json()))
+    data = json.loads(json.dumps(asdict(look(Follower(run.record), 20))))
     assert data["ranks"][0]["recent"][0]["text"] == "barrier #1"
 
 
@@ -220,7 +220,7 @@ def test_names_of_any_length_stay_short_in_the_view(run: Growing):
     run.event("exited", 1, 20, code=1, error=long)
     run.write()
     now = look(Follower(run.record), 30)
-    assert len(json.dumps(now.to_json())) < 5000
+    assert len(json.dumps(asdict(now))) < 5000
 
 
 def test_of_a_rank_whose_calls_are_not_on_record_no_more_is_said_than_that_it_runs(run: Growing):

@@ -72,17 +72,25 @@ def test_what_a_script_named_does_not_act_on_the_terminal():
     assert not [char for line in now_lines(evil, PLAIN, 24) for char in line if not char.isprintable()]
 
 
-def test_output_scrolls_by_above_the_ranks_and_the_end_leaves_the_terminal_clean(tmp_path: Path):
-    run, stream = Growing(tmp_path / "run", 1), io.StringIO()
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_output_scrolls_by_above_the_ranks_and_the_end_leaves_the_terminal_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("lab.features.watch.verb.style_for", lambda _: PLAIN)
+    run, stream = Growing(tmp_path / "run", 1), Terminal()
     run.prints(0, b"hello\n", 5)
     follower, screen = Follower(run.record), Screen(stream)
-    for _ in range(2):
-        screen.show(follower.look(ORIGIN + 1)[0], follower)
-    shown = stream.getvalue()
+    for at in (1, 2):
+        screen.show(follower.look(ORIGIN + at)[0], follower)
+    shown, wiped = stream.getvalue(), "\r\x1b[2K\x1b[1A\r\x1b[2K"
     assert shown.count("node0/rank0 | hello\n") == 1
-    assert "\x1b[2A\x1b[J" in shown  # two lines are drawn anew
+    assert shown.count(wiped) == 1  # two lines are drawn anew
     screen.close()
-    assert stream.getvalue().endswith("\x1b[2A\x1b[J\x1b[?7h\x1b[?25h")
+    assert stream.getvalue().endswith(wiped)
     run.end()
 
 

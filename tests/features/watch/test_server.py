@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lab.features.watch import server as subject
-from lab.features.watch.now import Follower, Stepper, Watched
+from lab.features.watch.now import Follower, Watched
 from lab.features.watch.server import Server, page_of
 from tests.features.watch.growing import ORIGIN, Growing
 
@@ -29,7 +29,7 @@ class Lecture:
         self.run = Growing(folder)
         self.watched = Watched(step=True)
         self.follower = Follower(self.run.record)
-        self.server = Server(page_of("x"), stepper=Stepper(self.watched), report=lambda: self.report)
+        self.server = Server(page_of("x"), stepper=self.watched, report=lambda: self.report)
         self.report: bytes | None = None
 
     def look(self) -> None:

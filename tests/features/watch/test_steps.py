@@ -10,7 +10,7 @@ import pytest
 
 from lab.features.watch import now as clock
 from lab.features.watch import now as steps
-from lab.features.watch.now import Follower, Now, Stepper, Watched
+from lab.features.watch.now import Follower, Now, Watched
 from lab.node.messages.agent import EVERY_RANK, RUN_ON
 from tests.features.watch.growing import ORIGIN, Growing
 from tests.golden import golden
@@ -26,7 +26,7 @@ class Class:
         self.run = Growing(folder)
         self.watched = Watched(step=True)
         self.follower = Follower(self.run.record, stepping=True)
-        self.stepper = Stepper(self.watched)
+        self.stepper = self.watched
 
     def hold(self, rank: int, index: int, op: str, **facts: Any) -> None:
         self.run.made.line(rank, "hold", 10, i=index, op=op, **facts)

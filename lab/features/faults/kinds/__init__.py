@@ -18,6 +18,7 @@ from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import dump_keys, keys_of, mapping_schema, read_all_keys
 from lab.spec.kinds import Kind
 from lab.spec.reading import Value
+from lab.waiting import wait_until
 
 T = TypeVar("T")
 Harm = Literal["slows", "loses", "spoils"]
@@ -195,6 +196,43 @@ class FaultKind(ABC):
             LabError: that cannot be read.
         """
         raise NotImplementedError
+
+
+_PAUSE_S = 0.005
+
+
+class AgentFault(FaultKind):
+    """A kind that an agent injects, by its action `by_agent`."""
+
+    by_agent: ClassVar[str]
+    patience_s: ClassVar[float] = 0.0
+    """How long after its injection it may take until it is in force."""
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What the agent needs to know."""
+        return vars(self)
+
+    def node_in(self, _: ClusterTarget) -> str:
+        """The node whose agent it is."""
+        return self.nodes[0]
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Have the agent inject it."""
+        target.ask(self.node_in(target), f"apply_{self.by_agent}", self.arguments)
+        if self.patience_s:
+            wait_until(lambda: self.read_back(target).in_force, self.patience_s, _PAUSE_S)
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Have the agent take it back; a node that does not run forgets it."""
+        node = self.node_in(target)
+        if target.running(node):
+            target.ask(node, f"undo_{self.by_agent}", self.arguments)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """Have the agent inspect it."""
+        found = {**target.ask(self.node_in(target), f"look_{self.by_agent}", self.arguments)}
+        return ReadBack(found.pop("in_force"), found)
 
 
 def required_keys(kind: type[FaultKind]) -> list[str]:

@@ -65,7 +65,7 @@ class LinkFault(FaultKind):
         """Tell every node that runs; where one cannot, none does."""
         try:
             for node, told in self._told(target):
-                target.ask(node, "links", told)
+                target.ask(node, "apply_links", told)
         except LabError as error:
             self.undo(target)
             why = f"{self} cannot be done: {error.message}"
@@ -79,29 +79,29 @@ class LinkFault(FaultKind):
         """
         told = self._told(target)
         late = any(how.get(name) for _, one in told for how in one["to"].values() for name in LATE)
-        if late and not target.look_at(told[0][0], "links", {"address": told[0][1]["address"]})["netem"]:
+        if late and not target.ask(told[0][0], "look_links", {"address": told[0][1]["address"]})["netem"]:
             raise MachineLacks(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
 
     def renew(self, target: ClusterTarget, node: str) -> None:
         """Tell a node that has come back."""
         for name, told in self._told(target):
             if name == node:
-                target.ask(node, "links", told)
+                target.ask(node, "apply_links", told)
 
     def met(self, target: ClusterTarget) -> Mapping[str, Any]:
         """What was dropped, lost, reset and sent twice."""
-        return count_met([target.look_at(node, "links", told) for node, told in self._told(target)])
+        return count_met([target.ask(node, "look_links", told) for node, told in self._told(target)])
 
     def undo(self, target: ClusterTarget) -> None:
         """Have every node that runs take it back."""
         for node, address in target.addresses.items():
             if target.running(node):
-                target.take_back(node, "links", {"part": str(self), "address": address})
+                target.ask(node, "undo_links", {"part": str(self), "address": address})
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Whether it is in force on every node that runs, what it has met by now, and what packets meet."""
         told = self._told(target)
-        states = [target.look_at(node, "links", one) for node, one in told]
+        states = [target.ask(node, "look_links", one) for node, one in told]
         if not all(str(self) in state["parts"] for state in states):
             return ReadBack(in_force=False)
         return ReadBack(True, {**count_met(states), **self._measured(target, told)})
@@ -113,7 +113,7 @@ class LinkFault(FaultKind):
                 rate = min(filter(None, (how.get("rate_bits_per_s"), one.get("rate_bits_per_s"))), default=None)
                 aims = {"asked_rate_bits_per_s": rate, "asked_delay_s": how.get("delay_s")}
                 if wanted := {name: aim for name, aim in aims.items() if aim}:
-                    measured = target.look_at(node, "link_probe", {"address": one["address"], "peer": peer})
+                    measured = target.ask(node, "look_link_probe", {"address": one["address"], "peer": peer})
                     other = next(name for name, address in target.addresses.items() if address == peer)
                     return {**wanted, **measured, "measured": f"{node} -> {other}"}
         return {}

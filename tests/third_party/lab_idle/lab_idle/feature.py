@@ -9,7 +9,6 @@ FEATURE = Feature(
     keys={"niceness": "lab_idle.keys:IdleKeys"},
     findings={
         "kinds": "lab_idle.findings:IdleKind",
-        "words": "lab_idle.findings:WORDS",
         "explain": "lab_idle.findings:find_polite_nodes",
     },
 )

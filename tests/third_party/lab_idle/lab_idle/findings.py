@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.diagnosis.evidence import Explained
-from lab.diagnosis.finding import Facts, Finding, Kind, WordTable
+from lab.diagnosis.finding import Finding, Kind, Words
 from lab_idle.keys import LEAST
 
 
@@ -13,12 +13,20 @@ class IdleKind(Kind):
     POLITE = "polite", 9
 
 
-class Polite(Facts):
+class Polite(Finding):
     """That nodes leave the processor to everybody else."""
 
+    kind: Kind = IdleKind.POLITE
     nodes: int
     least: int = LEAST
     """The least niceness that they have."""
+
+    def render(self) -> Words:
+        """How many nodes, and what that means for times."""
+        return (
+            f"{self.nodes} nodes left the processor to everybody else, with a niceness of {self.least} or more",
+            "How long anything took depends on what else ran there.",
+        )
 
 
 def find_polite_nodes(run: Explained) -> list[Finding]:
@@ -26,13 +34,4 @@ def find_polite_nodes(run: Explained) -> list[Finding]:
     if run.evidence.record.plan().engine != "idle":
         return []
     ranks = run.evidence.facts.ranks
-    facts = Polite(nodes=len({rank.node for rank in ranks}), others=tuple(rank.rank for rank in ranks))
-    return [facts.as_finding(IdleKind.POLITE)]
-
-
-WORDS: WordTable = {
-    Polite: lambda facts: (
-        f"{facts.nodes} nodes left the processor to everybody else, with a niceness of {facts.least} or more",
-        "How long anything took depends on what else ran there.",
-    )
-}
+    return [Polite(nodes=len({rank.node for rank in ranks}), others=tuple(rank.rank for rank in ranks))]

@@ -15,7 +15,7 @@ from lab_idle.keys import IdleKeys
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", type=Path, metavar="FILE", help="the scenario")
-    shared.add_cluster(parser)
+    shared.add(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:
