@@ -262,9 +262,7 @@ def fault_sentence(data: Mapping[str, Any]) -> str:
 class FaultKeys:
     """Keys of a scenario."""
 
-    network: Network | None = key(
-        None, late("lab.features.faults.kinds.links", "network"), "network: {rate: 100mbit, delay: 5ms}", "as it is"
-    )
+    network: Network | None = key(None, Network.value(), "network: {rate: 100mbit, delay: 5ms}", "as it is")
     """What the links between nodes are like while it runs: rate, delay, jitter and loss of all of them, or of some, or
     a profile by name, on the docker engine; see networks."""
     faults: tuple[Fault, ...] = key(
