@@ -20,7 +20,6 @@ from lab.errors import ImageError, LabError
 from lab.features.image.make import (
     BASE_VARIABLE,
     WHEELS_VARIABLE,
-    ImageProgress,
     build_image,
     find_dockerfile,
     plan_build,
@@ -41,16 +40,14 @@ class Show:
     """Prints a line where a build or a pull takes its next step, and a sign of life every ten seconds."""
 
     def __init__(self) -> None:
-        self.last: tuple[int, float] = (-1, 0.0)
+        self.last: tuple[str, float] = ("", 0.0)
 
-    def __call__(self, progress: ImageProgress) -> None:
+    def __call__(self, text: str) -> None:
         """Show one piece of progress, or not."""
-        step, then = self.last
-        now = time.monotonic()
-        if progress.step != step or now - then > 10:
-            self.last = (progress.step, now)
-            where = f"{progress.step}/{progress.total}  " if progress.total else ""
-            print(f"   {where}{progress.text[:110]}", flush=True)
+        step, then = text.partition(" ")[0], time.monotonic()
+        if step != self.last[0] or then - self.last[1] > 10:
+            self.last = (step, then)
+            print(f"   {text[:120]}", flush=True)
 
 
 def main() -> int:
@@ -90,16 +87,16 @@ def make(client: docker.DockerClient, cache: Path, *, force: bool) -> int:
     started = time.monotonic()
     if named:
         print(f"== building {DEFAULT_IMAGE} as {BASE_VARIABLE} and {WHEELS_VARIABLE} say")
-        made = build_image(client, on_progress=Show())
+        made = build_image(client, plan_build(), announce=Show())
     elif base_is_here(client):
         print(f"== building {DEFAULT_IMAGE} from {dockerfile_base()} and a package index")
         try:
-            made = build_image(client, on_progress=Show())
+            made = build_image(client, plan_build(), announce=Show())
         except ImageError as error:
             print(f"   {error.message.splitlines()[0]}")
             print(f"== building {DEFAULT_IMAGE} from {dockerfile_base()} and wheels downloaded on this machine")
             wheels = download_wheels(client, dockerfile_base(), cache)
-            made = build_image(client, plan_build(wheels=wheels), on_progress=Show())
+            made = build_image(client, plan_build(wheels=wheels), announce=Show())
     else:
         print(f"== building {DEFAULT_IMAGE} without a registry: base by mmdebstrap, wheels downloaded on this machine")
         make_base(client, LOCAL_BASE, PACKAGES)
@@ -108,7 +105,7 @@ def make(client: docker.DockerClient, cache: Path, *, force: bool) -> int:
         made = build_image(
             client,
             plan_build(base=LOCAL_BASE, build_base=LOCAL_BUILD_BASE, wheels=wheels),
-            on_progress=Show(),
+            announce=Show(),
         )
     took = time.monotonic() - started
     print(f"== {made.name}: torch {made.torch}, {made.size_bytes / 1e9:.1f} GB, made in {took:.0f} s")

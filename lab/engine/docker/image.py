@@ -60,17 +60,19 @@ def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
     )
 
 
-def ensure_image(client: docker.DockerClient, image: str, announce: Callable[[str], object]) -> None:
-    """Have an image: the default one is built where it is missing, any other is pulled.
+def ensure_image(client: docker.DockerClient, image: str, announce: Callable[[str], None]) -> ImageInfo:
+    """Returns an image: the default one is built where it is missing, any other is pulled.
 
     Raises:
         LabError: it cannot be made or fetched.
     """
-    if inspect_image(client, image) is None:
-        make_image = hook("make_image")
-        if make_image is None:
-            raise ImageUnfit(f"the engine has no image {image}", f"`docker pull {image}`, or build it")
-        make_image(client, image, lambda progress: announce(progress.text))
+    if (there := inspect_image(client, image)) is not None:
+        return there
+    make_image = hook("make_image")
+    if make_image is None:
+        raise ImageUnfit(f"the engine has no image {image}", f"`docker pull {image}`, or build it")
+    made: ImageInfo = make_image(client, image, announce)
+    return made
 
 
 @contextmanager

@@ -12,11 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from lab import DISTRIBUTION
 from lab.engine.held import (
@@ -225,21 +225,21 @@ class LocalEngine(HeldEngine):
             raise ClusterError(f"{python} did not answer within {format_duration(_PYTHON_S)}") from None
         return done.stdout.decode("utf-8", "replace")
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
         """A file or folder of this machine as a tar, which comes while it is read."""
-        from lab.engine.archive import pack_stream
+        from lab.engine.archive import pack
 
         try:
-            return pack_stream(Path(path), Path(path).name)
+            return pack(Path(path), Path(path).name)
         except UsageError as error:
             raise ClusterError(f"{error.message} on {node.name}") from error
 
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar into a folder of this machine."""
-        from lab.engine.archive import name_of, unpack
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
+        """Make a file or folder of this machine of a tar."""
+        from lab.engine.archive import unpack
 
         try:
-            unpack(archive, Path(folder) / name_of(archive))
+            unpack(archive, Path(path))
         except UsageError as error:
             raise ClusterError(f"{error.message} on {node.name}") from error
 

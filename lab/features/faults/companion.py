@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -369,7 +370,8 @@ class Faults(Companion):
         if not self._held:
             self._held_before_s = held_s
         if self._agents is not None:
-            self._agents.say(reached.node, Release(self._agents.run, reached.rank, reached.hold, dict(deed or {})))
+            line = json.dumps({"hold": reached.hold, "deed": dict(deed or {})})
+            self._agents.say(reached.node, Release(self._agents.run, reached.rank, "hold", line))
 
     # -- its end
 

@@ -76,9 +76,7 @@ def _build(arguments: argparse.Namespace) -> int:
             context,
             tag=arguments.tag,
             no_cache=arguments.no_cache,
-            on_progress=lambda step: progress.announce(
-                f"[{step.step}/{step.total}] {step.text}" if step.total else step.text
-            ),
+            announce=progress.announce,
         )
     print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
     return 0

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from lab.engine import ownership as label
-from lab.engine.archive import pack_stream
-from lab.engine.docker.connection import Connection, Refused
-from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
-from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
+from lab.engine.archive import pack
+from lab.engine.docker.connection import Refused
+from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH, DockerEngine
+from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, ensure_image, inspect_image
 from lab.engine.local.create import PACKAGES_VARIABLE
 from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
-from lab.engine.protocol import Announce, Engine, ImageMaker, PythonRunner, capable
+from lab.engine.protocol import Announce, Engine, PythonRunner, capable
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
-from lab.features.image.make import BuildLog, build_from, ensure_image
+from lab.features.image.make import build_from
 from lab.features.packages.requirements import wheel_path
 from lab.features.packages.wheels import (
     PROBE_DEADLINE_S,
@@ -69,7 +69,7 @@ _ABSENT, _IN_USE = 404, 409
 
 def package_store(engine: Engine) -> PackageStore | None:
     """What makes nodes of an engine with packages; None where nodes are made of neither images nor a Python."""
-    if isinstance(engine, ImageMaker):
+    if isinstance(engine, DockerEngine):
         return ImagePackages(engine)
     return EnvironmentPackages(engine) if isinstance(engine, PythonRunner) else None
 
@@ -94,10 +94,9 @@ class _Store:
 class ImagePackages(_Store):
     """Images upon others, with the wheels that these lack, fetched on this machine."""
 
-    @property
-    def _connection(self) -> Connection:
-        connection: Connection = capable(self._engine, ImageMaker).image_connection()
-        return connection
+    def __init__(self, engine: DockerEngine) -> None:
+        super().__init__(engine)
+        self._connection = engine.connection
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """What the image with the packages is called."""
@@ -111,7 +110,7 @@ class ImagePackages(_Store):
     ) -> str:
         """Make ready the image that nodes with these packages are made of; returns its name."""
         connection = self._connection
-        base = ensure_image(connection.client, image or DEFAULT_IMAGE, lambda progress: announce(progress.text))
+        base = ensure_image(connection.client, image or DEFAULT_IMAGE, announce)
         name = f"{REPOSITORY}:{key_of(base.id, requirements)}"
 
         def is_made() -> bool:
@@ -134,10 +133,8 @@ class ImagePackages(_Store):
             BASE_LABEL: base.name,
             OWNER_LABEL: label.owner(),
         }
-        request: dict[str, Any] = {"labels": labels, "network_mode": "none"}
-        with _build_context(folder / "context", base, target, wheels) as context:
-            pieces = iter(lambda: context.read(1 << 20), b"")
-            build_from(self._connection.client, name, lambda _: pieces, BuildLog(), lambda _: None, **request)
+        context = _build_context(folder / "context", base, target, wheels)
+        build_from(self._connection.client, name, context, lambda _: None, labels=labels, network_mode="none")
 
     def _examine(self, image: str) -> Target:
         """The Python of an image that has torch.
@@ -189,7 +186,7 @@ class ImagePackages(_Store):
         return ""
 
 
-def _build_context(folder: Path, base: ImageInfo, target: Target, wheels: Sequence[Path]) -> IO[bytes]:
+def _build_context(folder: Path, base: ImageInfo, target: Target, wheels: Sequence[Path]) -> Iterator[bytes]:
     """What the engine gets to install wheels, as a tar whose files belong to root, and nobody else may change.
 
     They are installed in a stage of its own, as a user without rights; the image gets the environment alone. The wheels
@@ -214,7 +211,7 @@ FROM {base.id}
 USER root
 COPY --from=packages --chown=0:0 {ENVIRONMENT}/ {ENVIRONMENT}/
 """)
-    return pack_stream(folder, ".")
+    return pack(folder, ".")
 
 
 class EnvironmentPackages(_Store):

@@ -10,15 +10,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 from lab.engine import ownership as label
-from lab.engine.archive import empty
 from lab.engine.held import (
     HeldEngine,
     await_end,
@@ -297,19 +297,20 @@ class SlurmEngine(HeldEngine):
         done = _run_on(node, ["sh", "-c", _PYTHON, _folder_of(node), "-c", program, *folders])
         return done.stdout.decode("utf-8", "replace")
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
         """A file or folder of a node's machine as a tar."""
-        archive = empty()
-        archive.fileno()  # a file of its own, which srun writes
+        archive = tempfile.TemporaryFile()
         _pipe(node, f"read {path} on", ["sh", "-c", _READ, "lab", path.rstrip("/")], stdout=archive)
         archive.seek(0)
-        return archive
+        return iter(lambda: archive.read(1 << 20), b"")
 
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar into a folder of a node's machine."""
-        archive.fileno()
-        archive.seek(0)
-        _pipe(node, f"write {folder} on", ["sh", "-c", _WRITE, "lab", folder], stdin=archive)
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
+        """Make a file or folder of a node's machine of a tar."""
+        folder = os.path.dirname(path)
+        with tempfile.TemporaryFile() as packed:
+            packed.writelines(archive)
+            packed.seek(0)
+            _pipe(node, f"write {folder} on", ["sh", "-c", _WRITE, "lab", folder], stdin=packed)
 
     # -- removing
 

@@ -80,13 +80,9 @@ def test_the_context_is_an_archive_that_tar_reads(wheels: Path):
     }
 
 
-def test_the_context_is_read_in_pieces_and_tells_how_far_it_is(wheels: Path):
+def test_the_context_is_read_in_pieces(wheels: Path):
     (wheels / "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl").write_bytes(b"t" * 40_000_000)
-    context = plan_build(wheels=wheels, environ={})
-    sent: list[int] = []
-    assert max(len(piece) for piece in context.tar(sent.append)) <= 1 << 20
-    assert sent == sorted(sent)
-    assert len(sent) == 2
+    assert max(map(len, plan_build(wheels=wheels, environ={}).tar())) <= 1 << 20
 
 
 def test_without_wheels_the_folder_is_there_all_the_same():
