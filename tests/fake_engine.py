@@ -41,7 +41,7 @@ def prints(text: str, stream: int = 1) -> Act:
 
 
 def notes(name: str, value: Any) -> Act:
-    return messages.Note(ANY_RANK, 0.0, name, value)
+    return messages.Note(ANY_RANK, 0.0, name=name, value=value)
 
 
 def exits(code: int | None = 0, *, rank: int = ANY_RANK, **more: Any) -> Act:
@@ -123,7 +123,10 @@ class FakeAgent:
         if not isinstance(act, messages.Note):
             return []
         points = [one for one in self.triggers if one.get("note") == act.name and one.get("rank") in (None, act.rank)]
-        reached = [Reached(act.rank, 0.0, hold, one["trigger"], one["heals"]) for hold, one in enumerate(points)]
+        reached = [
+            Reached(act.rank, 0.0, hold=hold, trigger=one["trigger"], heals=one["heals"])
+            for hold, one in enumerate(points)
+        ]
         return [one._replace(value=act.value, node=self.node) for one in reached]
 
 

@@ -110,7 +110,7 @@ def _container(
         "import_root": boot.IMPORT_ROOT,
         "kept": [SHARED, *(f"{DATA}/{name}" for name in shape.data), *(volume.target for volume in shape.volumes)],
         "disk_bytes": None if shape.strict else limits.disk_bytes,
-        "tell_of_full": shape.strict,
+        "strict": shape.strict,
         "foreign": (shape.image or DEFAULT_IMAGE) != DEFAULT_IMAGE,
         "shared": SHARED,
         "packages": ENVIRONMENT if shape.requirements else "",

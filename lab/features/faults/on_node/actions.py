@@ -56,7 +56,7 @@ class Context(NamedTuple):
 
 
 class Actions:
-    """The fault actions of one agent, see `lab.node.agent.Extension`.
+    """The fault actions of one agent, see `lab.node.hooks`.
 
     Args:
         config: of its node.
@@ -88,7 +88,7 @@ class Actions:
         agent, pid = os.getpid(), os.fork()
         if pid == 0:
             try:
-                processes.leave_agent_behind(-1, 2, 2, keep=(answer_w,))
+                processes.leave_agent_behind((-1, 2, 2), keep=(answer_w,))
                 processes.die_with_parent(agent)
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.alarm(DEADLINE_S)
@@ -176,7 +176,7 @@ def worker_of(context: Context, rank: int) -> Worker:
         ValueError: there is none.
     """
     for worker in reversed(context.run.workers if context.run is not None else ()):
-        if worker.rank == rank and worker.status is None:
+        if worker.rank == rank and worker.is_running:
             return worker
     raise ValueError(f"no worker of rank {rank} runs now")
 
@@ -293,7 +293,7 @@ def apply_hog(context: Context, said: Said) -> Answer:
     agent, pid = os.getpid(), os.fork()
     if pid == 0:
         try:
-            processes.leave_agent_behind(-1, 2, 2, keep=())
+            processes.leave_agent_behind((-1, 2, 2), keep=())
             processes.die_with_parent(agent)
             _eat(said["leave_bytes"])
         finally:
