@@ -1,4 +1,4 @@
-"""Requests to the kernel over netlink, by the standard library alone: agents need them before a library is lent.
+"""Requests to the kernel over netlink, by the standard library alone.
 
 Nodes of a large cluster are told the hardware addresses of one another, so that their kernel need not remember them. A
 machine remembers some 1,000 by itself, in all of its network namespaces together (`net.ipv4.neigh.default.gc_thresh3`),
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 ROUTE, SOCK_DIAG, NETFILTER = 0, 4, 12
 """The parts of the kernel that are asked."""
-REQUEST, ACK, DUMP, CREATE, REPLACE, APPEND = 0x1, 0x4, 0x300, 0x400, 0x100, 0x800
+REQUEST, ACK, DUMP, REPLACE, EXCLUSIVE, CREATE, APPEND = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400, 0x800
 _NETLINK = 16
 _ERROR, _DONE = 2, 3
 _HEADER, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=HH")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson)
     record = recorded(lesson(name))
     trace = read_trace(record)
     steps = match(trace)
-    events = chrome_trace(record, trace, steps)["traceEvents"]
+    events = json.loads(chrome_trace(record, trace, steps))["traceEvents"]
     slices = [event for event in events if event["ph"] == "X" and event["cat"] in ("collective", "message")]
     assert len(slices) == len(trace.calls) > 0
     assert {event["id"] for event in events if event["ph"] == "s"} == {e["id"] for e in events if e["ph"] == "f"}

@@ -64,8 +64,7 @@ def _inside(connection: Connection, image: str) -> list[Check]:
         "Labels": {label.OWNER: label.owner(), label.CLUSTER: "doctor"},
         "HostConfig": {"CapDrop": ["ALL"], "CapAdd": ["NET_ADMIN"], "NetworkMode": "none"},
     }
-    files = {**node_files(), **(more.sent() if more else {})}
-    archive = tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in files.items()})
+    archive = tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in node_files().items()})
     can = json.loads(connection.run_container(body, archive)[1] or "{}")
     return [_recorder(image, built=can.get("recorder", False)), *(more.checks(can) if more else ())]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from lab.errors import ScenarioError
-from lab.features.calls.notation import render_tensors
 from lab.features.calls.pattern import CallPattern, parse_calls
 from lab.words import format_bytes, listing, name_ranks, plural
 
@@ -114,7 +114,8 @@ Places = Callable[[int, int], str]
 """The line of the script that makes a call: rank, and number of the call from 0; empty where that is not known."""
 
 
-class CallChange(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CallChange:
     """Something that ranks call otherwise."""
 
     ranks: tuple[int, ...]
@@ -318,39 +319,11 @@ def _kinds(texts: Sequence[str]) -> str:
 
 
 def _replaced(gone: str, come: str, than: str) -> str:
-    """That one call stands in the place of another, with what differs."""
+    """That one call stands in the place of another."""
     was, now = _parsed(gone), _parsed(come)
-    if was.op != now.op:
-        return f"{{Who}} call{{s}} {_name_of(come)}, where {than} has {_name_of(gone)}"
-    changed = [(words(was), words(now)) for words in _WORDS if words(was) != words(now)]
-    if len(changed) == 1 and now.bucket is not None and _bytes(was) != _bytes(now):
+    if now.bucket is not None and was != now == replace(was, text=now.text, tensors=now.tensors):
         grew = "grew" if _bytes(now) > _bytes(was) else "shrank"
         return f"{{who}}{_bucket(now)} {grew} from {_size(was)} to {_size(now)}"
-    if not changed:
-        return f"{{Who}} call{{s}} {come}, where {than} has {gone}"
-    old, new = (" ".join(words) for words in zip(*changed, strict=True))
-    return f"{{Who}} call{{s}} {now.op} {new}, where {than} has it {old}"
-
-
-def _tensors(call: CallPattern) -> str:
-    size, text = _size(call), render_tensors(call.tensors or ())
-    return f"with {text}{f' ({size})' if size else ''}" if text else "without a tensor"
-
-
-def _or(value: object, said: str, nothing: str) -> str:
-    return nothing if value is None else f"{said}{value}"
-
-
-_WORDS: tuple[Callable[[CallPattern], str], ...] = (
-    lambda call: _or(call.reduce_op, "with ", "without a reduction"),
-    _tensors,
-    lambda call: _or(call.split and list(call.split), "split ", "split evenly"),
-    lambda call: "from any rank" if call.from_any else _or(call.source, "from rank ", "from no rank"),
-    lambda call: _or(call.destination, "to rank ", "to no rank"),
-    lambda call: _or(call.tag, "with tag ", "without a tag"),
-    lambda call: _or(call.group, "in group ", "in the default group"),
-    lambda call: "with a handle to wait for" if call.hands_out else "without a handle",
-    lambda call: f"for {_bucket(call)}" if call.bucket is not None else "for no bucket of DDP",
-    lambda call: _or(call.phase, "during ", "outside of any phase"),
-)
-"""What a call says, part by part."""
+    names = _name_of(come), _name_of(gone)
+    one, other = (come, gone) if names[0] == names[1] else names
+    return f"{{Who}} call{{s}} {one}, where {than} has {other}"

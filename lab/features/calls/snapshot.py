@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +35,6 @@ MOST_CALLS = 1_000_000
 _LONGEST_ROUND = 1000
 """Most calls of which a repetition is noticed."""
 _LONGEST_LINE = 1 << 16
-_WIDEST_INDENT = 200
 _NOTHING = "nothing"
 _OBJECT = "_object"
 """In the names of what sends objects."""
@@ -68,84 +66,78 @@ def _lines(items: Iterable[str | Repeated], indent: str) -> Iterator[str]:
             yield from _lines(item.items, indent + _INDENT)
 
 
+@dataclass
+class _Block:
+    """Calls on lines that are indented further than the line before them."""
+
+    indent: int
+    """That of the line before them."""
+    times: int = 1
+    calls: list[str] = field(default_factory=list)
+
+
 def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
     """What a file says.
 
     Raises:
         SnapshotDamaged: it says nothing, or something that is no call.
     """
-    return _Reader(text, name).read()
+    found: dict[int, tuple[str, ...]] = {}
+    known: dict[str, tuple[str, ...]] = {_NOTHING: ()}
+    blocks: list[_Block] = []
+    ranks: list[int] = []
+    number = 0
 
+    def damaged(what: str, allowed: str = _ALLOWED) -> SnapshotDamaged:
+        return SnapshotDamaged(f"{name}:{number}: {what}; allowed: {allowed}")
 
-class _Reader:
-    """Takes a file line by line."""
+    def end_blocks(indent: int) -> None:
+        """End those that a line with this indentation is not in."""
+        while blocks and blocks[-1].indent >= indent:
+            block = blocks.pop()
+            calls = blocks[-1].calls if blocks else []
+            if len(calls) + len(block.calls) * block.times > MOST_CALLS:
+                raise damaged(f"found more than {MOST_CALLS} calls", f"up to {MOST_CALLS} of a rank")
+            calls += block.calls * block.times
+            if not blocks:
+                found.update(dict.fromkeys(ranks, tuple(calls)))
 
-    def __init__(self, text: str, name: str) -> None:
-        self._name = name
-        self._number = 0
-        """Of the last line that was taken."""
-        lines = ((line, " ".join(line.split())) for line in text.expandtabs(len(_INDENT)).splitlines())
-        numbered = ((n, len(line) - len(line.lstrip()), words) for n, (line, words) in enumerate(lines, 1))
-        self._lines = deque(line for line in numbered if line[2] and not line[2].startswith("#"))
-        """Those that say something: number, indentation, and words."""
-        self._known: dict[str, tuple[str, ...]] = {}
-
-    def read(self) -> dict[int, tuple[str, ...]]:
-        found: dict[int, tuple[str, ...]] = {}
-        while self._lines:
-            self._number, indent, words = self._lines.popleft()
+    for number, line in enumerate(text.expandtabs(len(_INDENT)).splitlines(), 1):
+        words, indent = " ".join(line.split()), len(line) - len(line.lstrip())
+        if not words or words.startswith("#"):
+            continue
+        end_blocks(indent)
+        if not blocks:
             section = _SECTION.fullmatch(words)
             if section is None or indent:
-                raise self._damaged(f"found {shown(words)}", _ALLOWED)
-            ranks = self._ranks(section[1], found)
-            found.update(dict.fromkeys(ranks, tuple(self._block(0))))
-        if not found:
-            raise self._damaged("there is no call", _ALLOWED)
-        return dict(sorted(found.items()))
-
-    def _block(self, around: int) -> list[str]:
-        """The calls on the lines that follow, as far as their indentation is larger than that of the line before."""
-        calls: list[str] = []
-        while self._lines and self._lines[0][1] > around:
-            self._number, indent, words = self._lines.popleft()
-            if indent > _WIDEST_INDENT:
-                raise self._damaged(f"found {indent:,} spaces", f"up to {_WIDEST_INDENT} before a call")
-            repeated = _TIMES.fullmatch(words)
-            inside, times = (self._block(indent), int(repeated[1])) if repeated else (self._calls(words), 1)
-            if len(calls) + len(inside) * times > MOST_CALLS:
-                raise self._damaged(f"found more than {MOST_CALLS} calls", f"up to {MOST_CALLS} of a rank")
-            calls += [*inside] * times
-        return calls
-
-    def _calls(self, words: str) -> tuple[str, ...]:
-        if words == _NOTHING:
-            return ()
-        if words not in self._known:
-            try:
-                patterns = () if "{" in words else parse_calls(words, longest=_LONGEST_LINE)
-            except ScenarioError as error:
-                raise SnapshotDamaged(f"{self._name}:{self._number}: {error.message}") from None
-            if not patterns or ANYTHING in patterns:
-                raise self._damaged(f"found {shown(words)}", _ALLOWED)
-            self._known[words] = tuple(pattern.text for pattern in patterns)
-        return self._known[words]
-
-    def _ranks(self, spans: str, known: Collection[int]) -> list[int]:
-        ranks: list[int] = []
-        for span in spans.split(", "):
-            first, _, last = span.partition("-")
-            if max(len(first), len(last)) > 8 or not int(first) <= int(last or first) < MOST_RANKS:
-                raise self._damaged(f"found ranks {span}", f"ranks from 0 to {MOST_RANKS - 1}, such as 0-2")
-            ranks += range(int(first), int(last or first) + 1)
-            if len(ranks) > MOST_RANKS:
-                raise self._damaged(f"found more than {MOST_RANKS:,} ranks on one line", "each rank once")
-        again = [rank for rank, count in Counter([*known, *ranks]).items() if count > 1]
-        if again:
-            raise self._damaged(f"found rank {again[0]} again", "each rank once")
-        return ranks
-
-    def _damaged(self, what: str, allowed: str) -> SnapshotDamaged:
-        return SnapshotDamaged(f"{self._name}:{self._number}: {what}; allowed: {allowed}")
+                raise damaged(f"found {shown(words)}")
+            ranks = []
+            for span in section[1].split(", "):
+                first, _, last = span.partition("-")
+                if max(len(first), len(last)) > 8 or not int(first) <= int(last or first) < MOST_RANKS:
+                    raise damaged(f"found ranks {span}", f"ranks from 0 to {MOST_RANKS - 1}, such as 0-2")
+                for rank in range(int(first), int(last or first) + 1):
+                    if rank in found:
+                        raise damaged(f"found rank {rank} again", "each rank once")
+                    found[rank] = ()
+                    ranks.append(rank)
+            blocks.append(_Block(0))
+        elif repeated := _TIMES.fullmatch(words):
+            blocks.append(_Block(indent, int(repeated[1])))
+        else:
+            if words not in known:
+                try:
+                    patterns = () if "{" in words else parse_calls(words, longest=_LONGEST_LINE)
+                except ScenarioError as error:
+                    raise SnapshotDamaged(f"{name}:{number}: {error.message}") from None
+                if not patterns or ANYTHING in patterns:
+                    raise damaged(f"found {shown(words)}")
+                known[words] = tuple(pattern.text for pattern in patterns)
+            blocks[-1].calls += known[words]
+    end_blocks(0)
+    if not found:
+        raise damaged("there is no call")
+    return dict(sorted(found.items()))
 
 
 def counted(calls: Calls) -> str:

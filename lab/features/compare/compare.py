@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
-from itertools import chain, groupby, pairwise
+from dataclasses import asdict, dataclass
+from itertools import chain, pairwise
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any, Generic, TypeVar
 
-from lab.features.calls.changes import stretches
-from lab.features.calls.notation import render_call
+from lab.features.calls.changes import CallChange, Calls, stretches, tell_changes
+from lab.features.calls.snapshot import settled_calls, texts_of
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
 from lab.features.records.records import scenario_keys, scripts_of
 from lab.features.traffic.traffic import operations
@@ -24,60 +24,9 @@ from lab.report.table import table_text
 from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step, match
-from lab.words import format_bytes, format_duration, listing, name_ranks, plural
+from lab.words import format_bytes, format_duration, listing, plural
 
 V = TypeVar("V")
-
-
-@dataclass(slots=True)
-class Change:
-    """Calls that one run made where the other made others."""
-
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
-    before: int
-    """Position in the first run, from 0."""
-    after: int
-    """Position in the second run, from 0."""
-    times: int = 1
-    """How often the same change comes, here for the first time."""
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceChange:
-    """A change in the order of calls, and whose it is."""
-
-    ranks: tuple[int, ...]
-    change: Change
-    at: str
-    """Line of the script of the first call that came or, if none came, that went."""
-    phase: str
-    """Its phase of the training step; empty outside."""
-
-
-def sequence_changes(traces: tuple[Trace, Trace], per_rank: bool) -> list[SequenceChange]:
-    """What each rank called otherwise, or rank 0 alone."""
-    found: dict[tuple[object, ...], tuple[list[int], Change, Call]] = {}
-    for rank, calls, texts in _calls_of(traces, per_rank):
-        for change in align(texts[0], texts[1]):
-            call = calls[1][change.after] if change.added else calls[0][change.before]
-            found.setdefault(astuple(change), ([], change, call))[0].append(rank)
-    changed = [SequenceChange(tuple(ranks), change, call.source, call.phase) for ranks, change, call in found.values()]
-    return sorted(changed, key=lambda one: (one.change.before, one.change.after, one.ranks))
-
-
-def align(before: Sequence[str], after: Sequence[str]) -> list[Change]:
-    """The changes between the calls of a rank, as text."""
-    changes: dict[tuple[tuple[str, ...], tuple[str, ...]], Change] = {}
-    for same, i1, i2, j1, j2 in stretches(before, after):
-        if same:
-            continue
-        key = tuple(before[i1:i2]), tuple(after[j1:j2])
-        if key in changes:
-            changes[key].times += 1
-        else:
-            changes[key] = Change(*key, i1, j1)
-    return list(changes.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +43,10 @@ class Counterparts:
 def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
     """Put together what each rank called in both runs; where world sizes differ, only what rank 0 called."""
     found = Counterparts([], set(), set())
-    per_rank = traces[0].world_size != traces[1].world_size
-    for rank, calls, texts in _calls_of(traces, per_rank):
-        for same, i1, i2, j1, j2 in stretches(*texts):
-            ours, theirs = calls[0][i1:i2], calls[1][j1:j2]
+    calls, texts = [settled_calls(trace) for trace in traces], _compared_calls(traces)
+    for rank in sorted({*texts[0], *texts[1]}):
+        for same, i1, i2, j1, j2 in stretches(*(of.get(rank, ()) for of in texts)):
+            ours, theirs = calls[0].get(rank, [])[i1:i2], calls[1].get(rank, [])[j1:j2]
             if same:
                 found.pairs.extend(zip(ours, theirs, strict=True))
             else:
@@ -106,11 +55,11 @@ def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
     return found
 
 
-def _calls_of(traces: tuple[Trace, Trace], per_rank: bool) -> Iterator[tuple[int, list[list[Call]], list[list[str]]]]:
-    """What each rank called in both runs, or rank 0 alone, as calls and as text."""
-    for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
-        calls = [trace.ranks[rank].calls if rank in trace.ranks else [] for trace in traces]
-        yield rank, calls, [[render_call(call, t.groups) for call in of] for of, t in zip(calls, traces, strict=True)]
+def _compared_calls(traces: tuple[Trace, Trace]) -> tuple[Calls, Calls]:
+    """What each rank called in both runs; where world sizes differ, rank 0 alone."""
+    before, after = map(texts_of, traces)
+    per_rank = traces[0].world_size != traces[1].world_size
+    return ({0: before.get(0, ())}, {0: after.get(0, ())}) if per_rank else (before, after)
 
 
 _NOT_SETTINGS = frozenset({"name", "learn", "predict", "expect", "script", "nodes", "nproc_per_node", "env", "args"})
@@ -209,7 +158,8 @@ class Comparison:
     span_s: tuple[float, float]
     """Seconds from the first line of the trace to the last."""
     settings: list[Setting]
-    sequence: list[SequenceChange]
+    sequence: list[CallChange]
+    """What ranks call otherwise in the second run."""
     operations: list[Both[Figures | None]]
     waiting: list[Both[float]]
     """By rank, seconds inside calls before everybody had entered whom it needs; empty where world sizes differ."""
@@ -250,13 +200,18 @@ def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Compa
     figures = [_figures(of, n if per_rank else 1) for of, n in zip(steps, world_sizes, strict=True)]
     waiting = [] if per_rank else _side_by_side([*map(_waiting, steps)], 0.0)
     buckets = _side_by_side([*map(_buckets, traces)], ())
+    calls = settled_calls(traces[1])
+
+    def place(rank: int, call: int) -> str:
+        return calls[rank][call].source
+
     return Comparison(
         runs=runs,
         world_sizes=world_sizes,
         calls=(len(traces[0].calls), len(traces[1].calls)),
         span_s=(traces[0].last, traces[1].last),
         settings=settings_changed(before, after, traces),
-        sequence=sequence_changes(traces, per_rank),
+        sequence=tell_changes(*_compared_calls(traces), place, than=before.run, ended={}),
         operations=_side_by_side(figures, None),
         waiting=sorted(waiting, key=attrgetter("name")),
         phases=_side_by_side([*map(_phases, traces)], (0.0, None)),
@@ -324,7 +279,11 @@ def diff_text(found: Comparison, style: Style) -> str:
         (one.name, *("(not set)" if x is None else x for x in (one.before, one.after))) for one in found.settings
     ]
     parts.append(_listed("settings", settings, style) or "settings: the same")
-    parts.append(_sequence(found, style) or "calls: the same in the same order")
+    calls = [f"  {one.text}" for one in found.sequence[:_MOST_CHANGES]]
+    left = len(found.sequence) - _MOST_CHANGES
+    calls += [f"  and {left} more (`--json` has them all)"] if left > 0 else []
+    title = style.paint("calls", "bold")
+    parts.append("\n".join([title, *calls]) if calls else "calls: the same in the same order")
     layouts = [(f"module {one.name}", _sizes(one.before), _sizes(one.after)) for one in found.buckets]
     parts.append(_listed("DDP buckets, elements", layouts, style))
     head, waiting = waiting_rows(found)
@@ -342,33 +301,6 @@ def _listed(title: str, rows: Iterable[Sequence[str]], style: Style) -> str:
     """What differs, a line each, below a title."""
     lines = [f"  {name}: {style.paint(one, 'red')} → {style.paint(other, 'green')}" for name, one, other in rows]
     return "\n".join([style.paint(title, "bold"), *lines]) if lines else ""
-
-
-def _sequence(found: Comparison, style: Style) -> str:
-    lines = []
-    for one in found.sequence[:_MOST_CHANGES]:
-        lines.append(f"  {style.paint(where_changed(one, found), 'dim')}")
-        lines += [f"    {style.paint(f'- {line}', 'red')}" for line in block_lines(one.change.removed)]
-        lines += [f"    {style.paint(f'+ {line}', 'green')}" for line in block_lines(one.change.added)]
-    more = len(found.sequence) - _MOST_CHANGES
-    lines += [f"  and {more} more (`--json` has them all)"] if more > 0 else []
-    return "\n".join([style.paint("calls", "bold"), *lines]) if lines else ""
-
-
-def where_changed(one: SequenceChange, found: Comparison) -> str:
-    """Whose calls changed, and where: `every rank, call 3, in backward, train.py:12`."""
-    everybody = len(one.ranks) == min(found.world_sizes) and not found.per_rank
-    who, call = "every rank" if everybody else name_ranks(one.ranks), f"call {one.change.before + 1}"
-    place = ", ".join(filter(None, (who, call, one.phase and f"in {one.phase}", one.at)))
-    return f"{place}; {one.change.times} times" if one.change.times > 1 else place
-
-
-def block_lines(calls: Sequence[str]) -> list[str]:
-    """Calls as lines, those that repeat once; of many the first."""
-    counts = [(text, len([*same])) for text, same in groupby(calls)]
-    lines = [text if times == 1 else f"{text} x{times}" for text, times in counts]
-    more = len(lines) - _LONGEST_BLOCK
-    return lines if more <= 0 else [*lines[:_LONGEST_BLOCK], f"… and {more} more"]
 
 
 def _sizes(sizes: Sequence[int]) -> str:

@@ -9,13 +9,11 @@ from typing import Any
 
 from lab.features.compare.compare import (
     Counterparts,
-    block_lines,
     compare,
     counterparts,
     operation_rows,
     phase_rows,
     waiting_rows,
-    where_changed,
 )
 from lab.features.html.timelines import origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
@@ -27,7 +25,6 @@ from lab.report.style import VERDICTS
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
 from lab.trace.steps import Step, match
-from lab.words import format_duration
 
 _MOST_CHANGES = 60
 _MOST_SLOWER = 20
@@ -84,7 +81,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     page = render(
         "diff",
         "diff",
-        {"where": lambda one: where_changed(one, found), "lines": block_lines},
+        {},
         found=found,
         runs=[
             {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": record.ranks(),
@@ -130,28 +127,15 @@ def _pairs(steps: Sequence[Sequence[Step]], twins: Counterparts) -> list[tuple[S
 
 
 def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
-    """Steps whose time differs most, ready to be printed."""
+    """Steps whose time differs most."""
     took = [
         (one, one.end - one.begin, other.end - other.begin)
         for one, other in pairs
         if one.end is not None and other.end is not None
     ]
     notable = [
-        (step, before, after)
-        for step, before, after in took
+        {"step": step, "before": before, "after": after, "difference": after - before}
+        for step, before, after in sorted(took, key=lambda one: -abs(one[2] - one[1]))
         if abs(after - before) >= _LEAST_S and max(before, after) >= _NOTABLE * min(before, after)
     ]
-    return [
-        {
-            "step": step.number,
-            "title": step.title,
-            "at": next((call.source for call in step.calls.values() if call.source), ""),
-            "before": format_duration(before),
-            "before_s": before,
-            "after": format_duration(after),
-            "after_s": after,
-            "difference": f"{'+' if after > before else ''}{format_duration(after - before)}",
-            "value": after - before,
-        }
-        for step, before, after in sorted(notable, key=lambda one: -abs(one[2] - one[1]))[:_MOST_SLOWER]
-    ]
+    return notable[:_MOST_SLOWER]

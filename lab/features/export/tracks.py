@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, count, islice
 from operator import attrgetter
 from typing import Any
 
@@ -39,6 +39,11 @@ class Slice:
     """Numbers of the arrows that go out from its beginning."""
     arriving: list[int] = field(default_factory=list)
     """Numbers of the arrows that come in at its beginning."""
+
+    @property
+    def is_moment(self) -> bool:
+        """Whether it has no length."""
+        return self.kind in ("note", "output")
 
 
 def lay_out(marks: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
@@ -77,20 +82,21 @@ _LONGEST_TEXT = 500
 
 
 @dataclass(slots=True)
-class RankTracks:
-    """Everything that is shown of a rank."""
+class Track:
+    """One row of what is shown of a rank; the first is the rank's own."""
 
     rank: int
     node: str
-    lanes: list[list[Slice]]
-    """The first is the rank's own; on each, slices either lie inside each other or do not touch."""
-    moments: list[Slice] = field(default_factory=list)
-    """Kinds `note` and `output`, without a length, in the order in which they came to the lab."""
-    in_flight: list[tuple[int, int]] = field(default_factory=list)
+    name: str
+    """`rank 0`, `rank 0 overlapping 1`, `rank 0 output`, `rank 0 bytes in flight`."""
+    slices: list[Slice] = field(default_factory=list)
+    """They lie inside each other or do not touch. Those without a length are in the order in which they came to the
+    lab."""
+    counts: list[tuple[int, int]] = field(default_factory=list)
     """Nanoseconds, and bytes of all calls that had begun and not ended from then on."""
 
 
-def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[RankTracks]:
+def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Track]:
     """The tracks of every rank.
 
     Arrows go from each send to its receive, from the source to those it serves, from those that give to the
@@ -109,23 +115,27 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Ran
         slices[sender.rank, sender.index].leaving.append(number)
         slices[receiver.rank, receiver.index].arriving.append(number)
         senders[receiver.rank, receiver.index].append(sender)
-    tracks = {}
+    moments: dict[int, list[Slice]] = defaultdict(list)
+    for rank_number, moment in _moments(record, trace):
+        moments[rank_number].append(moment)
+    tracks = []
     for rank in trace.ranks.values():
+        node, name = nodes.get(rank.rank, ""), f"rank {rank.rank}"
         calls = [slices[call.rank, call.index] for call in rank.calls]
+        for number, lane in enumerate(lay_out(_mark_slices(rank.marks, nanoseconds(rank.last)), calls)):
+            with_parts = [part for one in lane for part in _parts(one, senders)]
+            tracks.append(Track(rank.rank, node, f"{name} overlapping {number}" if number else name, with_parts))
+        if rank.rank in moments:
+            tracks.append(Track(rank.rank, node, f"{name} output", moments[rank.rank]))
         changes = Counter[int]()
         for call, one in zip(rank.calls, calls, strict=True):
             if call.bytes:
                 changes[one.begin] += call.bytes
                 changes[one.end] -= call.bytes
-        times = sorted(changes)
-        in_flight = list(zip(times, accumulate(changes[time] for time in times), strict=True))
-        lanes = lay_out(_mark_slices(rank.marks, nanoseconds(rank.last)), calls)
-        with_parts = [[part for one in lane for part in _parts(one, senders)] for lane in lanes]
-        tracks[rank.rank] = RankTracks(rank.rank, nodes.get(rank.rank, ""), with_parts, in_flight=in_flight)
-    for moment_rank, moment in _moments(record, trace):
-        if moment_rank in tracks:
-            tracks[moment_rank].moments.append(moment)
-    return list(tracks.values())
+        if times := sorted(changes):
+            counts = list(zip(times, accumulate(changes[time] for time in times), strict=True))
+            tracks.append(Track(rank.rank, node, f"{name} bytes in flight", counts=counts))
+    return tracks
 
 
 def nanoseconds(seconds: float) -> int:
@@ -222,46 +232,31 @@ def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Slice]]:
         yield piece.rank, Slice("output", clip(text, _LONGEST_TEXT), time, time, {"stream": stream})
 
 
-_TRACKS_PER_RANK = 10_000
-
-
-def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
-    """The whole file as plain data. Times are microseconds from the first line of the run."""
-    tracks = make_tracks(record, trace, steps)
-    nodes = list(dict.fromkeys(track.node for track in tracks))
+def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:
+    """The whole file. Times are microseconds from the first line of the run."""
+    pids: dict[str, int] = {}
     events: list[dict[str, Any]] = []
-    for number, node in enumerate(nodes, start=1):
-        events += _named("process", {"pid": number}, node or "nodes", number)
-    for track in tracks:
-        events.extend(_rank_events(track, nodes.index(track.node) + 1))
+    for number, track in enumerate(make_tracks(record, trace, steps), start=1):
+        is_new, pid = track.node not in pids, pids.setdefault(track.node, len(pids) + 1)
+        if is_new:
+            events += _named("process", {"pid": pid}, track.node or "nodes", pid)
+        if track.counts:
+            counter = {"ph": "C", "name": track.name, "pid": pid}
+            events += ({**counter, "args": {"bytes": size}, "ts": time / 1000} for time, size in track.counts)
+        else:
+            events += _named("thread", {"pid": pid, "tid": number}, track.name, number)
+            for one in track.slices:
+                events += _slice_events(one, {"pid": pid, "tid": number, "ts": one.begin / 1000})
     clock = {"origin_unix_s": trace.origin, "clock_error_s": trace.clocks.error_s}
     other = {"run": record.run, **clock, "problems": trace.problems}
-    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
-
-
-def _rank_events(track: RankTracks, pid: int) -> Iterator[dict[str, Any]]:
-    first = (track.rank + 1) * _TRACKS_PER_RANK
-    for number, lane in enumerate(track.lanes):
-        where = {"pid": pid, "tid": first + number}
-        overlapping = f" (overlapping {number})" if number else ""
-        yield from _named("thread", where, f"rank {track.rank}{overlapping}", first + number)
-        for one in lane:
-            yield from _slice_events(one, {**where, "ts": one.begin / 1000})
-    if track.moments:
-        where = {"pid": pid, "tid": first + len(track.lanes)}
-        yield from _named("thread", where, f"rank {track.rank} output", first + len(track.lanes))
-        for moment in track.moments:
-            what = {"cat": moment.kind, "name": moment.name, "args": moment.details}
-            yield {"ph": "i", "s": "t", **what, **where, "ts": moment.begin / 1000}
-    for time, size in track.in_flight:
-        counter = {"name": f"rank {track.rank} bytes in flight", "args": {"bytes": size}}
-        yield {"ph": "C", **counter, "pid": pid, "ts": time / 1000}
+    data = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
+    return json.dumps(data, separators=(",", ":")).encode()
 
 
 def _slice_events(one: Slice, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The slice and the ends of its arrows; `bp` says that an arrow ends at the slice around it, not at the next."""
-    duration = (one.end - one.begin) / 1000
-    yield {"ph": "X", "cat": one.kind, "name": one.name, **at, "dur": duration, "args": one.details}
+    kind = {"ph": "i", "s": "t"} if one.is_moment else {"ph": "X", "dur": (one.end - one.begin) / 1000}
+    yield {**kind, "cat": one.kind, "name": one.name, **at, "args": one.details}
     for number in one.leaving:
         yield {"ph": "s", "cat": "data", "name": "data", "id": number, **at}
     for number in one.arriving:
@@ -333,75 +328,53 @@ def perfetto_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes
             "Perfetto's format needs the package perfetto, which is not installed",
             f"pip install '{DISTRIBUTION}[perfetto]'; or take --chrome, which Perfetto's UI opens as well",
         ) from None
-    return _Writer(proto).write(trace, make_tracks(record, trace, steps))
+    written: list[bytes] = []
+    uuids = count(1)
 
+    def packet(**fields: Any) -> None:
+        one = proto.TracePacket(trusted_packet_sequence_id=_SEQUENCE, **fields)
+        written.append(proto.Trace(packet=[one]).SerializeToString())
 
-class _Writer:
-    """Writes packets; numbers tracks."""
+    def describe(**fields: Any) -> int:
+        uuid = next(uuids)
+        packet(track_descriptor={"uuid": uuid, **fields})
+        return uuid
 
-    def __init__(self, messages: Any) -> None:
-        self._proto = messages
-        self._tracks = 0
-        self._written: list[bytes] = []
+    def event(time: int, uuid: int, kind: int, **fields: Any) -> None:
+        packet(timestamp=_START_NS + time, track_event={"type": kind, "track_uuid": uuid, **fields})
 
-    def write(self, trace: Trace, ranks: list[RankTracks]) -> bytes:
-        times = {_BOOT_TIME: _START_NS, _REAL_TIME: round(trace.origin * 1e9)}
-        clocks = [{"clock_id": clock, "timestamp": time} for clock, time in times.items()]
-        cleared = self._proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-        first = {"sequence_flags": cleared, "first_packet_on_sequence": True}
-        self._packet(timestamp=_START_NS, clock_snapshot={"clocks": clocks}, **first)
-        pids: dict[str, int] = {}
-        for track in ranks:
-            if track.node not in pids:
-                pids[track.node] = len(pids) + 1
-                self._track(process={"pid": pids[track.node], "process_name": track.node or "nodes"})
-            self._rank(track, pids[track.node])
-        return b"".join(self._written)
-
-    def _rank(self, track: RankTracks, pid: int) -> None:
-        name = f"rank {track.rank}"
-        own = self._track(thread={"pid": pid, "tid": 1000 + track.rank, "thread_name": name})
-        for number, lane in enumerate(track.lanes):
-            self._lane(lane, self._track(parent_uuid=own, name=f"{name} overlapping {number}") if number else own)
-        if track.moments:
-            uuid = self._track(parent_uuid=own, name=f"{name} output")
-            for moment in track.moments:
-                self._named(moment, uuid, self._proto.TrackEvent.TYPE_INSTANT)
-        if track.in_flight:
-            counter = {"unit": self._proto.CounterDescriptor.UNIT_SIZE_BYTES}
-            uuid = self._track(parent_uuid=own, name=f"{name} bytes in flight", counter=counter)
-            for time, size in track.in_flight:
-                self._event(time, uuid, self._proto.TrackEvent.TYPE_COUNTER, counter_value=size)
-
-    def _lane(self, lane: list[Slice], uuid: int) -> None:
-        """Slices of a track as beginnings and ends, in the order of a stack."""
-        ends: list[int] = []
-        for one in lane:
+    times = {_BOOT_TIME: _START_NS, _REAL_TIME: round(trace.origin * 1e9)}
+    clocks = [{"clock_id": clock, "timestamp": time} for clock, time in times.items()]
+    cleared = proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+    first = {"sequence_flags": cleared, "first_packet_on_sequence": True}
+    packet(timestamp=_START_NS, clock_snapshot={"clocks": clocks}, **first)
+    pids: dict[str, int] = {}
+    own: dict[int, int] = {}
+    for track in make_tracks(record, trace, steps):
+        if track.node not in pids:
+            pids[track.node] = len(pids) + 1
+            describe(process={"pid": pids[track.node], "process_name": track.node or "nodes"})
+        if track.rank not in own:
+            thread = {"pid": pids[track.node], "tid": 1000 + track.rank, "thread_name": track.name}
+            uuid = own[track.rank] = describe(thread=thread)
+        else:
+            counter = {"counter": {"unit": proto.CounterDescriptor.UNIT_SIZE_BYTES}} if track.counts else {}
+            uuid = describe(parent_uuid=own[track.rank], name=track.name, **counter)
+        for time, size in track.counts:
+            event(time, uuid, proto.TrackEvent.TYPE_COUNTER, counter_value=size)
+        ends: list[int] = []  # of the slices around
+        for one in track.slices:
             while ends and ends[-1] <= one.begin:
-                self._event(ends.pop(), uuid, self._proto.TrackEvent.TYPE_SLICE_END)
-            ends.append(one.end)
+                event(ends.pop(), uuid, proto.TrackEvent.TYPE_SLICE_END)
+            kind = proto.TrackEvent.TYPE_INSTANT if one.is_moment else proto.TrackEvent.TYPE_SLICE_BEGIN
+            ends += [] if one.is_moment else [one.end]
+            about = {"name": one.name or None, "categories": [one.kind]}
+            details = [{"name": name, **_value(value)} for name, value in one.details.items()]
             flows = {"flow_ids": one.leaving, "terminating_flow_ids": one.arriving}
-            self._named(one, uuid, self._proto.TrackEvent.TYPE_SLICE_BEGIN, **flows)
+            event(one.begin, uuid, kind, debug_annotations=details, **about, **flows)
         for end in reversed(ends):
-            self._event(end, uuid, self._proto.TrackEvent.TYPE_SLICE_END)
-
-    def _named(self, one: Slice, uuid: int, kind: int, **fields: Any) -> None:
-        told = [{"name": name, **_value(value)} for name, value in one.details.items()]
-        self._event(
-            one.begin, uuid, kind, name=one.name or None, categories=[one.kind], debug_annotations=told, **fields
-        )
-
-    def _track(self, **fields: Any) -> int:
-        self._tracks += 1
-        self._packet(track_descriptor={"uuid": self._tracks, **fields})
-        return self._tracks
-
-    def _event(self, time: int, uuid: int, kind: int, **fields: Any) -> None:
-        self._packet(timestamp=_START_NS + time, track_event={"type": kind, "track_uuid": uuid, **fields})
-
-    def _packet(self, **fields: Any) -> None:
-        packet = self._proto.TracePacket(trusted_packet_sequence_id=_SEQUENCE, **fields)
-        self._written.append(self._proto.Trace(packet=[packet]).SerializeToString())
+            event(end, uuid, proto.TrackEvent.TYPE_SLICE_END)
+    return b"".join(written)
 
 
 def _value(value: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -178,52 +178,39 @@ def run(arguments: argparse.Namespace) -> int:
     record = open_record(arguments)
     trace = open_trace(record)
     steps = match(trace)
-    for option in ("--chrome", "--perfetto", *_FOLDERS):
-        if (name := names[option]) is None:
+    for option, name in names.items():
+        if name is None:
             continue
         own, _, maker = _ALL[option]
         make = load(f"lab.features.export.{maker}")
-        made = make(record, trace, steps) if option in _FILES else make(trace, steps)
-        if isinstance(made, dict):
-            made = _dumped(made)
+        made = make(trace, steps) if option in _FOLDERS else [("", make(record, trace, steps))]
         if name == _STDOUT:
-            sys.stdout.buffer.write(made)
+            sys.stdout.buffer.write(made[0][1])
             sys.stdout.flush()
             continue
-        path = Path(name) if name else record.path / own
+        path, written = Path(name) if name else record.path / own, list[int]()
         try:
-            if option in _FILES:
-                write_file(record.path, own, made) if not name else path.write_bytes(made)
-                message = f"wrote {path} ({len(made):,} bytes)"
-            else:
-                count, size = _fill(path if name else None, record, own, made)
-                message = f"wrote {plural(count, 'file')} into {path} ({size:,} bytes)"
+            if name and option in _FOLDERS:
+                path.mkdir(parents=True, exist_ok=True)
+            for file, data in made:
+                if name:
+                    (path / file).write_bytes(data)
+                else:
+                    write_file(record.path, f"{own}/{file}".rstrip("/"), data)
+                written.append(len(data))
         except OSError as error:
             raise RecordError(f"{path} cannot be written: {error.strerror}") from error
         if not quiet:
-            say(message)
+            what = f"{plural(len(written), 'file')} into {path}" if option in _FOLDERS else path
+            say(f"wrote {what} ({sum(written):,} bytes)")
         if left_out := getattr(made, "left_out", 0):
             steps_left_out = f"{plural(left_out, 'step')} that did not end well on all ranks"
             sys.stderr.write(f"left out: {steps_left_out}, as no simulator can do them\n")
     if arguments.json:
-        print(_dumped(trace_json(record, trace, steps)).decode())
+        print(json.dumps(trace_json(record, trace, steps), separators=(",", ":")))
     elif all(name is None for name in names.values()):
         say(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
     return 0
-
-
-def _fill(folder: Path | None, record: Record, own: str, files: Iterable[tuple[str, bytes]]) -> tuple[int, int]:
-    """Write files into a folder, which is made, or into one of the record; returns how many, and their bytes."""
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    count = size = 0
-    for file, data in files:
-        if folder is not None:
-            (folder / file).write_bytes(data)
-        else:
-            write_file(record.path, f"{own}/{file}", data)
-        count, size = count + 1, size + len(data)
-    return count, size
 
 
 def _goes_to_stdout(arguments: argparse.Namespace, names: Mapping[str, str | None]) -> bool:
@@ -246,7 +233,3 @@ def _goes_to_stdout(arguments: argparse.Namespace, names: Mapping[str, str | Non
     if names["--perfetto"] == _STDOUT and sys.stdout.isatty():
         raise UsageError("Perfetto's format is binary, and standard output is a terminal", "give --perfetto a file")
     return bool(to_stdout)
-
-
-def _dumped(data: Any) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()

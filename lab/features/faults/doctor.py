@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from lab.engine.doctor import Check
-from lab.features.faults.target import library
 
-_LENT = "lent.json"
-PROGRAM = f"""
-from labnode.features.faults.on_node import actions
-with open(folder + "/{_LENT}") as lent:
-    actions.apply_library(None, {{"files": json.load(lent)}})
+PROGRAM = """
+from labnode.features.faults.on_node import filters, shaping
 try:
-    from labnode.features.faults.on_node import netlink
-    with netlink.route() as route:
-        can |= {{kind: netlink.Shaping(1, route).knows(kind) for kind in ("htb", "netem")}}
-    with netlink.filters() as filters:
-        asked = {{"loss": 0.5, "reset": 1}}
-        netlink.replace(filters, netlink.set_rules({{"192.0.2.1": asked}}, {{"192.0.2.1": 0.5}}, names=False))
-        can["filters"] = True
+    can |= {kind: shaping.Shaping(1).knows(kind) for kind in ("htb", "netem")}
+    filters.replace({"192.0.2.1": {"loss": 0.5, "reset": 1}}, {"192.0.2.1": 0.5}, names=False)
+    can["filters"] = True
 except OSError:
     pass
 """
-"""Fills `can`; the files of `sent` and what nodes get are in `folder`."""
-
-
-def sent() -> dict[str, bytes]:
-    """What the program needs besides, by name."""
-    return {_LENT: json.dumps(library()).encode()}
+"""Fills `can`; what nodes get can be imported."""
 
 
 _LATE = "delay, jitter, corrupt and reorder"

@@ -7,44 +7,19 @@ import select
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from lab.engine.protocol import Engine, LimitControl, PauseControl, PowerControl, capable
 from lab.engine.ready import closing_channels
 from lab.errors import ClusterError
-from lab.features.faults.on_node.actions import DEADLINE_S, LIBRARY, LIBRARY_LACKING, Asked
+from lab.features.faults.on_node.actions import DEADLINE_S
 from lab.node.messages import wire
-from lab.node.messages.agent import Do, Done, LookAt, Undo
+from lab.node.messages.agent import Do, Done
 from lab.plan.cluster import ClusterInfo, Node
 
 ANSWER_S = DEADLINE_S + 5.0
 """An agent that has not answered by then does not."""
 _LOOK_S = 1.0
-LIBRARY_PARTS = (
-    *("common.py", "process.py", "statsd.py", "config/__init__.py", "netlink/*.py", "netlink/diag/__init__.py"),
-    *("netlink/nfnetlink/*.py", "netlink/rtnl/__init__.py", "netlink/rtnl/tcmsg/*.py", "netns/__init__.py"),
-    *("nftables/__init__.py", "nftables/expressions.py"),
-    *("protocols/__init__.py", "requests/__init__.py", "requests/main.py"),
-)
-"""What agents need of pyroute2; not its own `__init__.py`, which imports all the rest: 0.3 s."""
-
-
-@cache
-def library() -> dict[str, str]:
-    """What nodes are lent of pyroute2, by which their agents make links: text by path. Nothing of it is imported here.
-
-    Raises:
-        ClusterError: it is not installed.
-    """
-    spec = find_spec(LIBRARY)
-    if spec is None or spec.origin is None:
-        raise ClusterError(f"{LIBRARY} is not installed, by which links are made", f"pip install {LIBRARY}")
-    folder = Path(spec.origin).parent
-    paths = sorted(path for part in LIBRARY_PARTS for path in folder.glob(part))
-    return {path.relative_to(folder.parent).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 class ClusterTarget:
@@ -101,51 +76,34 @@ class ClusterTarget:
         """Whether they stand still."""
         return isinstance(self._engine, PauseControl) and self._engine.paused(self._node(node))
 
-    def limit(self, node: str, *, cpus: float | None = None, memory_bytes: int | None = None) -> None:
-        """Let a node use no more than this from now on; what is None stays as it is."""
-        capable(self._engine, LimitControl).limit(self._node(node), cpus, memory_bytes)
+    def limit(self, node: str, name: str, most: float | None) -> None:
+        """Let a node use no more from now on of `cpus`, or of `memory_bytes`; None: as much as it was made with."""
+        info, machine = self._info, self._engine.machine()
+        made = {
+            "cpus": info.shape.cpus or machine.cores,
+            "memory_bytes": info.limits.memory_bytes or machine.memory_bytes,
+        }
+        limits: dict[str, Any] = {**dict.fromkeys(made), name: made[name] if most is None else most}
+        capable(self._engine, LimitControl).limit(self._node(node), **limits)
 
-    def unlimit(self, node: str, *, cpus: bool = False, memory: bool = False) -> None:
-        """Let a node use as much again as it was made with."""
-        machine, info = self._engine.machine(), self._info
-        made_cpus, made_bytes = info.shape.cpus or machine.cores, info.limits.memory_bytes or machine.memory_bytes
-        self.limit(node, cpus=made_cpus if cpus else None, memory_bytes=made_bytes if memory else None)
+    def throttle(self, node: str, name: str) -> float:
+        """What a node may use now of `cpus`, or of `memory_bytes`."""
+        return float(getattr(capable(self._engine, LimitControl).throttle(self._node(node)), name))
 
-    def throttle(self, node: str) -> Mapping[str, float]:
-        """What a node may use now: `cpus` and `memory_bytes`."""
-        return capable(self._engine, LimitControl).throttle(self._node(node))._asdict()
-
-    def ask(self, node: str, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the agent of a node do a fault action (see `on_node.actions`) and wait until it is done; what it found.
+    def ask(self, node: str, function: str, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Have the agent of a node do, undo or inspect something (see `on_node.actions`); returns what it found.
 
         Raises:
             LabError: it cannot be done, or the agent does not answer in time.
         """
-        return self._request(Do, node, action, arguments)
-
-    def take_back(self, node: str, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `ask`, for having it undone, whether it was done or not."""
-        return self._request(Undo, node, action, arguments)
-
-    def look_at(self, node: str, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `ask`, for its state; nothing is changed."""
-        return self._request(LookAt, node, action, arguments)
-
-    def _request(
-        self, kind: type[Do | Undo | LookAt], node: str, action: str, arguments: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
         if self.paused(node):
             raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
-        request = kind(os.urandom(8).hex(), f"faults.{action}", dict(arguments))
-        done = self._send(node, request)
-        if done.wrong == LIBRARY_LACKING:
-            self._send(node, Do(os.urandom(8).hex(), "faults.library", {"files": library()}))
-            done = self._send(node, request)
+        done = self._send(node, Do(os.urandom(8).hex(), f"faults.{function}", dict(said)))
         if done.wrong:
             raise ClusterError(f"{node}: {done.wrong}")
         return done.found
 
-    def _send(self, node: str, request: Asked) -> Done:
+    def _send(self, node: str, request: Do) -> Done:
         """Send a request to an agent over a channel of its own, and wait for the answer."""
         reader, poll, until = wire.LineReader(), select.poll(), time.monotonic() + ANSWER_S
         with closing_channels(self._engine.connect(self._info, [self._node(node)])) as (channel,), suppress(OSError):

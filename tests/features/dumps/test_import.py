@@ -254,7 +254,7 @@ def test_what_was_written_as_dumps_is_judged_alike_when_it_is_read_again(tmp_pat
     ("data", "said"),
     [
         (b"", "is empty"),
-        (b"cos\nsystem\n(S'id'\ntR.", "holds an import at byte 0, and dumps are plain data"),
+        (b"cos\nsystem\n(S'id'\ntR.", "holds the step GLOBAL, and dumps are plain data"),
         (b"{not json", "is no JSON, and no pickle"),
         (b"[" * 10, "holds the step '['"),
         (b'{"a":' * 100_000, "is no JSON, and no pickle"),

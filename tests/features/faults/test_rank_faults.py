@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lab.errors import ClusterError, ScenarioError, UsageError
+from lab.errors import ScenarioError, UsageError
 from lab.features.faults.fault import Fault, When, fault_data, refuse_faults
 from lab.features.faults.kinds.ranks import Flip, Hang, Loader, Nan, Pauses, RankFault, Signal
+from lab.features.faults.on_node import actions
 from lab.spec.load import dump_scenario, load_scenario
 from tests.golden import golden
 
@@ -25,23 +27,14 @@ class RanksOfARun:
 
     def __init__(self, state: str = "T") -> None:
         self.state = state
-        self.asked: list[tuple[str, str, str, dict[str, Any]]] = []
-
-    def _answer(self, how: str, node: str, deed: str, said: dict[str, Any]) -> dict[str, Any]:
-        self.asked.append((how, node, deed, dict(said)))
-        return {"state": self.state if node == "node1" else "", "left": 1}
+        self.asked: list[tuple[str, str, dict[str, Any]]] = []
 
     def running(self, node: str) -> bool:
         return node != "node0"
 
-    def ask(self, node: str, deed: str, said: dict[str, Any]) -> dict[str, Any]:
-        return self._answer("do", node, deed, said)
-
-    def take_back(self, node: str, deed: str, said: dict[str, Any]) -> dict[str, Any]:
-        return self._answer("undo", node, deed, said)
-
-    def look_at(self, node: str, deed: str, said: dict[str, Any]) -> dict[str, Any]:
-        return self._answer("look", node, deed, said)
+    def ask(self, node: str, function: str, said: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((node, function, dict(said)))
+        return {"in_force": True, "state": self.state if node == "node1" else "ended"}
 
 
 def read(folder: Path, fault: str) -> Fault:
@@ -146,9 +139,10 @@ def test_a_signal_is_sent_where_the_rank_is_and_its_effect_is_read_back() -> Non
     stop.undo(target)
     said = {"rank": 1, "name": "SIGSTOP"}
     assert target.asked == [
-        ("do", "node1", "signal", said),
-        ("look", "node1", "signal", {"rank": 1}),
-        ("undo", "node1", "signal", said),
+        ("node1", "apply_signal", said),
+        ("node1", "look_signal", said),
+        ("node1", "look_signal", said),
+        ("node1", "undo_signal", said),
     ]
     target.asked.clear()
     Signal(rank=1, name="SIGSEGV").undo(target)
@@ -156,12 +150,13 @@ def test_a_signal_is_sent_where_the_rank_is_and_its_effect_is_read_back() -> Non
 
 
 def test_a_rank_that_no_run_has_is_a_sentence() -> None:
-    target: Any = RanksOfARun(state="")
-    target.ranks = {}
-    for what in (Signal(rank=1), Loader(rank=1)):
-        with pytest.raises(ClusterError, match=golden(1)):
-            what.apply(target)
-    Signal(rank=1, name="SIGSTOP").undo(target)
+    context: Any = SimpleNamespace(run=None)
+    for function in (actions.apply_signal, actions.apply_loader):
+        with pytest.raises(ValueError, match=golden(1)):
+            function(context, {"rank": 1, "name": "SIGKILL", "worker": 0})
+    actions.undo_signal(context, {"rank": 1})
+    assert actions.look_signal(context, {"rank": 1, "name": "SIGKILL"}) == {"in_force": True, "state": "ended"}
+    assert not actions.look_signal(context, {"rank": 1, "name": "SIGSTOP"})["in_force"]
 
 
 def test_whoever_does_not_run_it_asks_the_nodes_that_run_for_the_rank() -> None:
@@ -170,5 +165,5 @@ def test_whoever_does_not_run_it_asks_the_nodes_that_run_for_the_rank() -> None:
     stop = Signal(rank=7, name="SIGSTOP")
     stop.apply(target)
     assert stop.read_back(target).in_force
-    assert ("do", "node1", "signal", {"rank": 7, "name": "SIGSTOP"}) in target.asked
-    assert {node for _, node, *_ in target.asked} == {"node1"}
+    assert ("node1", "apply_signal", {"rank": 7, "name": "SIGSTOP"}) in target.asked
+    assert {node for node, *_ in target.asked} == {"node1"}

@@ -54,8 +54,8 @@ def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
     page = [line["row"] for line in call_lines(trace, steps)]
     rows = make_rows(trace.ranks[0], Axis(0.0, 0.07))
     picture = {call.index: number for number, row in enumerate(rows) for bar in row for call in bar.calls}
-    (track,) = make_tracks(record, trace, steps)
-    export = {one.call.index: number for number, lane in enumerate(track.lanes) for one in lane if one.call is not None}
+    tracks = make_tracks(record, trace, steps)
+    export = {one.call.index: number for number, of in enumerate(tracks) for one in of.slices if one.call is not None}
     assert page == [0, 1, 2, 0, 0]
     assert max(page) < MOST_ROWS
     assert picture == export

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any, ClassVar
 
 from lab.errors import LabError, MachineLacks, UsageError
-from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of, read_fault, required_keys
+from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of, read_fault
 from lab.features.faults.network import (
     ALL,
     FASTEST,
@@ -65,7 +65,7 @@ class LinkFault(FaultKind):
         """Tell every node that runs; where one cannot, none does."""
         try:
             for node, told in self._told(target):
-                target.ask(node, "links", told)
+                target.ask(node, "apply_links", told)
         except LabError as error:
             self.undo(target)
             why = f"{self} cannot be done: {error.message}"
@@ -79,29 +79,29 @@ class LinkFault(FaultKind):
         """
         told = self._told(target)
         late = any(how.get(name) for _, one in told for how in one["to"].values() for name in LATE)
-        if late and not target.look_at(told[0][0], "links", {"address": told[0][1]["address"]})["netem"]:
+        if late and not target.ask(told[0][0], "look_links", {"address": told[0][1]["address"]})["netem"]:
             raise MachineLacks(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
 
     def renew(self, target: ClusterTarget, node: str) -> None:
         """Tell a node that has come back."""
         for name, told in self._told(target):
             if name == node:
-                target.ask(node, "links", told)
+                target.ask(node, "apply_links", told)
 
     def met(self, target: ClusterTarget) -> Mapping[str, Any]:
         """What was dropped, lost, reset and sent twice."""
-        return count_met([target.look_at(node, "links", told) for node, told in self._told(target)])
+        return count_met([target.ask(node, "look_links", told) for node, told in self._told(target)])
 
     def undo(self, target: ClusterTarget) -> None:
         """Have every node that runs take it back."""
         for node, address in target.addresses.items():
             if target.running(node):
-                target.take_back(node, "links", {"part": str(self), "address": address})
+                target.ask(node, "undo_links", {"part": str(self), "address": address})
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Whether it is in force on every node that runs, what it has met by now, and what packets meet."""
         told = self._told(target)
-        states = [target.look_at(node, "links", one) for node, one in told]
+        states = [target.ask(node, "look_links", one) for node, one in told]
         if not all(str(self) in state["parts"] for state in states):
             return ReadBack(in_force=False)
         return ReadBack(True, {**count_met(states), **self._measured(target, told)})
@@ -113,7 +113,7 @@ class LinkFault(FaultKind):
                 rate = min(filter(None, (how.get("rate_bits_per_s"), one.get("rate_bits_per_s"))), default=None)
                 aims = {"asked_rate_bits_per_s": rate, "asked_delay_s": how.get("delay_s")}
                 if wanted := {name: aim for name, aim in aims.items() if aim}:
-                    measured = target.look_at(node, "link_probe", {"address": one["address"], "peer": peer})
+                    measured = target.ask(node, "look_link_probe", {"address": one["address"], "peer": peer})
                     other = next(name for name, address in target.addresses.items() if address == peer)
                     return {**wanted, **measured, "measured": f"{node} -> {other}"}
         return {}
@@ -145,19 +145,15 @@ class OnLink(LinkFault):
         return {name: value for name, value in self.amounts.items() if value is not None}
 
     @classmethod
-    def value(cls) -> Kind:
-        """Words in the order of its keys, or a mapping with them."""
+    def short(cls) -> Kind:
+        """Words in the order of its keys."""
         _, *amounts = keys_of(cls)
-        example = cls.example.partition(": ")[2]
-        plural = "s" if amounts else ""
-        allowed = f"words such as {example!r}, or a mapping with the key{plural} {', '.join(keys_of(cls))}"
+        allowed = f"words such as {cls.example.partition(': ')[2]!r}"
 
         def read(value: Value) -> Any:
-            is_words = value.kind != "mapping"
-            return read_fault(cls, _as_mapping(value, amounts, allowed) if is_words else value, allowed)
+            return read_fault(cls, _as_mapping(value, amounts, allowed), allowed)
 
-        schema = mapping_schema(cls, required=required_keys(cls))
-        return Kind(allowed, read, {"anyOf": [{"type": "string"}, schema]}, dump_keys)
+        return Kind(allowed, read, {"type": "string"})
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -350,6 +346,7 @@ class Network(Condition, LinkFault):
 
     does = "all links at once are as the key `network:` has them, by a profile's name or in full"
     example = "network: wan-40ms"
+    main_key = "profile"
 
     profile: str | None = key(None, choice(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
     """A network that many have, by its name; what else is said comes on top of it."""
@@ -360,32 +357,16 @@ class Network(Condition, LinkFault):
     links: tuple[tuple[Link, Condition], ...] = key((), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none")
     """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
 
-    @classmethod
-    def value(cls) -> Kind:
-        """The name of a profile, or a mapping."""
-        allowed = f"a profile ({', '.join(PROFILES)}), or a mapping with the keys {', '.join(keys_of(cls))}"
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
 
-        def read(value: Value) -> Network:
-            if value.kind != "mapping":
-                word = read_text(value, allowed, quotable=False)
-                if word not in PROFILES:
-                    raise value.refused(allowed)
-                return cls(profile=word)
-            if not value.pairs(allowed):
-                raise value.refused(allowed, " that says nothing")
-            made = cls(**read_keys(value, cls))
-            if made.racks and made.profile != "datacenter":
-                raise value.problem("racks belong to the profile datacenter; write `profile: datacenter`")
-            if made.jitter_s and not made.delay_s and not made.profile:
-                raise value.problem("a jitter is a jitter of a delay; say `delay` too")
-            return made
-
-        def dump(data: Network) -> Any:
-            values = dump_keys(data)
-            return values["profile"] if list(values) == ["profile"] else values
-
-        schema = {"anyOf": [{"enum": [*PROFILES]}, mapping_schema(cls, minProperties=1)]}
-        return Kind(allowed, read, schema, dump)
+        Raises:
+            UsageError: it does.
+        """
+        if self.racks and self.profile != "datacenter":
+            raise UsageError("racks belong to the profile datacenter; write `profile: datacenter`")
+        if self.jitter_s and not self.delay_s and not self.profile:
+            raise UsageError("a jitter is a jitter of a delay; say `delay` too")
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -416,11 +397,6 @@ class Network(Condition, LinkFault):
         return f"network {data if isinstance(data, str) else _network_words(data)}"
 
 
-def network() -> Kind:
-    """A network, or the name of a profile."""
-    return Network.value()
-
-
 def network_of(data: str | Mapping[str, Any]) -> Network:
     """A network that somebody says elsewhere than in a file, as a file would say it.
 
@@ -429,7 +405,7 @@ def network_of(data: str | Mapping[str, Any]) -> Network:
     """
     from lab.spec.document import read_value  # imports yaml
 
-    found: Network = read_value(network(), json.dumps(data), "network", "network")
+    found: Network = read_value(Network.value(), json.dumps(data), "network", "network")
     return found
 
 

@@ -8,11 +8,10 @@ from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from lab.errors import LabError
-from lab.features.faults.kinds import Chance, FaultKind, ReadBack
+from lab.features.faults.kinds import AgentFault, Chance, FaultKind, ReadBack
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key
 from lab.spec.kinds import duration, node, number, size
-from lab.waiting import wait_until
 from lab.words import format_limit
 
 
@@ -83,7 +82,7 @@ class PowerOff(PowerLost):
     def apply(self, target: ClusterTarget) -> None:
         """Pull the cable out, then kill the node."""
         if target.running(self.node):
-            target.ask(self.node, "cable", {})
+            target.ask(self.node, "apply_cable", {})
             super().apply(target)
 
 
@@ -116,20 +115,20 @@ class Stop(PowerLost):
     def apply(self, target: ClusterTarget) -> None:
         """Have the agent begin with it."""
         if target.running(self.node):
-            target.ask(self.node, "shutdown", self.amounts)
+            target.ask(self.node, "apply_shutdown", self.amounts)
 
     def undo(self, target: ClusterTarget) -> None:
         """Call it off, or start the node again."""
         if target.running(self.node):
             with suppress(LabError):  # it has just ended
-                target.take_back(self.node, "shutdown", {})
+                target.ask(self.node, "undo_shutdown", {})
         super().undo(target)
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Whether it has begun, or is over."""
         with suppress(LabError):
             if target.running(self.node):
-                return ReadBack(bool(target.look_at(self.node, "shutdown", {})["begun"]))
+                return ReadBack(**target.ask(self.node, "look_shutdown", {}))
         return super().read_back(target)
 
 
@@ -175,7 +174,36 @@ class Pause(NodeFault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cpu(NodeFault):
+class LimitFault(NodeFault):
+    """A kind by which a node may use so much and no more; healed, what it was made with."""
+
+    needs = "limits"
+    limited: ClassVar[str]
+    """What: `cpus` or `memory_bytes`."""
+
+    @property
+    def most(self) -> float:
+        """How much."""
+        (most,) = self.amounts.values()
+        return float(most)
+
+    def apply(self, target: ClusterTarget) -> None:
+        """Let it use no more."""
+        target.limit(self.node, self.limited, self.most)
+
+    def undo(self, target: ClusterTarget) -> None:
+        """Let it use as much as before."""
+        if target.running(self.node):
+            target.limit(self.node, self.limited, None)
+
+    def read_back(self, target: ClusterTarget) -> ReadBack:
+        """What it may use now."""
+        now = target.throttle(self.node, self.limited)
+        return ReadBack(abs(now - self.most) < 0.01, {self.limited: now})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cpu(LimitFault):
     """Healed, it may use what it was made with."""
 
     does = "a node gets so many cores of the processor and no more, as beside a greedy neighbour"
@@ -183,7 +211,7 @@ class Cpu(NodeFault):
     says = "cpu of {cores:g} cores for {node}"
     shown_as = ("straggler", "late")
     harm = "slows"
-    needs = "limits"
+    limited = "cpus"
     cores: float = key(MISSING, number("cores, more than 0", above=0.0, high=4096.0), "cpu: {node: node1, cores: 0.2}")
     """How many, such as 0.5."""
 
@@ -192,46 +220,18 @@ class Cpu(NodeFault):
         """A fifth of a core on any node."""
         return cls(node=chance.one_of(chance.nodes), cores=0.2)
 
-    def apply(self, target: ClusterTarget) -> None:
-        """Let it use no more."""
-        target.limit(self.node, cpus=self.cores)
-
-    def undo(self, target: ClusterTarget) -> None:
-        """Let it use as much as before."""
-        if target.running(self.node):
-            target.unlimit(self.node, cpus=True)
-
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """What it may use now."""
-        cpus = target.throttle(self.node)["cpus"]
-        return ReadBack(abs(cpus - self.cores) < 0.01, {"cpus": cpus})
-
 
 @dataclass(frozen=True, kw_only=True)
-class Memory(NodeFault):
+class Memory(LimitFault):
     """Healed, it may use what it was made with."""
 
     does = "a node gets so much memory and no more: what does not fit is killed"
     example = "memory: {node: node1, limit: 300MiB}"
     shown_as = ("out_of_memory", "node_lost")
-    needs = "limits"
     is_drawn = False  # what is too little depends on the script
+    limited = "memory_bytes"
     limit_bytes: int = key(MISSING, size(6 << 20, 1 << 50), "memory: {node: node1, limit: 300MiB}", name="limit")
     """How much."""
-
-    def apply(self, target: ClusterTarget) -> None:
-        """Let it use no more."""
-        target.limit(self.node, memory_bytes=self.limit_bytes)
-
-    def undo(self, target: ClusterTarget) -> None:
-        """Let it use as much as before."""
-        if target.running(self.node):
-            target.unlimit(self.node, memory=True)
-
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """What it may use now."""
-        memory_bytes = target.throttle(self.node)["memory_bytes"]
-        return ReadBack(memory_bytes == self.limit_bytes, {"memory_bytes": memory_bytes})
 
     def __str__(self) -> str:
         """`memory of 300 MiB for node1`."""
@@ -239,29 +239,7 @@ class Memory(NodeFault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentFault(NodeFault):
-    """A kind that the agent of the node injects; a node that does not run forgets it."""
-
-    by_agent: ClassVar[str]
-    """What the agent calls it."""
-
-    @property
-    def arguments(self) -> Mapping[str, Any]:
-        """What the agent needs to know."""
-        return self.amounts
-
-    def apply(self, target: ClusterTarget) -> None:
-        """Have the agent inject it."""
-        target.ask(self.node, self.by_agent, self.arguments)
-
-    def undo(self, target: ClusterTarget) -> None:
-        """Have the agent take it back."""
-        if target.running(self.node):
-            target.take_back(self.node, self.by_agent, self.arguments)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disconnect(AgentFault):
+class Disconnect(AgentFault, NodeFault):
     """Nobody reaches the node and it reaches nobody; its processes go on, and its connections stay open."""
 
     does = "a node's network cable is out: its ranks go on and reach nobody; plugged in again it has the same address"
@@ -271,13 +249,9 @@ class Disconnect(AgentFault):
     needs = "cable"
     by_agent = "cable"
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Whether it is out."""
-        return ReadBack(not target.look_at(self.node, "cable", {})["up"])
-
 
 @dataclass(frozen=True, kw_only=True)
-class DiskFull(AgentFault):
+class DiskFull(AgentFault, NodeFault):
     """Ranks of the node that write to a file are told that there is no space left; a mapped file is not noticed."""
 
     does = "ranks of a node that write to a file are told that no space is left on the disk"
@@ -291,13 +265,9 @@ class DiskFull(AgentFault):
         """That writes are refused."""
         return {"full": True}
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Whether they are refused."""
-        return ReadBack(bool(target.look_at(self.node, "disk", {}).get("full")))
-
 
 @dataclass(frozen=True, kw_only=True)
-class DiskSlow(AgentFault):
+class DiskSlow(AgentFault, NodeFault):
     """Each write to a file, and each wait until one is on the disk, takes so much longer."""
 
     does = "each write of a rank of a node to a file, and each fsync, takes longer"
@@ -316,20 +286,9 @@ class DiskSlow(AgentFault):
         """How long writes wait."""
         return {"delay_s": self.by_s}
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """How long they wait."""
-        delay_s = target.look_at(self.node, "disk", {}).get("delay_s", 0.0)
-        return ReadBack(delay_s == self.by_s, {"asked_s": self.by_s, "delay_s": delay_s})
-
-
-_PATIENCE_S = 20.0
-_PAUSE_S = 0.05
-_SLACK_BYTES = 8 << 20
-"""What others free meanwhile is eaten a moment later."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Hog(AgentFault):
+class Hog(AgentFault, NodeFault):
     """Somebody else on the node takes all memory but a little; where a rank wants more, the kernel kills the rank."""
 
     does = "the memory of a node is eaten up, but for a little; its limit stays what it is"
@@ -338,20 +297,9 @@ class Hog(AgentFault):
     needs = "memory"
     is_drawn = False
     by_agent = "hog"
+    patience_s = 20.0
     leave_bytes: int = key(64 << 20, size(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave")
     """What is left for everybody else."""
-
-    def apply(self, target: ClusterTarget) -> None:
-        """Have its agent begin to eat, and wait until that is done."""
-        super().apply(target)
-        wait_until(lambda: self.read_back(target).in_force, _PATIENCE_S, _PAUSE_S)
-
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """What is left."""
-        found = target.look_at(self.node, "hog", {})
-        left_bytes = found["left_bytes"] or 0
-        in_force = bool(found["eats"]) and left_bytes < self.leave_bytes + _SLACK_BYTES
-        return ReadBack(in_force, {"left_bytes": left_bytes})
 
     def __str__(self) -> str:
         """`hog node2 to 67 MB`."""

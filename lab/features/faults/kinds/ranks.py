@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
-from lab.errors import ClusterError
-from lab.features.faults.kinds import Chance, FaultKind, ReadBack, key_of
+from lab.features.faults.kinds import AgentFault, Chance, FaultKind, key_of
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key
 from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
-from lab.waiting import wait_until
 from lab.words import plural
 
 
@@ -28,23 +26,13 @@ class RankFault(FaultKind):
         """That rank."""
         return (self.rank,)
 
-    def node_of(self, target: ClusterTarget) -> str | None:
-        """The node of the rank; None: no run has it. Whoever does not run it asks the nodes whose rank runs."""
-        if target.ranks:
-            return target.ranks.get(self.rank)
-        running = (node for node in target.addresses if target.running(node))
-        return next((node for node in running if target.look_at(node, "signal", {"rank": self.rank})["state"]), None)
-
     def node_in(self, target: ClusterTarget) -> str:
-        """The node of the rank.
-
-        Raises:
-            ClusterError: no run goes on that has it.
-        """
-        node = self.node_of(target)
-        if node is None:
-            raise ClusterError(f"{self}: no run goes on that has a rank {self.rank}", "start one, then say it again")
-        return node
+        """The node of the rank; beside its run, the one that says so, and else the first that runs."""
+        if self.rank in target.ranks:
+            return target.ranks[self.rank]
+        running = [node for node in target.addresses if target.running(node)]
+        own = (node for node in running if target.ask(node, "look_signal", {"rank": self.rank})["state"] != "ended")
+        return next(own, next(iter([*running, *target.addresses])))
 
 
 _STOPS = "SIGSTOP"
@@ -52,20 +40,18 @@ _SIGNALS = (
     *("SIGKILL", _STOPS, "SIGCONT", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGSEGV", "SIGBUS"),
     *("SIGFPE", "SIGILL", "SIGUSR1", "SIGUSR2"),
 )
-_AFTERWARDS = {"SIGKILL": "", _STOPS: "T"}
-"""The state of the process that the kernel sees to, whatever the script thinks of the signal; empty: it has ended."""
-_PATIENCE_S = 2.0
-_PAUSE_S = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signal(RankFault):
+class Signal(RankFault, AgentFault):
     """The worker ends, stops or goes on, or does what its script has it do; a stopped one is let go on at the end."""
 
     does = "the worker of a rank gets a signal; one that SIGSTOP stopped goes on when it is healed"
     example = "signal: {rank: 2, name: SIGSTOP}"
     says = "signal rank {rank} with {name}"
     shown_as = ("killed", "stopped")
+    by_agent = "signal"
+    patience_s = 2.0
     name: str = key("SIGKILL", choice(_SIGNALS), "signal: {rank: 2, name: SIGSEGV}")
     """Which one."""
 
@@ -74,50 +60,26 @@ class Signal(RankFault):
         """A rank that is killed, or ends in one of the ways in which native code does."""
         return cls(rank=chance.one_of(chance.ranks), name=chance.one_of(("SIGKILL", "SIGABRT", "SIGSEGV")))
 
-    def apply(self, target: ClusterTarget) -> None:
-        """Send it."""
-        target.ask(self.node_in(target), "signal", {"rank": self.rank, **self.amounts})
-
     def undo(self, target: ClusterTarget) -> None:
         """Let it go on, if it was stopped and is still there."""
-        node = self.node_of(target) if self.name == _STOPS else None
-        if node is not None and target.running(node):
-            target.take_back(node, "signal", {"rank": self.rank, **self.amounts})
-
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """What the process is doing; of a signal that scripts can catch, whatever that is."""
-        node, expected = self.node_of(target), _AFTERWARDS.get(self.name)
-
-        def state() -> str:
-            return "" if node is None else str(target.look_at(node, "signal", {"rank": self.rank})["state"])
-
-        found = wait_until(state, _PATIENCE_S, _PAUSE_S, enough=lambda found: expected in (None, found))
-        return ReadBack(expected in (None, found), {"state": found or "ended"})
+        if self.name == _STOPS:
+            super().undo(target)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loader(RankFault):
+class Loader(RankFault, AgentFault):
     """A worker of a DataLoader ends at once, as where memory ran out; nothing takes that back."""
 
     does = "a worker process of a rank's DataLoader is killed"
     example = "loader: 1"
     says = "loader {worker} of rank {rank}"
     shown_as = ("loader_killed",)
+    by_agent = "loader"
     worker: int = key(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
     """Which one, in the order of their start."""
 
-    def apply(self, target: ClusterTarget) -> None:
-        """Kill it."""
-        target.ask(self.node_in(target), "loader", {"rank": self.rank, **self.amounts})
-
     def undo(self, _: ClusterTarget) -> None:
         """It stays dead."""
-
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """How many there are still; it was seen to be gone when it was killed."""
-        node = self.node_of(target)
-        found = {} if node is None else target.look_at(node, "loader", {"rank": self.rank})
-        return ReadBack(in_force=True, found={"left": found.get("left", 0)})
 
 
 @dataclass(frozen=True, kw_only=True)

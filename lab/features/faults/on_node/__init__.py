@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 ACTIONS: dict[str, str] = {
-    **dict.fromkeys(("cable", "hog", "library", "loader", "shutdown", "signal"), "actions"),
+    **dict.fromkeys(("cable", "hog", "loader", "shutdown", "signal"), "actions"),
     "disk": "write_filter",
     "links": "links",
     "link_probe": "links",
@@ -19,10 +19,8 @@ HOOKS = {
     "recording": "holds:hold_compiled_calls",
     "group_class": "holds:hold_python_calls",
 }
-STAYING = ("library", "link_probe", "links")
-"""Those that one process does, which stays: what it imports takes a tenth of a second, and is lent to it."""
-ALL = "*"
-"""Names every part, where they are undone."""
+SLOW = ("link_probe",)
+"""Those for which a process is forked."""
 NO_NETEM = "its kernel has no netem, which is what delays, corrupts and reorders packets"
 LATE = ("delay_s", "jitter_s", "corrupt", "reorder")
 """What netem is needed for."""

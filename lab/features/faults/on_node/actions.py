@@ -2,18 +2,14 @@
 
 The module of the action NAME, which `ACTIONS` names, has `apply_NAME(context, said)`, `undo_NAME` and `look_NAME`; one
 that is missing has nothing to do. Each returns plain data, and raises ValueError or OSError, with a sentence, where it
-cannot; done twice it is no error. Those in `STAYING` are done by one process, which is forked for the first of them and
-stays: the agent has one thread, and many to serve.
-
-Here are those for which the standard library is enough:
+cannot; done twice it is no error. What `look_NAME` returns says by `in_force` whether it is. Those in `SLOW` are done
+by a process that is forked for it: the agent has one thread, and many to serve.
 
 - `signal`: the worker of a rank gets one, and is looked at.
 - `loader`: a process that loads data for a rank is killed.
 - `shutdown`: the workers of a node get SIGTERM, and after a while the agent ends, and the node with it.
 - `hog`: a process of the agent eats the memory of its container, until as little is left as asked for.
 - `cable`: the interfaces of a node go down, and come up again with the addresses and routes that they had.
-- `library`: the process that makes links is lent pyroute2, of which it then imports what it needs. No image has to have
-  it, no file is written, and workers do not see it: it is in the memory of that one process.
 """
 
 from __future__ import annotations
@@ -30,11 +26,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ....node import processes
 from ....node.messages import wire
-from ....node.messages.agent import Config, Do, Done, LookAt, Undo
+from ....node.messages.agent import Config, Do, Done
 from ....node.messages.wire import Connection
 
 if TYPE_CHECKING:
@@ -42,13 +38,10 @@ if TYPE_CHECKING:
     from ....node.noderun import NodeRun
     from ....node.rank_process import Worker
 
-DEADLINE_S = 30.0
+DEADLINE_S = 30
 """A process that has not finished an action by then is killed."""
-Asked = Union[Do, Undo, LookAt]
 Said = Mapping[str, Any]
 Answer = dict[str, Any]
-_FUNCTIONS = {Do: "apply", Undo: "undo", LookAt: "look"}
-_READ_BYTES = 1 << 16
 
 
 class Context(NamedTuple):
@@ -63,7 +56,7 @@ class Context(NamedTuple):
 
 
 class Actions:
-    """The fault actions of one agent, see `lab.node.agent.Extension`.
+    """The fault actions of one agent, see `lab.node.hooks`.
 
     Args:
         config: of its node.
@@ -76,103 +69,63 @@ class Actions:
         self._connections = connections
         self._run = run
         self._hogs: set[int] = set()
-        self.actions = dict.fromkeys((Do, Undo, LookAt), self.take)
-        self._waiting: list[tuple[Connection, Asked]] = []
-        """Requests for the process that stays; it is at the first one, where it has a deadline."""
-        self._until = 0.0
-        """Monotonic time of that deadline; 0: it has nothing to do."""
-        self._pid = 0
-        """Of that process; 0: there is none."""
-        self._line: socket.socket | None = None
-        self._reader = wire.LineReader()
+        self.actions = {Do: self.take}
+        self._slow: dict[int, tuple[int, Connection, Do]] = {}
+        """By where its answer is read: a process that does what this connection asks for."""
 
     @property
     def pids(self) -> set[int]:
-        """The processes that do something, or wait to."""
-        return self._hogs | ({self._pid} if self._pid else set())
+        """The processes that do something."""
+        return self._hogs | {pid for pid, *_ in self._slow.values()}
 
-    @property
-    def busy(self) -> bool:
-        """Whether something is being done."""
-        return bool(self._hogs or self._until)
-
-    def take(self, connection: Connection, asked: Asked) -> None:
+    def take(self, connection: Connection, asked: Do) -> None:
         """Do what is asked for, or have it done, and answer."""
         package: Any = sys.modules[__package__]
-        if asked.deed.rpartition(".")[2] in package.STAYING:
-            self._waiting.append((connection, asked))
-            self._begin_next()
-        else:
+        if asked.deed.partition("_")[2] not in package.SLOW:
             self._answer(connection, self._perform(asked))
+            return
+        answer_r, answer_w = os.pipe2(os.O_CLOEXEC)
+        agent, pid = os.getpid(), os.fork()
+        if pid == 0:
+            try:
+                processes.leave_agent_behind((-1, 2, 2), keep=(answer_w,))
+                processes.die_with_parent(agent)
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(DEADLINE_S)
+                os.write(answer_w, wire.encode(self._perform(asked)))
+            finally:
+                os._exit(0)
+        os.close(answer_w)
+        self._slow[answer_r] = pid, connection, asked
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        """Have a selector wait until the process has finished an action, or has ended."""
-        if self._line is not None:
-            selector.register(self._line, selectors.EVENT_READ)
+        """Have a selector wait until a process has finished an action, or has ended."""
+        for answer_r in self._slow:
+            selector.register(answer_r, selectors.EVENT_READ)
 
     def pass_on(self, ready: Collection[int]) -> None:
-        """Answer what was done; end what takes too long."""
-        late = 0 < self._until < time.monotonic()
-        if self._line is None or not (late or self._line.fileno() in ready):
-            return
-        chunk, wrong = b"", "the process that was to do it was killed"
-        if late:
-            wrong = f"it took longer than {DEADLINE_S:g} s"
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-        else:
-            with suppress(OSError):  # it has ended before it read what it was asked
-                chunk = self._line.recv(_READ_BYTES)
-        answers: list[Any] = [*self._reader.feed(chunk)]
-        if not chunk:
-            self._line.close()
-            os.waitpid(self._pid, 0)
-            self._line, self._pid, self._reader = None, 0, wire.LineReader()
-            answers = [Done("", {}, wrong)] if self._until else []
-        for done in answers:
-            connection, asked = self._waiting.pop(0)
-            self._until = 0.0
-            self._answer(connection, done._replace(id=asked.id, run=asked.run))
-        self._begin_next()
+        """Answer what was done."""
+        for answer_r in self._slow.keys() & ready:
+            pid, connection, asked = self._slow.pop(answer_r)
+            with open(answer_r, "rb") as answer:
+                done = wire.decode(answer.read())
+            os.waitpid(pid, 0)
+            killed = f"the process that was to do it was killed, or took longer than {DEADLINE_S} s"
+            self._answer(connection, done if isinstance(done, Done) else Done(asked.id, {}, killed, asked.run))
 
-    def _begin_next(self) -> None:
-        if self._until or not self._waiting:
-            return
-        if self._line is None:
-            self._line, its = socket.socketpair()
-            agent, self._pid = os.getpid(), os.fork()
-            if self._pid == 0:
-                self._serve(its, agent)
-            its.close()
-        self._until = time.monotonic() + DEADLINE_S
-        with suppress(OSError):  # it has just been killed, which is seen as any other end of it
-            self._line.sendall(wire.encode(self._waiting[0][1]))
-
-    def _serve(self, line: socket.socket, agent: int) -> None:
-        try:
-            processes.leave_agent_behind(-1, 2, 2, keep=(line.fileno(),))
-            processes.die_with_parent(agent)
-            for request in line.makefile("rb"):
-                asked: Any = wire.decode(request)
-                line.sendall(wire.encode(self._perform(asked)))
-        finally:
-            os._exit(0)
-
-    def _perform(self, asked: Asked) -> Done:
+    def _perform(self, asked: Do) -> Done:
         """Return what the action found, and what was wrong."""
         package: Any = sys.modules[__package__]
-        feature, _, name = asked.deed.rpartition(".")
-        answer: Answer = {}
-        wrong = "" if feature == "faults" and name in package.ACTIONS else f"an agent knows no deed {asked.deed!r}"
-        if name in _WITH_LIBRARY and not lenders:
-            wrong = wrong or LIBRARY_LACKING
+        feature, _, function = asked.deed.rpartition(".")
+        module = package.ACTIONS.get(function.partition("_")[2])
+        answer, wrong = Answer(), ""
+        if feature != "faults" or module is None:
+            return Done(asked.id, {}, f"an agent knows no deed {asked.deed!r}", asked.run)
         try:
-            if not wrong:
-                module = import_module(f".{package.ACTIONS[name]}", __package__)
-                function = getattr(module, f"{_FUNCTIONS[type(asked)]}_{name}", lambda *_: None)
-                answer = function(Context(self._config, self._run(), self._hogs), asked.said) or {}
+            act = getattr(import_module(f".{module}", __package__), function, lambda *_: None)
+            answer = act(Context(self._config, self._run(), self._hogs), asked.said) or {}
         except (ValueError, OSError) as error:
-            wrong = str(error)
+            wrong = getattr(error, "strerror", None) or str(error)
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
         return Done(asked.id, answer, wrong, asked.run)
@@ -188,6 +141,10 @@ def extend(agent: Agent) -> Actions:
 
 
 # -- signal
+
+
+STATES = {"SIGKILL": "", "SIGSTOP": "T"}
+"""The state of the process that the kernel sees to, whatever the script thinks of the signal; empty: it has ended."""
 
 
 def apply_signal(context: Context, said: Said) -> Answer:
@@ -206,9 +163,10 @@ def undo_signal(context: Context, said: Said) -> Answer:
 
 def look_signal(context: Context, said: Said) -> Answer:
     """The state of its process as the kernel has it, such as `S` or `T`; empty: it has ended."""
+    state = ""
     with suppress(ValueError):
-        return {"state": _state(worker_of(context, said["rank"]).pid)}
-    return {"state": ""}
+        state = _state(worker_of(context, said["rank"]).pid)
+    return {"in_force": STATES.get(said.get("name", ""), state) == state, "state": state or "ended"}
 
 
 def worker_of(context: Context, rank: int) -> Worker:
@@ -218,9 +176,9 @@ def worker_of(context: Context, rank: int) -> Worker:
         ValueError: there is none.
     """
     for worker in reversed(context.run.workers if context.run is not None else ()):
-        if worker.rank == rank and worker.status is None:
+        if worker.rank == rank and worker.is_running:
             return worker
-    raise ValueError(f"no worker of rank {rank} runs here now")
+    raise ValueError(f"no worker of rank {rank} runs now")
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -264,10 +222,10 @@ def apply_loader(context: Context, said: Said) -> Answer:
 
 
 def look_loader(context: Context, said: Said) -> Answer:
-    """How many there are."""
+    """How many there are; the one was seen to be gone when it was killed."""
     with suppress(ValueError):
-        return {"left": len(_loaders(worker_of(context, said["rank"]).pid))}
-    return {"left": 0}
+        return {"in_force": True, "left": len(_loaders(worker_of(context, said["rank"]).pid))}
+    return {"in_force": True, "left": 0}
 
 
 def _loaders(worker: int) -> list[int]:
@@ -298,18 +256,18 @@ def apply_shutdown(context: Context, said: Said) -> Answer:
     signal.setitimer(signal.ITIMER_REAL, float(said["grace_s"]))
     for worker in context.run.workers if context.run is not None else ():
         worker.signal_all(signal.SIGTERM)
-    return look_shutdown(context, said)
+    return {}
 
 
 def undo_shutdown(context: Context, said: Said) -> Answer:
     """Call it off; what has ended has ended."""
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return look_shutdown(context, said)
+    return {}
 
 
 def look_shutdown(context: Context, said: Said) -> Answer:
     """Whether it has begun."""
-    return {"begun": signal.getitimer(signal.ITIMER_REAL)[0] > 0}
+    return {"in_force": signal.getitimer(signal.ITIMER_REAL)[0] > 0}
 
 
 # -- hog
@@ -318,6 +276,8 @@ _UNLIMITED_BYTES = 1 << 60
 _BITE_BYTES = 32 << 20
 _PAGE_BYTES = mmap.PAGESIZE
 _PAUSE_S = 0.01
+_SLACK_BYTES = 8 << 20
+"""What others free meanwhile is eaten a moment later."""
 _CGROUPS = (
     ("memory.max", "memory.current", "memory.stat"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
@@ -333,13 +293,13 @@ def apply_hog(context: Context, said: Said) -> Answer:
     agent, pid = os.getpid(), os.fork()
     if pid == 0:
         try:
-            processes.leave_agent_behind(-1, 2, 2, keep=())
+            processes.leave_agent_behind((-1, 2, 2), keep=())
             processes.die_with_parent(agent)
             _eat(said["leave_bytes"])
         finally:
             os._exit(1)
     context.hogs.add(pid)
-    return look_hog(context, said)
+    return {}
 
 
 def undo_hog(context: Context, said: Said) -> Answer:
@@ -353,8 +313,9 @@ def undo_hog(context: Context, said: Said) -> Answer:
 
 
 def look_hog(context: Context, said: Said) -> Answer:
-    """Whether something eats, and what is left."""
-    return {"eats": bool(context.hogs), "left_bytes": left_bytes()}
+    """Whether something eats and as little is left as asked for, and what is left."""
+    left = left_bytes() or 0
+    return {"in_force": bool(context.hogs) and left < said["leave_bytes"] + _SLACK_BYTES, "left_bytes": left}
 
 
 def left_bytes() -> int | None:
@@ -418,13 +379,13 @@ def undo_cable(context: Context, said: Said) -> Answer:
 
 
 def look_cable(context: Context, said: Said) -> Answer:
-    """Which interfaces are up, and which are down."""
+    """Whether all are down."""
     return _switch_interfaces(up=None)
 
 
 def _switch_interfaces(*, up: bool | None) -> Answer:
-    """Take interfaces up or down; None: leave them. Returns the names of those that are up, and down, then."""
-    states: Answer = {"up": [], "down": []}
+    """Take interfaces up or down; None: leave them."""
+    any_up = False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for name in sorted(filter(_is_ethernet, os.listdir("/sys/class/net"))):
             flags = int(_FLAGS.unpack(fcntl.ioctl(asking, _SIOCGIFFLAGS, _FLAGS.pack(name.encode(), 0)))[1])
@@ -435,8 +396,8 @@ def _switch_interfaces(*, up: bool | None) -> Answer:
                 fcntl.ioctl(asking, _SIOCSIFFLAGS, _FLAGS.pack(name.encode(), flags))
                 for route in _routes.pop(name, []) if up else ():
                     _add_route(asking, route)
-            states["up" if flags & _UP else "down"].append(name)
-    return states
+            any_up = any_up or bool(flags & _UP)
+    return {"in_force": not any_up}
 
 
 def _is_ethernet(name: str) -> bool:
@@ -461,27 +422,3 @@ def _add_route(asking: socket.socket, addresses: tuple[bytes, ...]) -> None:
     packed = b"".join(_ADDRESS.pack(socket.AF_INET, 0, address) for address in addresses)
     entry = struct.pack("@L", 0) + packed + struct.pack("@HhLPhPLLH", _UP | _GATEWAY, 0, 0, 0, 0, 0, 0, 0, 0)
     fcntl.ioctl(asking, _SIOCADDRT, entry.ljust(128, b"\0"))
-
-
-# -- library
-
-LIBRARY = "pyroute2"
-LIBRARY_LACKING = f"it has no {LIBRARY} yet"
-"""Said by whoever needs it first; then it is to be lent, and the request made again."""
-_WITH_LIBRARY = ("link_probe", "links")
-lenders: list[Any] = []
-
-
-def apply_library(_: Context, said: Said) -> Answer:
-    """Import it from memory from now on, in the place of one that the image may have.
-
-    Args:
-        said: `files`, its text by path.
-    """
-    from ....node.lent import Lender, Lent
-
-    lender = Lender(lambda _: None)
-    lender.keep(Lent(LIBRARY, said["files"], {}))
-    lenders.append(lender)
-    sys.meta_path.insert(0, lender)
-    return {}

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ....node.netlink import device
-from . import ALL, LATE, NO_NETEM, merge_parts, netlink
+from . import LATE, NO_NETEM, filters, merge_parts
+from .shaping import Shaped, Shaping
 
 if TYPE_CHECKING:
     from .actions import Context
@@ -25,61 +26,27 @@ _were_reset: dict[str, int] = {}
 """By name: how many connections were open when it came to be in force, and were reset."""
 
 
-class Links:
-    """What the kernel knows of the links of a node.
+def _make(queues: Shaping, address: str) -> None:
+    """Have all in force that is to be, and nothing else.
 
-    Args:
-        address: of the node.
-        route: a socket to what the kernel knows of devices and their queues.
-        filters: a socket to its packet filters.
+    Raises:
+        OSError, ValueError: the kernel cannot.
     """
-
-    def __init__(self, address: str, route: netlink.Kernel, filters: netlink.Kernel) -> None:
-        self._address, self._filters, self._device = address, filters, device(address)
-        self._queues = netlink.Shaping(self._device, route)
-
-    def make(self) -> None:
-        """Have all in force that is to be, and nothing else.
-
-        Raises:
-            OSError, ValueError: the kernel cannot.
-        """
-        asked = in_force()
-        to, cable = asked["to"], asked["rate_bits_per_s"]
-        shaped = {
-            peer: how for peer, how in to.items() if cable or any(how.get(name) for name in ("rate_bits_per_s", *LATE))
-        }
-        twice = {peer: how["duplicate"] for peer, how in to.items() if how.get("duplicate")}
-        if shaped and not self._device:
-            raise ValueError(f"no device of it has the address {self._address}: is its cable out?")
-        late = any(how.get(name) for how in shaped.values() for name in LATE)
-        if late and not self._queues.knows("netem"):
-            raise ValueError(NO_NETEM)
-        self._queues.make(shaped, cable)
-        netlink.replace(self._filters, netlink.set_rules(asked["from"], twice, names=not asked["no_names"]))
-
-    def look(self) -> dict[str, Any]:
-        """What the kernel says is in force, with its counters, and what it can."""
-        return {
-            "parts": sorted(_parts),
-            "shaped": self._queues.stands(),
-            "filtered": netlink.stands(self._filters),
-            "queues": self._queues.netems(),
-            "left": {peer: one._asdict() for peer, one in self._queues.counted([*in_force()["to"]]).items()},
-            "met": netlink.count_packets(self._filters),
-            "were_reset": sum(_were_reset.values()),
-            "netem": self._queues.knows("netem"),
-        }
+    asked = in_force()
+    to, cable = asked["to"], asked["rate_bits_per_s"]
+    shaped = {
+        peer: how for peer, how in to.items() if cable or any(how.get(name) for name in ("rate_bits_per_s", *LATE))
+    }
+    if shaped and not device(address):
+        raise ValueError(f"no device of it has the address {address}: is its cable out?")
+    if any(how.get(name) for how in shaped.values() for name in LATE) and not queues.knows("netem"):
+        raise ValueError(NO_NETEM)
+    queues.make(shaped, cable)
+    twice = {peer: how["duplicate"] for peer, how in to.items() if how.get("duplicate")}
+    filters.replace(asked["from"], twice, names=not asked["no_names"])
 
 
-@contextmanager
-def open_links(said: Mapping[str, Any]) -> Iterator[Links]:
-    """The links of the node that a request is about."""
-    with netlink.route() as route, netlink.filters() as filters:
-        yield Links(str(said["address"]), route, filters)
-
-
-def apply_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def apply_links(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """Have one more condition in force, or another in the place of one of its name; returns what is.
 
     Args:
@@ -90,37 +57,33 @@ def apply_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError, ValueError: the kernel cannot; then everything is as it was before.
     """
-    name, before = str(said["part"]), dict(_parts)
-    with open_links(said) as links:
-        _parts[name] = said
-        try:
-            links.make()
-        except (OSError, ValueError):
-            _parts.clear()
-            _parts.update(before)
-            with suppress(OSError, ValueError):  # what was before may not be possible any more either
-                links.make()
-            raise
-        peers = [peer for peer, how in said.get("from", {}).items() if how.get("reset")]
-        if peers:
-            with suppress(OSError):  # whoever uses a connection is told all the same
-                _were_reset[name] = netlink.reset_connections(peers)
-        return links.look()
+    name, before, queues = str(said["part"]), dict(_parts), Shaping(device(said["address"]))
+    _parts[name] = said
+    try:
+        _make(queues, said["address"])
+    except (OSError, ValueError):
+        _parts.clear()
+        _parts.update(before)
+        with suppress(OSError, ValueError):  # what was before may not be possible any more either
+            _make(queues, said["address"])
+        raise
+    peers = [peer for peer, how in said.get("from", {}).items() if how.get("reset")]
+    if peers:
+        with suppress(OSError):  # whoever uses a connection is told all the same
+            _were_reset[name] = filters.reset_connections(peers)
+    return look_links(context, said)
 
 
-def undo_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Take one back, or all; returns what it had met, and what is in force now.
+def undo_links(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Take one back; returns what is in force now.
 
     Raises:
         OSError: the kernel cannot.
     """
-    with open_links(said) as links:
-        before = links.look()
-        for name in [*_parts] if said["part"] == ALL else [str(said["part"])]:
-            _parts.pop(name, None)
-            _were_reset.pop(name, None)
-        links.make()
-        return {**links.look(), "before": before}
+    _parts.pop(said["part"], None)
+    _were_reset.pop(said["part"], None)
+    _make(Shaping(device(said["address"])), said["address"])
+    return look_links(context, said)
 
 
 def look_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,8 +92,15 @@ def look_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: it does not say.
     """
-    with open_links(said) as links:
-        return links.look()
+    queues = Shaping(device(said["address"]))
+    return {
+        "parts": sorted(_parts),
+        "shaped": queues.stands(),
+        "filtered": filters.stands(),
+        "met": filters.count_packets(),
+        "were_reset": sum(_were_reset.values()),
+        "netem": queues.knows("netem"),
+    }
 
 
 def in_force() -> dict[str, Any]:
@@ -171,10 +141,8 @@ def look_link_probe(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     if how.get("delay_s"):
         measured["round_trip_s"] = _round_trip_s(peer)
     if rate <= _FASTEST:
-        with netlink.route() as route:
-            queues = netlink.Shaping(device(str(said["address"])), route)
-            late_s = how.get("delay_s", 0.0) + how.get("jitter_s", 0.0)
-            measured["bits_per_s"] = _rate(peer, rate, late_s, queues)
+        late_s = how.get("delay_s", 0.0) + how.get("jitter_s", 0.0)
+        measured["bits_per_s"] = _rate(peer, rate, late_s, Shaping(device(said["address"])))
     return {name: value for name, value in measured.items() if value is not None}
 
 
@@ -196,7 +164,7 @@ def _round_trip_s(peer: str) -> float | None:
     return least_s if least_s < math.inf else None
 
 
-def _rate(peer: str, asked: float, late_s: float, queues: netlink.Shaping) -> float | None:
+def _rate(peer: str, asked: float, late_s: float, queues: Shaping) -> float | None:
     """Bits a second that leave for a peer while more wants to than may; None where it could not be filled.
 
     Only time counts at whose beginning and end something waited for its turn, for a machine with other things to do is
@@ -225,10 +193,10 @@ def _rate(peer: str, asked: float, late_s: float, queues: netlink.Shaping) -> fl
     return sent * 8 / took_s if took_s >= lasts_s / 2 else None
 
 
-def _looked(queues: netlink.Shaping, peer: str) -> tuple[netlink.Shaped, float, bool]:
+def _looked(queues: Shaping, peer: str) -> tuple[Shaped, float, bool]:
     """What has left for a peer, when that was, and whether that is known well."""
     began = time.monotonic()
-    found = queues.counted([peer])[peer]
+    found = queues.counted(peer)
     ended = time.monotonic()
     return found, (began + ended) / 2, ended - began < _BETWEEN_S / 4
 

@@ -62,7 +62,7 @@ def start_serving(uid: int, gid: int, channel: socket.socket) -> tuple[int, int]
     pid = os.fork()
     if pid == 0:
         try:
-            processes.leave_agent_behind(-1, 2, 2, keep=(channel.fileno(), told_r))
+            processes.leave_agent_behind((-1, 2, 2), keep=(channel.fileno(), told_r))
             processes.drop_privileges(uid, gid)
             processes.die_with_parent(agent)
             _serve(channel, told_r)
@@ -203,7 +203,7 @@ def apply_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """`{"full": true}` or `{"delay_s": 0.1}`, beside what there is already."""
     if context.run is None:
         raise ValueError("no run goes on whose ranks would write")
-    running = [worker for worker in context.run.workers if worker.rank >= 0 and worker.status is None]
+    running = [worker for worker in context.run.workers if worker.rank >= 0 and worker.is_running]
     if not any("sidecar" in worker.ends for worker in running):
         raise ValueError("what ranks write is seen only in a run whose scenario has a fault of a disk")
     context.run.disk.update(said)
@@ -224,7 +224,8 @@ def undo_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
 
 def look_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """What writes meet now."""
-    return {} if context.run is None else dict(context.run.disk)
+    now = {} if context.run is None else context.run.disk
+    return {"in_force": said.items() <= now.items(), **now}
 
 
 def _tell(workers: Iterable[Worker], said: Mapping[str, Any]) -> bool:

@@ -1,0 +1,201 @@
+"""How fast and how late packets leave a node: an htb class for each peer, and netem where it is asked.
+
+All hangs below one queue at the root of the device, so that removing that one undoes it all. What goes elsewhere than
+to a peer passes it by. Classes and queues are changed in place: packets on their way stay on their way. Numbers and
+structures are those of <linux/rtnetlink.h> and <linux/pkt_sched.h>.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ....node.netlink import (
+    ACK,
+    CREATE,
+    DUMP,
+    EXCLUSIVE,
+    REPLACE,
+    ROUTE,
+    attribute,
+    message,
+    nested,
+    read_attributes,
+    send,
+)
+from . import LATE
+
+_NEW_QUEUE, _DELETE_QUEUE, _QUEUES, _NEW_CLASS, _DELETE_CLASS, _CLASSES = 36, 37, 38, 40, 41, 42
+_NEW_FILTER, _DELETE_FILTER = 44, 45
+_HEAD = struct.Struct("=BxHiIII")
+"""`struct tcmsg`: family, unused, device, handle, parent, info."""
+_KIND, _OPTIONS, _STATS = 1, 2, 7
+_ROOT = 0xFFFFFFFF
+_HTB = 0x1A0 << 16
+"""Handle of the root; unlikely to be somebody else's."""
+_CABLE = 0xFFFF
+"""Minor number of the class of all peers together; that of each is the last 12 bits of its address."""
+_NETEM = 0x2000
+"""Major number of a peer's netem, less the minor number of its class."""
+_PROBE = 0x1C00 << 16
+_LOOPBACK = 1
+_FILTERS = 0x80000000
+"""Handle of a peer's filter, less the minor number of its class."""
+_INFO = 1 << 16 | socket.htons(0x0800)
+"""Filters of one priority, for IPv4."""
+_HTB_VERSION, _UNLIMITED = 3, 10
+_RATE, _MOST = 6, 7
+_REORDER, _CORRUPT, _DELAY_NS, _JITTER_NS = 3, 4, 10, 11
+_ETHERNET = 1
+_TICK_NS = 64
+_DESTINATION = 16
+"""Where in a packet it stands."""
+_NO_LIMIT = 400e9
+_BURST_S = 0.008
+"""What a class may send at once makes up for a kernel that wakes late."""
+_LEAST_BURST_BYTES = 3200
+_QUANTUM_BYTES = 60000
+_LONGEST_QUEUE = 50_000
+_LEAST_DELAY_S = 0.001
+"""Where packets overtake others, those have to be late."""
+_ALL_OF_THEM = 0xFFFFFFFF
+
+
+class Shaped(NamedTuple):
+    """What a class has sent."""
+
+    bytes: int
+    waiting: int
+    """How many packets wait for their turn now."""
+
+
+class Shaping:
+    """The queues of one device."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def make(self, peers: Mapping[str, Mapping[str, float]], cable_bits_per_s: float | None) -> None:
+        """Have packets to each of these peers leave like this, and all together no faster than the cable takes them.
+
+        Raises:
+            OSError: the kernel cannot.
+        """
+        if not peers:
+            if self.stands():
+                self._do(_DELETE_QUEUE, _HTB, _ROOT)
+            return
+        root = nested(_OPTIONS, attribute(2, struct.pack("=5I", _HTB_VERSION, _UNLIMITED, 0, 0, 0)))
+        self._do(_NEW_QUEUE, _HTB, _ROOT, "htb", root, flags=EXCLUSIVE, unless=errno.EEXIST)
+        cable = cable_bits_per_s or _NO_LIMIT
+        self._class(_CABLE, _HTB, cable, cable)
+        queues = {handle for handle, _, _ in self._dumped(_QUEUES)}
+        for address, asked in peers.items():
+            number, most = _number(address), min(asked.get("rate_bits_per_s") or _NO_LIMIT, cable)
+            self._class(number, _HTB | _CABLE, min(most, cable / len(peers)), most)
+            self._netem(number, asked, there=(_NETEM + number) << 16 in queues)
+            key = struct.pack("=BBBxHHhhIIIii", 1, 0, 1, 0, 0, 0, 0, 0, _ALL_OF_THEM, _packed(address), _DESTINATION, 0)
+            options = nested(_OPTIONS, attribute(1, struct.pack("=I", _HTB | number)), attribute(5, key))
+            self._do(
+                _NEW_FILTER, _FILTERS | number, _HTB, "u32", options, flags=EXCLUSIVE, info=_INFO, unless=errno.EEXIST
+            )
+        known = {_HTB | number for number in (*map(_number, peers), _CABLE)}
+        for handle in {handle for handle, _, _ in self._dumped(_CLASSES)} - known:
+            if handle & 0xFFFF0000 == _HTB:  # packets to these peers go their own way
+                self._do(_DELETE_FILTER, _FILTERS | handle & 0xFFFF, _HTB, info=_INFO, unless=errno.ENOENT)
+                self._do(_DELETE_CLASS, handle, 0, unless=errno.ENOENT)
+
+    def stands(self) -> bool:
+        """Whether the root is there."""
+        return any(handle == _HTB and kind == b"htb\0" for handle, kind, _ in self._dumped(_QUEUES))
+
+    def counted(self, peer: str) -> Shaped:
+        """What has left for a peer since its class was made.
+
+        Raises:
+            OSError: there is none.
+        """
+        for handle, _, told in self._dumped(_CLASSES):
+            if handle == _HTB | _number(peer):
+                stats = dict(read_attributes(told[_STATS]))
+                return Shaped(struct.unpack_from("=Q", stats[1])[0], struct.unpack_from("=I", stats[3])[0])
+        raise OSError(errno.ENOENT, f"nothing shapes what leaves for {peer}")
+
+    def knows(self, kind: str) -> bool:
+        """Whether the kernel has queues of this kind; asked so that nothing is changed."""
+        probe = Shaping(_LOOPBACK)
+        try:
+            probe._do(_NEW_QUEUE, _PROBE, _ROOT, kind, flags=EXCLUSIVE)
+        except OSError as refused:  # it wants options where it knows the kind
+            return refused.errno != errno.ENOENT
+        probe._do(_DELETE_QUEUE, _PROBE, _ROOT)
+        return True
+
+    def _class(self, number: int, parent: int, rate: float, most: float) -> None:
+        rates = [
+            struct.pack("=BBHhHI", 0, _ETHERNET, 0, 0, 0, min(int(bits / 8), _ALL_OF_THEM)) for bits in (rate, most)
+        ]
+        bursts = [int(max(_BURST_S, _LEAST_BURST_BYTES * 8 / bits) * 1e9 / _TICK_NS) for bits in (rate, most)]
+        whole = [attribute(kind, struct.pack("=Q", int(bits / 8))) for kind, bits in ((_RATE, rate), (_MOST, most))]
+        options = attribute(1, b"".join(rates) + struct.pack("=5I", *bursts, _QUANTUM_BYTES, 0, 0))
+        self._do(_NEW_CLASS, _HTB | number, parent, "htb", nested(_OPTIONS, options, *whole))
+
+    def _netem(self, number: int, asked: Mapping[str, float], *, there: bool) -> None:
+        handle, parent = (_NETEM + number) << 16, _HTB | number
+        if not any(asked.get(name) for name in LATE):
+            if there:
+                self._do(_DELETE_QUEUE, handle, parent)
+            return
+        reorder, corrupt = asked.get("reorder", 0.0), asked.get("corrupt", 0.0)
+        delay_s = max(asked.get("delay_s", 0.0), _LEAST_DELAY_S if reorder else 0.0)
+        options = struct.pack("=6I", 0, _LONGEST_QUEUE, 0, 1 if reorder else 0, 0, 0)
+        for kind, share in ((_REORDER, reorder), (_CORRUPT, corrupt)):  # what is not said stays as it was
+            options += attribute(kind, struct.pack("=2I", round(share * _ALL_OF_THEM), 0))
+        for kind, seconds in ((_DELAY_NS, delay_s), (_JITTER_NS, asked.get("jitter_s", 0.0))):
+            options += attribute(kind, struct.pack("=q", round(seconds * 1e9)))
+        self._do(_NEW_QUEUE, handle, parent, "netem", attribute(_OPTIONS, options), flags=REPLACE)
+
+    def _do(
+        self,
+        request: int,
+        handle: int,
+        parent: int,
+        kind: str = "",
+        options: bytes = b"",
+        *,
+        flags: int = 0,
+        info: int = 0,
+        unless: int = 0,
+    ) -> None:
+        """Make, change or remove a queue, class or filter; refused for the reason `unless`, that is as well."""
+        named = attribute(_KIND, kind.encode() + b"\0") + options if kind else b""
+        body = _HEAD.pack(0, 0, self._index, handle, parent, info) + named
+        try:
+            send(ROUTE, [message(request, ACK | flags | (CREATE if kind else 0), body)])
+        except OSError as refused:
+            if refused.errno != unless:
+                raise
+
+    def _dumped(self, kind: int) -> list[tuple[int, bytes, dict[int, bytes]]]:
+        """The handle, the kind and all attributes of each queue or class of the device."""
+        dumped = []
+        for body in send(ROUTE, [message(kind, DUMP, _HEAD.pack(0, 0, self._index, 0, 0, 0))]):
+            _, _, index, handle, _, _ = _HEAD.unpack_from(body)
+            told = dict(read_attributes(body[_HEAD.size :]))
+            if index == self._index:
+                dumped.append((handle, told[_KIND], told))
+        return dumped
+
+
+def _packed(address: str) -> int:
+    """An address as a number of this machine, of the bytes that it has in a packet."""
+    return int.from_bytes(socket.inet_aton(address), sys.byteorder)
+
+
+def _number(address: str) -> int:
+    """The minor number of a peer's class: peers are in one network, and differ at the end of their addresses."""
+    return int.from_bytes(socket.inet_aton(address), "big") & 0x0FFF or 0x0FFF

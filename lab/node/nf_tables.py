@@ -1,0 +1,174 @@
+"""Tables of packet filters, told to the kernel over netlink; numbers are those of <linux/netfilter/nf_tables.h>."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from . import netlink
+
+IPV4, IPV6 = 2, 10
+BEFORE_ROUTING, INPUT, OUTPUT = 0, 1, 3
+"""Where packets meet a chain."""
+DROP, ACCEPT = 0, 1
+EQUAL, UNEQUAL, LESS, AT_MOST, AT_LEAST = 0, 1, 2, 3, 5
+NETWORK, TRANSPORT = 1, 2
+"""Headers of a packet."""
+SOURCE, DESTINATION, TCP_FLAGS, PORT = 12, 16, 13, 2
+"""Where in its header each begins; the port is that of the receiver."""
+DEVICE, PROTOCOL = 5, 16
+"""What is known of a packet beside its bytes: the device that it leaves by, and its protocol."""
+_SUBSYSTEM = 10
+_NEW_TABLE, _TABLES, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE, _RULES = 0, 1, 2, 3, 6, 7
+_BEGIN, _END = 0x10, 0x11
+_REGISTER = 1
+
+
+class Chain(NamedTuple):
+    """A list of rules that packets meet."""
+
+    name: str
+    hook: int
+    priority: int
+    """Chains of a lower one are met earlier."""
+    policy: int = ACCEPT
+    """What becomes of a packet that no rule decides on."""
+
+
+class Rule(NamedTuple):
+    """One rule of a chain."""
+
+    chain: str
+    parts: Sequence[bytes]
+    comment: str = ""
+
+
+def replace_table(family: int, name: str, chains: Sequence[Chain], rules: Sequence[Rule]) -> None:
+    """Have a table with these rules in place of the one of its name, in one transaction; without rules, no table.
+
+    Raises:
+        OSError: the kernel refuses; then it has the table that it had.
+    """
+    table = netlink.attribute(1, _text(name))
+    requests = [(_NEW_TABLE, table), (_DELETE_TABLE, table)]  # made first, so that there is one to delete
+    if rules:
+        requests += [(_NEW_TABLE, table), *((_NEW_CHAIN, table + _chain(one)) for one in chains)]
+        requests += [(_NEW_RULE, table + _rule(one)) for one in rules]
+    flags = netlink.ACK | netlink.CREATE | netlink.APPEND
+    whole = [netlink.message(_SUBSYSTEM << 8 | kind, flags, _head(family) + body) for kind, body in requests]
+    begin, end = (netlink.message(kind, 0, _head(0, _SUBSYSTEM)) for kind in (_BEGIN, _END))
+    netlink.send(netlink.NETFILTER, [begin, *whole, end], answers=len(whole))
+
+
+def has_table(family: int, name: str) -> bool:
+    """Whether there is a table of this name."""
+    return any(told.get(1) == _text(name) for told in _dumped(_TABLES, family))
+
+
+def count_packets(family: int, name: str) -> dict[str, int]:
+    """How many packets the rules of a table have met that count them, by comment."""
+    packets: dict[str, int] = {}
+    for told in _dumped(_RULES, family):
+        for _, part in netlink.read_attributes(told.get(4, b"") if told.get(1) == _text(name) else b""):
+            expression = dict(netlink.read_attributes(part))
+            if expression[1] == _text("counter"):
+                met = dict(netlink.read_attributes(expression[2]))[2]
+                comment = told.get(7, b"").decode()
+                packets[comment] = packets.get(comment, 0) + int.from_bytes(met, "big")
+    return packets
+
+
+def _dumped(kind: int, family: int) -> list[Mapping[int, bytes]]:
+    question = netlink.message(_SUBSYSTEM << 8 | kind, netlink.DUMP, _head(family))
+    return [dict(netlink.read_attributes(body[4:])) for body in netlink.send(netlink.NETFILTER, [question])]
+
+
+def _head(family: int, subsystem: int = 0) -> bytes:
+    return struct.pack(">BBH", family, 0, subsystem)
+
+
+def _chain(chain: Chain) -> bytes:
+    at = netlink.nested(4, _number(1, chain.hook), _number(2, chain.priority & 0xFFFFFFFF))
+    named = netlink.attribute(3, _text(chain.name))
+    return named + at + _number(5, chain.policy) + netlink.attribute(7, _text("filter"))
+
+
+def _rule(rule: Rule) -> bytes:
+    comment = netlink.attribute(7, rule.comment.encode()) if rule.comment else b""
+    return netlink.attribute(2, _text(rule.chain)) + netlink.nested(4, *rule.parts) + comment
+
+
+def _text(text: str) -> bytes:
+    return text.encode() + b"\0"
+
+
+def _number(kind: int, value: int) -> bytes:
+    return netlink.attribute(kind, struct.pack(">I", value))
+
+
+# -- parts of rules; what one loads, the next compares
+
+
+def part(name: str, *attributes: int | bytes) -> bytes:
+    """An expression by its name, with attributes numbered from 1: a number, or its bytes as they are."""
+    numbered = [_number(at, one) if isinstance(one, int) else one for at, one in enumerate(attributes, 1)]
+    return netlink.nested(1, netlink.attribute(1, _text(name)), netlink.nested(2, *numbered))
+
+
+def _data(kind: int, value: bytes) -> bytes:
+    return netlink.nested(kind, netlink.attribute(1, value))
+
+
+def load(header: int, offset: int, size: int) -> bytes:
+    """Bytes of the packet."""
+    return part("payload", _REGISTER, header, offset, size)
+
+
+def meta(what: int) -> bytes:
+    """DEVICE or PROTOCOL."""
+    return part("meta", _REGISTER, what)
+
+
+def compare(value: bytes, how: int = EQUAL) -> bytes:
+    """Go on only if what is loaded compares so to the value."""
+    return part("cmp", _REGISTER, how, _data(3, value))
+
+
+def mask(bits: bytes) -> bytes:
+    """Keep these bits of what is loaded."""
+    return part("bitwise", _REGISTER, _REGISTER, len(bits), _data(4, bits), _data(5, bytes(len(bits))))
+
+
+def address(which: int, how: int, value: str) -> list[bytes]:
+    """Go on only if the SOURCE or the DESTINATION compares so to an address."""
+    return [load(NETWORK, which, 4), compare(socket.inet_aton(value), how)]
+
+
+def protocol(number: int, how: int = EQUAL) -> list[bytes]:
+    """Go on only if the packet is of this protocol, or with UNEQUAL of another one."""
+    return [meta(PROTOCOL), compare(bytes([number]), how)]
+
+
+def by_chance(share: float) -> list[bytes]:
+    """Go on with this share of the packets."""
+    parts = 1 << 24
+    drawn = part("numgen", _REGISTER, parts, 1)
+    ordered = part("byteorder", _REGISTER, _REGISTER, 1, 4, 4)
+    return [drawn, ordered, compare(round(share * parts).to_bytes(4, "big"), LESS)]
+
+
+def duplicate(to: str) -> list[bytes]:
+    """Send the packet a second time, to this address."""
+    return [part("immediate", _REGISTER, _data(2, socket.inet_aton(to))), part("dup", _REGISTER)]
+
+
+def reject(kind: int) -> bytes:
+    """Refuse the packet: 0 with a message that nobody listens at its port, 1 with the reset of its connection."""
+    return part("reject", kind, netlink.attribute(2, b"\3"))
+
+
+def verdict(code: int) -> bytes:
+    """DROP or ACCEPT the packet."""
+    return part("immediate", 0, netlink.nested(2, netlink.nested(2, _number(1, code))))
