@@ -36,7 +36,7 @@ _CALL, _GROUP, _CHARACTERS = 16, 4, 8
 
 def cost_of_call(entry: Entry, members: int) -> int:
     """The cost of a call in a group of so many ranks."""
-    items = sum(1 + len(tensor.sizes) for tensors in (entry.inputs, entry.outputs) for tensor in tensors)
+    items = sum(1 + len(tensor.shape) for tensors in (entry.inputs, entry.outputs) for tensor in tensors)
     op = operation(entry.op)
     apart = op.cut is Cut.TENSORS or (op.giver is Who.ALL and op.cut is Cut.WHOLE and not (op.reduces or op.joined))
     if apart and members <= MOST_APART:
@@ -86,7 +86,7 @@ def put_together(dumps: Dumps) -> Calls:
     """
     by_rank, problems = dumps.by_rank, [*dumps.problems]
     merged = {rank: _merge(dump.entries) for rank, dump in sorted(by_rank.items())}
-    groups = _members(by_rank, merged, dumps.limits, problems)
+    groups = _members(by_rank, merged, problems)
     latest = _keep_latest(merged, groups, dumps.limits)
     whole = {rank for rank, dump in by_rank.items() if dump.whole and len(latest[rank]) == len(merged[rank])}
     used, told, cost = {entry.group for entries in latest.values() for entry in entries}, groups, 0
@@ -170,15 +170,13 @@ def _merge(entries: Iterable[Entry]) -> list[Entry]:
 # -- groups
 
 
-def _members(
-    dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], limits: Limits, problems: list[str]
-) -> Groups:
+def _members(dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], problems: list[str]) -> Groups:
     """The ranks of each group, for each rank that is in it: as told, or else those that called something in it."""
     told: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = defaultdict(dict)
     groups: Groups = defaultdict(dict)
     callers: dict[str, set[int]] = defaultdict(set)
-    sizes: dict[str, int] = {}
-    """Of groups of all ranks: how many they have, where what was gathered from them tells."""
+    of_all: set[str] = set()
+    """Groups of all ranks."""
     for rank, dump in dumps.items():
         for name, ranks in dump.members.items():
             ranks = told[name].setdefault(ranks, ranks)
@@ -187,22 +185,17 @@ def _members(
         for entry in calls[rank]:
             callers[entry.group].add(rank)
             if entry.description == words.DEFAULT_GROUP or (entry.group == "0" and not entry.description):
-                sizes.setdefault(entry.group, 0)
+                of_all.add(entry.group)
     for name, lists in told.items():
         if len(lists) > _MOST_VARIANTS and name != _GLOOS:
             problems.append(f"left out: who is in the group {name!r}, of which the dumps tell {len(lists):,} lists")
             groups.pop(name, None)
-    for entry in (entry for entries in calls.values() for entry in entries if entry.group in sizes):
-        if entry.op == "all_gather" and len(entry.inputs) == len(entry.outputs) == 1:
-            mine, all_ = entry.inputs[0].sizes, entry.outputs[0].sizes
-            if all_[1:] == mine and all_ and all_[0] <= limits.files:
-                sizes[entry.group] = max(sizes[entry.group], all_[0])
     for name, ranks_of in callers.items():
         ranks = tuple(sorted(ranks_of))
         if len(told[name]) == 1:
             ranks = next(iter(told[name]))
-        elif name in sizes and max(dumps) < _MOST_PER_DUMP * len(dumps):
-            ranks = tuple(range(max([max(dumps) + 1, sizes[name], *(len(of) for of in told[_GLOOS])])))
+        elif name in of_all and max(dumps) < _MOST_PER_DUMP * len(dumps):
+            ranks = tuple(range(max([max(dumps) + 1, *(len(of) for of in told[_GLOOS])])))
         for rank in ranks_of:
             groups[name].setdefault(rank, ranks)
     return {name: of for name, of in groups.items() if of}
@@ -381,7 +374,7 @@ def _tensors(entry: Entry, ranks: int) -> tuple[_Told, _Told | None, int, int]:
         sum(tensor.count * words.width_of(tensor.dtype) for tensor in tensors)
         for tensors in (entry.inputs, entry.outputs)
     )
-    takes, gives = ([[tensor.dtype, [*tensor.sizes]] for tensor in of] for of in (entry.inputs, entry.outputs))
+    takes, gives = ([[tensor.dtype, [*tensor.shape]] for tensor in of] for of in (entry.inputs, entry.outputs))
     if op.giver is Who.ALL and op.taker is Who.ALL and op.cut in (Cut.SPLITS, Cut.TENSORS) and not op.reduces:
         return [], [], bytes_in, bytes_out
     if op.cut is Cut.TENSORS:
