@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, 
 from lab.plan.plan import Plan
 from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
-from lab.record.record_files import read_file, replace_file
+from lab.record.record_files import read_file, write_file
 from lab.record.result import Expectation, Result
 from lab.report.table import alike
 from lab.spec.expressions import RankVariables
@@ -235,9 +235,7 @@ def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, 
     return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
 
 
-_COMPARED = (
-    "op", "reduce_op", "source", "destination", "from_any", "tag", "split", "hands_out", "bucket", "module", "phase",
-)  # fmt: skip
+_COMPARED = {one.name for one in fields(CallPattern)} - {"text", "tensors", "group"}
 """What is stated as it is recorded, if it is stated."""
 
 
@@ -371,11 +369,7 @@ class SnapshotFile:
         except SnapshotDamaged as error:
             raise LabError(f"{self.name} is not written: what was called has no plain text ({error.message})") from None
         try:
-            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                replace_file(folder, self.name, text.encode())
-            finally:
-                os.close(folder)
+            write_file(self.path.parent, self.name, text.encode(), make_folders=False)
         except OSError as error:
             raise LabError(f"{self.path} cannot be written: {error.strerror}") from error
 
