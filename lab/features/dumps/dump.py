@@ -17,6 +17,7 @@ from lab.errors import RecordError
 from lab.features.dumps.pickled import NotPlain, read_plain
 from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
+from lab.record.record_files import KINDS, READ_FLAGS
 from lab.trace.model import Buffer
 from lab.words import clip_middle, format_limit, listing, plural
 
@@ -289,8 +290,6 @@ _REPORTED = 3
 _MOST_PROBLEMS = 20
 """Problems with files that an import names; it counts the others."""
 _LONGEST_NAME = 100
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
 
 class Dumps:
@@ -348,13 +347,9 @@ class Dumps:
                     rank = _rank_of(entry.name)
                     if rank is None:
                         continue
-                    about = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(about.st_mode):
-                        files[entry.name] = rank
-                        size += about.st_size if about.st_size <= _MOST_BYTES else 0
-                    else:
-                        kind = _KINDS.get(stat.S_IFMT(about.st_mode), "a device")
-                        self.problems.append(f"{_shown(entry.name)} is {kind}, and only regular files are read")
+                    about, files[entry.name] = entry.stat(follow_symlinks=False), rank
+                    is_read = stat.S_ISREG(about.st_mode) and about.st_size <= _MOST_BYTES
+                    size += about.st_size if is_read else 0
         except OSError as error:
             hint = "name the folder with the dumps"
             raise RecordError(f"{folder} cannot be read: {error.strerror}", hint) from error
@@ -452,9 +447,9 @@ def _rank_of(name: str) -> int | None:
 def _read_data(path: Path) -> tuple[Any, int]:
     """The plain data of a file, and its size in bytes."""
     try:
-        with open(os.open(path, _READ), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise NotPlain("is no regular file")
+        if not stat.S_ISREG(mode := path.lstat().st_mode):
+            raise NotPlain(f"is {KINDS[stat.S_IFMT(mode)]}, and only regular files are read")
+        with open(os.open(path, READ_FLAGS), "rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise NotPlain(f"cannot be read: {error.strerror}") from error
