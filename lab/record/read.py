@@ -483,9 +483,7 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
         return find_record(run, runs).attempt(int(number))
     exact = [record for record in records if record.run == name]
     matches = exact or [record for record in records if record.run.startswith(name) or record.run.endswith(f"-{name}")]
-    if len(matches) == 1:
-        return matches[0]
-    if matches and all(record.run.endswith(f"-{name}") for record in matches):
+    if len(matches) == 1 or (matches and all(record.run.endswith(f"-{name}") for record in matches)):
         return matches[-1]
     if matches:
         runs_named = ", ".join(record.run for record in matches[:5])

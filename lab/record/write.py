@@ -43,32 +43,14 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-class _Appender:
-    """Files in the folder of a record that only grow; a RecordError where they cannot be written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._files: dict[str, BinaryIO] = {}
-
-    def append(self, name: str, data: bytes) -> None:
-        """Append to a file, which is opened where it is not yet."""
-        with _writing(self.path):
-            file = self._files.get(name)
-            if file is None:
-                file = self._files[name] = open_file(self.path, name, append=True)
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
-
-    def close(self) -> None:
-        """Close every file."""
-        for file in self._files.values():
-            file.close()
-        self._files = {}
+def _append(file: BinaryIO, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
 
 
-class AttemptWriter(_Appender):
-    """What one attempt of a run leaves. Most runs have but one attempt.
+class AttemptWriter:
+    """What one attempt of a run leaves; a RecordError where it cannot be written. Most runs have but one attempt.
 
     Args:
         path: where its files are.
@@ -76,7 +58,8 @@ class AttemptWriter(_Appender):
     """
 
     def __init__(self, path: Path, *, waits: bool = False) -> None:
-        super().__init__(path)
+        self.path = path
+        self._files: dict[str, BinaryIO] = {}
         self._offsets: dict[int, int] = {}
         self._rows: dict[int, dict[int, Rows]] = {}
         """What ranks print and may still write over, by rank and stream."""
@@ -85,6 +68,13 @@ class AttemptWriter(_Appender):
         name = _NEXT_INDEX if waits else INDEX
         self.append(name, b"")
         hold(self._files[name])
+
+    def append(self, name: str, data: bytes) -> None:
+        """Append to a file, which is opened where it is not yet."""
+        with _writing(self.path):
+            if name not in self._files:
+                self._files[name] = open_file(self.path, name, append=True)
+            _append(self._files[name], data)
 
     def move(self, folder: Path) -> None:
         """Go to another folder with everything, and go on there; the index first, by which others tell."""
@@ -119,7 +109,9 @@ class AttemptWriter(_Appender):
         if self._files:
             with suppress(RecordError):  # what cannot be written is lost
                 self.settle()
-        super().close()
+        for file in self._files.values():
+            file.close()
+        self._files = {}
 
     def _append_output(self, rank: int, stream: int, data: bytes, when: float) -> None:
         """Append to the log of a rank, and to the index where that stands in it, with stream and time."""
@@ -143,7 +135,6 @@ class RecordWriter:
         self.plan: Mapping[str, Any] = {}
         """As it was before the run."""
         self._script = ""
-        self._launchers = _Appender(self.path)
 
     def describe(self, scenario_text: str, script: Path, plan: Mapping[str, Any]) -> None:
         """Keep the scenario as resolved, its script beside it as it is now, and the plan."""
@@ -191,7 +182,9 @@ class RecordWriter:
 
     def launcher_output(self, node: str, data: bytes) -> None:
         """Append what a launcher's own process on a node printed."""
-        self._launchers.append(f"{LOGS}/{layout.launcher_log(node)}", data)
+        name = f"{LOGS}/{layout.launcher_log(node)}"
+        with _writing(self.path), open_file(self.path, name, append=True) as file:
+            _append(file, data)
 
     def settle(self, *ranks: int, attempt: int = LATEST) -> None:
         """Append what these ranks printed last, or all of them, whether or not it ends a row."""
@@ -235,8 +228,8 @@ class RecordWriter:
 
     def close(self) -> None:
         """Close every file."""
-        for files in (*self.attempts, self._launchers):
-            files.close()
+        for attempt in self.attempts:
+            attempt.close()
 
     def discard_if_empty(self) -> None:
         """Remove the record of a run that came neither to a plan nor to a result."""
