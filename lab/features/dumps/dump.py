@@ -8,7 +8,7 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -141,10 +141,8 @@ class Entry:
     """Unix time."""
     ended_ns: int | None
     """Unix time when it was seen to have ended; None where it has not, or that is not told."""
-    file: str
-    """The script's file that led to it; empty where it is not told."""
-    line: int
-    function: str
+    place: tuple[str, int, str]
+    """The script's file that led to it, line and function; empty where that is not told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,8 +198,6 @@ class _EntryReader:
     def __init__(self, items: int) -> None:
         self.left = items
         """Items of lists that may still be gone through: an honest file has no more of them than bytes."""
-        self.owners: dict[str, int] = {}
-        """By file of a frame: whose it is."""
 
     def entry(self, data: Mapping[str, Any]) -> Entry:
         """An entry; raises KeyError, TypeError or ValueError where it is none."""
@@ -211,7 +207,6 @@ class _EntryReader:
         state, ended = data["state"], data.get("time_discovered_completed_ns")
         if state not in (COMPLETED, STARTED, SCHEDULED):
             raise ValueError(state)
-        file, line, function = self._place(data.get("frames") or ())
         return Entry(
             number=_whole(data["record_id"]),
             group=_text(group),
@@ -231,9 +226,7 @@ class _EntryReader:
             over=state == COMPLETED or (state == SCHEDULED and backend == "gloo" and bool(data.get("retired"))),
             begun_ns=_whole(data["time_created_ns"]),
             ended_ns=_whole(ended) if state == COMPLETED and ended else None,
-            file=file,
-            line=line,
-            function=function,
+            place=self._place(data.get("frames") or ()),
         )
 
     def _spend(self, items: int, most: int) -> None:
@@ -256,17 +249,16 @@ class _EntryReader:
     def _place(self, frames: Any) -> tuple[str, int, str]:
         """File, line and function of the innermost frame that is no library's; frames come from the inside out."""
         self._spend(len(frames), _MOST_FRAMES)
-        place = "", 0, ""
-        for frame in frames:
-            file = _text(frame["filename"])
-            if file not in self.owners:
-                self.owners[file] = _TORCHS if _TORCH.search(file) else _OTHERS if _LIBRARY.search(file) else _OWN
-            owner = self.owners[file]
-            if owner == _OWN or (owner == _OTHERS and not place[0]):
-                place = file, _whole(frame["line"]), _text(frame["name"])
-            if owner == _OWN:
-                break
-        return place
+        frame = min(frames, key=lambda one: _owner(_text(one["filename"])), default=None)
+        if frame is None or _owner(_text(frame["filename"])) == _TORCHS:
+            return "", 0, ""
+        return _text(frame["filename"]), _whole(frame["line"]), _text(frame["name"])
+
+
+@lru_cache(maxsize=1 << 16)
+def _owner(file: str) -> int:
+    """Whose a file is: the script's, another library's, or PyTorch's."""
+    return _TORCHS if _TORCH.search(file) else _OTHERS if _LIBRARY.search(file) else _OWN
 
 
 def _whole(value: Any) -> int:
@@ -461,12 +453,7 @@ def _read_data(path: Path) -> tuple[Any, int]:
         return read_plain(data), len(data)
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_JSON_VALUES:
         raise NotPlain(f"holds more than {_MOST_JSON_VALUES:,} values, which no dump does")
-
-    def whole(digits: str) -> int | None:
-        return int(digits) if len(digits) < 20 else None
-
     try:
-        text = data.decode("utf-8", "replace")
-        return json.loads(text, parse_int=whole, parse_constant=lambda _: None), len(data)
+        return json.loads(data.decode("utf-8", "replace")), len(data)
     except (ValueError, RecursionError):
         raise NotPlain("is no JSON, and no pickle") from None

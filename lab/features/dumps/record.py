@@ -42,7 +42,7 @@ def cost_of_call(entry: Entry, members: int) -> int:
     apart = op.cut is Cut.TENSORS or (op.giver is Who.ALL and op.cut is Cut.WHOLE and not (op.reduces or op.joined))
     if apart and members <= MOST_APART:
         items *= members
-    text = len(entry.op) + len(entry.group) + len(entry.file) + len(entry.function)
+    text = len(entry.op) + len(entry.group) + len(entry.place[0]) + len(entry.place[2])
     return _CALL + items + text // _CHARACTERS
 
 
@@ -283,7 +283,7 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
 
 def _short_names(entries: list[Entry]) -> dict[str, str]:
     """By file of a script: how it is called, relative to the folder that all scripts are in."""
-    files = {entry.file for entry in entries}
+    files = {entry.place[0] for entry in entries}
     folders = {os.path.dirname(file) for file in files if file.startswith("/")}
     root = os.path.commonpath(folders) if folders else ""
     below = f"{root.rstrip('/')}/"
@@ -324,7 +324,7 @@ def _call(entry: Entry, rank: int, calls: Calls, files: Mapping[str, str]) -> di
     """What is told of a call, without its times."""
     ranks = calls.groups[entry.group][rank]
     takes, gives, bytes_in, bytes_out = _tensors(entry, len(ranks))
-    file = files[entry.file]
+    file, line, function = entry.place
     return {
         "op": entry.op,
         "g": entry.group,
@@ -332,7 +332,7 @@ def _call(entry: Entry, rank: int, calls: Calls, files: Mapping[str, str]) -> di
         "in": takes,
         "ib": bytes_in,
         **({} if gives is None else {"out": gives, "ob": bytes_out}),
-        **({"at": f"{file}:{entry.line}", "fn": entry.function} if file else {}),
+        **({"at": f"{files[file]}:{line}", "fn": function} if file else {}),
     }
 
 
