@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lab import feature
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import LabError, RecordError, ScenarioError, UsageError
-from lab.features.calls.changes import Calls, tell_changes
+from lab.features.calls.changes import CallChange, Calls, tell_changes
 from lab.features.calls.notation import Repeated, describe_call, fold, render_call
 from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
 from lab.plan.plan import Plan
@@ -169,6 +169,12 @@ def settled_calls(trace: Trace) -> dict[int, list[Call]]:
         return group.title if group else call.group, is_message, (call.op, peer, call.tag) if is_message else ()
 
     return {rank: sorted(of.calls, key=place) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())}
+
+
+def changes_of(trace: Trace, before: Calls, than: str, ended: Mapping[int, bool] | None = None) -> list[CallChange]:
+    """What the ranks of a trace call otherwise; see `tell_changes`."""
+    calls = settled_calls(trace)
+    return tell_changes(before, texts_of(trace), lambda rank, i: calls[rank][i].source, than=than, ended=ended or {})
 
 
 def _pickled(calls: Iterable[Call]) -> set[int]:
@@ -468,9 +474,8 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
 
     Of a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
     """
-    calls, now = settled_calls(evidence.trace), texts_of(evidence.trace)
     ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
-    changes = tell_changes(before, now, lambda rank, i: calls[rank][i].source, than="the snapshot", ended=ended)
+    changes = changes_of(evidence.trace, before, "the snapshot", ended)
     differences = [(one.ranks[0] if len(one.ranks) == 1 else None, one.text) for one in changes[:_MOST_TOLD]]
     if len(changes) > _MOST_TOLD:
         differences.append((None, f"and {len(changes) - _MOST_TOLD} more differences"))
@@ -478,7 +483,7 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
         return [Expectation(what="snapshot", rank=rank, expected=name, got=got, met=False) for rank, got in differences]
     left = all(ended.get(rank, whole) for rank in before)
     got = "the same" if left else "the same, as far as the ranks came"
-    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]
+    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(texts_of(evidence.trace))}", met=left)]
 
 
 class RecordedCalls(dict[int, tuple[str, ...]]):
