@@ -278,14 +278,7 @@ class Record:
     @property
     def in_progress(self) -> bool:
         """Whether somebody is still writing it; of an attempt, whether its run goes on."""
-        run = self.run_of_attempt or self
-        with suppress(RecordError, FileNotFoundError):  # nobody writes into a record with a link for an index
-            try:
-                return files.is_held(run.path)
-            except FileNotFoundError:  # one attempt has gone to its own folder, and the next one is about to come
-                earlier = run.earlier_attempts()
-                return bool(earlier) and files.is_held(earlier[max(earlier)].path)
-        return False
+        return files.is_held((self.run_of_attempt or self).path)
 
     def began(self) -> float:
         """The Unix time at which it began, as its files tell."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
-from lab.record.layout import ATTEMPTS, INDEX, LOGS, MOST_SHOWN_RANKS
+from lab.record.layout import ATTEMPTS, LOCK, LOGS, MOST_SHOWN_RANKS
 from lab.words import clip_middle, format_limit
 
 _MIB = 1 << 20
@@ -346,18 +346,12 @@ def hold(file: BinaryIO) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether somebody has locked the index of the record in this folder.
-
-    Raises:
-        FileNotFoundError: it has no index.
-        RecordError: its index is no regular file.
-    """
+    """Whether somebody has locked the record in this folder: its run goes on."""
     try:
-        with open_file(folder, INDEX) as file:
+        with open_file(folder, LOCK) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except (OSError, RecordError):  # it has no lock, or nobody of the lab made that
+        pass
     return False

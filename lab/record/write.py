@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lab.record.read import Started
     from lab.record.result import Result
 
-_NEXT_INDEX = f"{LOGS}/.next-index.jsonl"
-"""An index whose attempt takes the place of the one before in a moment."""
 _KEPT_OPEN = 3
 """Files of so many attempts are open: there may be a thousand of them."""
 LATEST = -1
@@ -50,14 +48,9 @@ def _append(file: BinaryIO, data: bytes) -> None:
 
 
 class AttemptWriter:
-    """What one attempt of a run leaves; a RecordError where it cannot be written. Most runs have but one attempt.
+    """What one attempt of a run leaves; a RecordError where it cannot be written. Most runs have but one attempt."""
 
-    Args:
-        path: where its files are.
-        waits: whether another attempt is still there, which has to `move` before this one can `take_over`.
-    """
-
-    def __init__(self, path: Path, *, waits: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._files: dict[str, BinaryIO] = {}
         self._offsets: dict[int, int] = {}
@@ -65,9 +58,7 @@ class AttemptWriter:
         """What ranks print and may still write over, by rank and stream."""
         self._last_output: dict[int, float] = {}
         """By rank: Unix time at which it last printed."""
-        name = _NEXT_INDEX if waits else INDEX
-        self.append(name, b"")
-        hold(self._files[name])
+        self.append(INDEX, b"")
 
     def append(self, name: str, data: bytes) -> None:
         """Append to a file, which is opened where it is not yet."""
@@ -82,12 +73,6 @@ class AttemptWriter:
             for name in (INDEX, *(name for name in self._files if name != INDEX)):
                 move_file(self.path, name, folder)
         self.path = folder
-
-    def take_over(self) -> None:
-        """Stand where another attempt was that has moved."""
-        with _writing(self.path):
-            move_file(self.path, _NEXT_INDEX, self.path, INDEX)
-        self._files[INDEX] = self._files.pop(_NEXT_INDEX)
 
     def output(self, rank: int, stream: int, data: bytes, when: float) -> None:
         """Append what a rank printed, once that is settled: of a row that is written over and over, what is last."""
@@ -130,6 +115,8 @@ class RecordWriter:
         self.run = self.path.name
         with _writing(self.path):
             (self.path / LOGS).mkdir()
+            self._lock = open_file(self.path, layout.LOCK, append=True)
+        hold(self._lock)
         self.attempts = [AttemptWriter(self.path)]
         """In order; the last one stands in the folder of the run, those before it below."""
         self.plan: Mapping[str, Any] = {}
@@ -152,11 +139,9 @@ class RecordWriter:
     def begin_attempt(self) -> None:
         """What was written so far becomes the record of an earlier attempt, and that of the next one begins."""
         earlier, folder = self.attempts[-1], self.path / ATTEMPTS / str(len(self.attempts) - 1)
-        later = AttemptWriter(self.path, waits=True)
         earlier.settle()
         earlier.move(folder)
-        later.take_over()
-        self.attempts.append(later)
+        self.attempts.append(AttemptWriter(self.path))
         for old in self.attempts[-_KEPT_OPEN - 1 : -_KEPT_OPEN]:
             old.close()  # what is still heard of it opens its files again
         for name in filter(None, (SCENARIO, self._script)):
@@ -230,6 +215,7 @@ class RecordWriter:
         """Close every file."""
         for attempt in self.attempts:
             attempt.close()
+        self._lock.close()
 
     def discard_if_empty(self) -> None:
         """Remove the record of a run that came neither to a plan nor to a result."""
