@@ -340,7 +340,7 @@ def matching(expression: str) -> Callable[[Case], bool]:
     try:
         tree = ast.parse(names, mode="eval")
     except SyntaxError as error:
-        rest = text[(error.offset or 1) - 1 :].split()
+        rest = text[error.offset - 1 :].split() if error.offset else []
         where = f" at {rest[0]!r}" if rest else " at its end"
     except (RecursionError, MemoryError):
         where = ": it is nested too deep"
