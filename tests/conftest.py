@@ -249,9 +249,9 @@ def docker_engine() -> Generator[docker.DockerClient]:
 @pytest.fixture(scope="session")
 def node_image(docker_engine: docker.DockerClient) -> str:
     """Name of the default node image, built if it is missing."""
-    from lab.features.image.make import ensure_image
+    from lab.engine.docker.image import DEFAULT_IMAGE, ensure_image
 
-    return ensure_image(docker_engine).name
+    return ensure_image(docker_engine, DEFAULT_IMAGE, print).name
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, Any
+from typing import Any
 
 from lab.engine.doctor import Check, Wanted
 from lab.engine.packages import Prepared
@@ -41,7 +41,7 @@ def prints(text: str, stream: int = 1) -> Act:
 
 
 def notes(name: str, value: Any) -> Act:
-    return messages.Note(ANY_RANK, 0.0, name, value)
+    return messages.Note(ANY_RANK, 0.0, name=name, value=value)
 
 
 def exits(code: int | None = 0, *, rank: int = ANY_RANK, **more: Any) -> Act:
@@ -123,7 +123,10 @@ class FakeAgent:
         if not isinstance(act, messages.Note):
             return []
         points = [one for one in self.triggers if one.get("note") == act.name and one.get("rank") in (None, act.rank)]
-        reached = [Reached(act.rank, 0.0, hold, one["trigger"], one["heals"]) for hold, one in enumerate(points)]
+        reached = [
+            Reached(act.rank, 0.0, hold=hold, trigger=one["trigger"], heals=one["heals"])
+            for hold, one in enumerate(points)
+        ]
         return [one._replace(value=act.value, node=self.node) for one in reached]
 
 
@@ -322,11 +325,11 @@ class FakeEngine:
         target = python_with(self.packages, f"cluster {cluster.name}")
         return tuple(one for one in requirements if not target.meets(one))
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
         self._called("read_files")
         raise ClusterError(f"cannot read {path} on {node.name}")
 
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
         self._called("write_files")
 
     def examine(self, wanted: Wanted) -> list[Check]:

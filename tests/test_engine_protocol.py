@@ -17,7 +17,6 @@ from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import (
     Channel,
     Engine,
-    ImageMaker,
     ImageStore,
     LimitControl,
     NodeState,
@@ -36,7 +35,7 @@ CAPABILITIES = [
     for one in vars(protocols).values()
     if getattr(one, "_is_protocol", False) and one not in (Channel, Engine, Protocol)
 ]
-OF_IMAGES = {ImageMaker, ImageStore, LimitControl}
+OF_IMAGES = {ImageStore, LimitControl}
 PROCESSES = (LocalEngine, SlurmEngine)
 
 
@@ -56,11 +55,7 @@ def parameters(function) -> list[tuple[str, object, object]]:
         (Engine, SlurmEngine),
         (Engine, FakeEngine),
         *((capability, DockerEngine) for capability in CAPABILITIES),
-        *(
-            (capability, FakeEngine)
-            for capability in CAPABILITIES
-            if capability not in (ImageMaker, ImageStore, PythonRunner)
-        ),
+        *((capability, FakeEngine) for capability in CAPABILITIES if capability not in (ImageStore, PythonRunner)),
         *((capability, engine) for capability in CAPABILITIES if capability not in OF_IMAGES for engine in PROCESSES),
         (Channel, DockerChannel),
         (Channel, LocalChannel),
@@ -75,7 +70,7 @@ def test_an_implementation_has_every_method_with_the_same_arguments(protocol: ty
 
 def test_the_core_is_small():
     assert len(methods(Engine)) <= 9
-    assert len(CAPABILITIES) == 10
+    assert len(CAPABILITIES) == 9
 
 
 def test_an_engine_is_asked_for_what_it_can():

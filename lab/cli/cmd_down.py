@@ -68,5 +68,4 @@ def _sentence(removed: Removed, name: str | None, engines: list[Engine]) -> str:
     counts = ((removed.nodes, "node"), (removed.networks, "network"), (removed.volumes, "volume"))
     parts = [plural(count, word) for count, word in counts if count]
     stuck = f"; {listing(removed.stuck)} cannot be removed, only moved out of the way" if removed.stuck else ""
-    stuck += f"; what is on {listing(removed.later)} is removed when that answers again" if removed.later else ""
     return f"removed {', '.join(removed.clusters)}: {', '.join(parts) or 'files'}{stuck}"

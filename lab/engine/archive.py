@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import stat
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.words import format_limit
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 LIMIT_BYTES = 1 << 30
 """What one copy may write, unless somebody asks for more."""
@@ -79,26 +75,13 @@ class NewFile:
                 os.close(descriptor)
 
 
-class WriteLimit(NamedTuple):
-    """How much may be written."""
-
-    most_bytes: int
-    of_disk: bool
-    """Whether the disk has no more."""
-
-    @classmethod
-    def in_folder(cls, folder: Path, asked: int | None) -> WriteLimit:
-        """As much as was asked for, or `LIMIT_BYTES`; never more than the disk has."""
-        disk = os.statvfs(folder)
-        free = max(0, disk.f_bavail * disk.f_frsize - min(_SPARE_BYTES, disk.f_blocks * disk.f_frsize // 20))
-        wanted = LIMIT_BYTES if asked is None else asked
-        return cls(min(wanted, free), free < wanted)
-
-    def error(self) -> UsageError:
-        """Return the error that says that there is more."""
-        if self.of_disk:
-            return UsageError(f"it holds more than the {format_limit(self.most_bytes)} that this disk has free")
-        return UsageError(f"it holds more than {format_limit(self.most_bytes)}", MORE)
+def _write_limit(folder: Path, asked: int) -> tuple[int, UsageError]:
+    """How many bytes may be written, never more than the disk has; and the error that says that there are more."""
+    disk = os.statvfs(folder)
+    free = max(0, disk.f_bavail * disk.f_frsize - min(_SPARE_BYTES, disk.f_blocks * disk.f_frsize // 20))
+    if free < asked:
+        return free, UsageError(f"it holds more than the {format_limit(free)} that this disk has free")
+    return asked, UsageError(f"it holds more than {format_limit(asked)}", MORE)
 
 
 @contextmanager
@@ -163,7 +146,6 @@ _HOLES = 8
 _DEEPEST = 64
 _LONGEST_PATH = 2000
 """Bytes; the kernel takes 4,096 with all folders above."""
-_IN_MEMORY_BYTES = 8 * 1024**2
 _CHUNK_BYTES = 1 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -184,8 +166,8 @@ def pack(
     *,
     most_bytes: int | None = None,
     left_out: list[str] | None = None,
-) -> IO[bytes]:
-    """A tar of a file or of everything in a folder, under another name.
+) -> Iterator[bytes]:
+    """A tar of a file or of everything in a folder, under another name, by pieces.
 
     Links within the folder stay links. Those that lead out of it, devices, pipes and sockets are left out.
 
@@ -197,24 +179,9 @@ def pack(
         left_out: takes the names of what is left out.
 
     Raises:
-        UsageError: it cannot be read, or holds too much.
+        UsageError: it cannot be read, or holds too much; most of that is known before the first piece.
     """
-    archive = empty()
-    try:
-        archive.writelines(pack_pieces(_find_sources(path, name, most_bytes, left_out), owner))
-    except OSError as error:
-        raise UsageError(f"cannot pack {path}: {error.strerror or error}") from error
-    archive.seek(0)
-    return archive
-
-
-def pack_stream(path: Path, name: str) -> IO[bytes]:
-    """The same as a stream: nothing is kept of it, and it ends when nobody reads on.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
-    return stream_pieces(pack_pieces(_find_sources(path, name)))
+    return pack_pieces(_find_sources(path, name, most_bytes, left_out), owner)
 
 
 def pack_pieces(sources: Iterable[Source], owner: tuple[int, int] | None = None) -> Iterator[bytes]:
@@ -270,9 +237,7 @@ def _opened(path: Path) -> Iterator[int]:
         raise _cannot_read(path, error) from error
 
 
-def _find_sources(
-    path: Path, name: str, most_bytes: int | None = None, left_out: list[str] | None = None
-) -> list[Source]:
+def _find_sources(path: Path, name: str, most_bytes: int | None, left_out: list[str] | None) -> list[Source]:
     """What is packed, in the order of folders first; see `pack`."""
     sources, total = list[Source](), 0
     try:
@@ -313,15 +278,45 @@ def _source(path: Path, name: str, top: Path) -> Source | None:
     return Source(path, name, facts) if stat.S_ISDIR(facts.st_mode) else None
 
 
-def unpack(archive: Readable, target: Path, *, most_bytes: int | None = None) -> list[str]:
+_MOST_EXTENSION_BYTES = 1 << 17
+"""Of what extends one entry: the longest path of Linux has 4,096, and attributes have 64 KiB at most."""
+_EXTENSIONS = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
+
+
+class _Header(tarfile.TarInfo):
+    """A header of a tar of which nothing is believed: tarfile reads as much of an extension as its header states."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        try:
+            header = super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if not bytes(buf).strip(b"\0"):  # the end
+                raise
+            raise UsageError("the archive is damaged: it holds something that is no header") from error
+        if header.type in _EXTENSIONS and not 0 <= header.size <= _MOST_EXTENSION_BYTES:
+            raise UsageError(f"the archive is damaged: it extends an entry by {header.size:,} bytes")
+        if header.type == tarfile.GNUTYPE_SPARSE:
+            raise UsageError("the archive is damaged: it holds a sparse file of an old format")
+        return header
+
+    def _proc_gnusparse_10(self, *_: Any) -> None:
+        """Refuse a list of holes, which may have any length."""
+        raise UsageError("the archive is damaged: it holds a list of holes")
+
+
+def unpack(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT_BYTES) -> list[str]:
     """Write the file or folder that a tar holds, under another name, wholly or not at all.
 
     A folder that is there takes what is new; files in it of the same names are replaced.
 
     Args:
-        archive: the tar.
+        pieces: of the tar.
         target: what the file or folder is called here; a link is followed.
-        most_bytes: how much may be written; None: `LIMIT_BYTES`. Never more than the disk has.
+        most_bytes: how much may be written, holes excluded; never more than the disk has.
 
     Returns:
         The names of what is left out: what is neither file nor folder, or has a path that leads elsewhere.
@@ -330,49 +325,72 @@ def unpack(archive: Readable, target: Path, *, most_bytes: int | None = None) ->
         UsageError: it cannot be written, holds too much, or is damaged; nothing of it is here then.
     """
     with arriving(target) as new:
-        limit = WriteLimit.in_folder(new.parent, most_bytes)
+        room, too_much = _write_limit(new.parent, most_bytes)
+        parts = _cut(pieces, room * _HOLES + MOST_ENTRIES * 2 * tarfile.BLOCKSIZE, too_much)
+        stream: Any = SimpleNamespace(read=lambda _: next(parts, b""))
         try:
-            return _unpack(archive, new, limit)
-        except TooMuch as error:
-            raise limit.error() from error
+            with tarfile.open(
+                fileobj=stream, mode="r|", tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
+            ) as archive:
+                left_out = _unpack(archive, new, room, too_much)
+        except (tarfile.TarError, ValueError, RecursionError) as error:
+            raise UsageError(f"the archive is damaged: {error}") from error
+        if not new.exists():
+            what = f"{left_out[0]} is neither a file nor a folder" if left_out else "there is nothing in it"
+            raise UsageError(f"nothing to copy: {what}")
+        return left_out
 
 
-def _unpack(archive: Readable, top: Path, limit: WriteLimit) -> list[str]:
-    left_out, room, longest = list[str](), limit.most_bytes, limit.most_bytes * _HOLES
-    for entry in read_entries(archive, longest, MOST_ENTRIES):
-        below = _below(entry.name)
-        first = _file_of(entry, top)
-        if below is None or not (entry.is_file or entry.is_folder or first):
+def _cut(pieces: Iterable[bytes], most_bytes: int, too_much: UsageError) -> Iterator[bytes]:
+    """Small parts of a tar, of which tarfile copies one for each header; no more than so many bytes."""
+    for piece in pieces:
+        most_bytes -= len(piece)
+        if most_bytes < 0:
+            raise too_much
+        for at in range(0, len(piece), _HOLE_BYTES):
+            yield piece[at : at + _HOLE_BYTES]
+
+
+def _unpack(archive: tarfile.TarFile, top: Path, room: int, too_much: UsageError) -> list[str]:
+    left_out, longest = list[str](), room * _HOLES
+    for count, entry in enumerate(archive):
+        below, first = _below(entry.name), _file_of(entry, top)
+        longest -= first.facts.st_size if first else entry.size
+        if longest < 0 or entry.size < 0:
+            raise too_much
+        if count >= MOST_ENTRIES:
+            raise UsageError(f"it holds more than {MOST_ENTRIES:,} files and folders")
+        if below is None or not (entry.isreg() or entry.isdir() or first):
             left_out.append(entry.name[:_LONGEST_PATH])
             continue
         try:
-            if entry.is_folder:
+            if entry.isdir():
                 os.mkdir(top / below, 0o755)
                 continue
-            mode, content = (first.facts.st_mode, _content(first)) if first else (entry.mode, entry.content())
-            longest -= first.facts.st_size if first else 0
-            if longest < 0:
-                raise limit.error()
+            mode = first.facts.st_mode if first else entry.mode
             with closing(NewFile(top / below, executable=bool(mode & 0o100))) as file:
-                for data in content:
+                for data in _content(first) if first else _content_of(archive, entry):
                     file.write(data)
                     if file.written_bytes > room:
-                        raise limit.error()
+                        raise too_much
             room -= file.written_bytes
         except FileExistsError:
-            if not entry.is_folder or not (top / below).is_dir():
+            if not entry.isdir() or not (top / below).is_dir():
                 left_out.append(entry.name)  # there was something of that name before
-    if not top.exists():
-        what = f"{left_out[0]} is neither a file nor a folder" if left_out else "there is nothing in it"
-        raise UsageError(f"nothing to copy: {what}")
     return left_out
 
 
-def _file_of(entry: Entry, top: Path) -> Source | None:
+def _content_of(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Iterator[bytes]:
+    file = archive.extractfile(entry)
+    assert file is not None
+    while data := file.read(_CHUNK_BYTES):
+        yield data
+
+
+def _file_of(entry: tarfile.TarInfo, top: Path) -> Source | None:
     """The file that a hard link is another name of, where it has arrived before; it arrives once more."""
-    below = _below(entry.link)
-    path = top / below if below is not None else top
-    return Source(path, entry.name, os.lstat(path)) if entry.link and stat.S_ISREG(_mode_of(path)) else None
+    path = top / (_below(entry.linkname) or "")
+    return Source(path, entry.name, os.lstat(path)) if entry.islnk() and stat.S_ISREG(_mode_of(path)) else None
 
 
 def _below(name: str) -> PurePosixPath | None:
@@ -384,214 +402,5 @@ def _below(name: str) -> PurePosixPath | None:
     return PurePosixPath(*path.parts[1:]) if len(path.parts) <= _DEEPEST else None
 
 
-def name_of(archive: IO[bytes]) -> str:
-    """What the entries of a tar begin with."""
-    first = next(read_entries(archive, 1 << 62, MOST_ENTRIES), None)
-    archive.seek(0)
-    parts = PurePosixPath(first.name).parts if first is not None else ()
-    return parts[0] if parts and parts[0] not in ("/", "..") else ""
-
-
-def empty() -> IO[bytes]:
-    """A file for a tar; a small one is kept in memory."""
-    import tempfile  # it takes long to import, and every run imports this module
-
-    return tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)
-
-
-def stream_pieces(pieces: Iterable[bytes], close: Callable[[], object] = lambda: None) -> IO[bytes]:
-    """Pieces of bytes as a stream that is read once.
-
-    Args:
-        pieces: they come when they are asked for.
-        close: called when nobody reads on.
-    """
-    return io.BufferedReader(_Pieces(pieces, close), _CHUNK_BYTES)
-
-
-class _Pieces(io.RawIOBase):
-    """What `stream_pieces` reads from."""
-
-    def __init__(self, pieces: Iterable[bytes], close: Callable[[], object]) -> None:
-        self._pieces = iter(pieces)
-        self._close = close
-        self._piece = memoryview(b"")
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill a buffer as far as the next piece goes; 0 at the end."""
-        room = memoryview(buffer).cast("B")
-        while not self._piece:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            self._piece = memoryview(piece)
-        size = min(len(room), len(self._piece))
-        room[:size] = self._piece[:size]
-        self._piece = self._piece[size:]
-        return size
-
-    def close(self) -> None:
-        """Ask for no more."""
-        if not self.closed:
-            self._close()
-        super().close()
-
-
 def _cannot_read(path: Path, error: OSError) -> UsageError:
     return UsageError(f"cannot read {path}: {error.strerror or error}")
-
-
-_BLOCK = tarfile.BLOCKSIZE
-_PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
-_EXTENSIONS = {
-    **dict.fromkeys((tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK), 1 << 16),
-    **dict.fromkeys(_PAX, 1 << 20),
-}
-"""What extends the next entry, and how many bytes that may have; the longest path of Linux has 4,096."""
-_MOST_EXTENSIONS = 8
-"""Before one entry."""
-_SIZE = re.compile("[0-9]{1,19}")
-_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
-_EMPTY = (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
-"""No content follows these, whatever size they state."""
-
-
-class Readable(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most so many bytes; none at the end."""
-
-
-class Entry:
-    """A file, a folder, or something else in a tar.
-
-    Args:
-        header: what its block states.
-        name: its path.
-        link: the path that it states as its target.
-        size: bytes of its content.
-        stream: where the content comes from.
-    """
-
-    def __init__(self, header: tarfile.TarInfo, name: str, link: str, size: int, stream: Readable) -> None:
-        self.name = name
-        self.size = size
-        self.is_file = header.type in _PLAIN and not name.endswith("/")
-        self.is_folder = header.type == tarfile.DIRTYPE or (header.type in _PLAIN and name.endswith("/"))
-        self.mode = header.mode
-        self.link = link if header.type == tarfile.LNKTYPE else ""
-        """The path of the file that a hard link is another name of."""
-        self._stream = stream
-        self._left = size
-        self._padding = -size % _BLOCK
-
-    def content(self) -> Iterator[bytes]:
-        """The bytes of a file, once.
-
-        Raises:
-            UsageError: the tar ends before them.
-        """
-        while self._left:
-            data = self._stream.read(min(_CHUNK_BYTES, self._left))
-            if not data:
-                raise UsageError(f"the archive ends in the middle of {self.name[:200]}")
-            self._left -= len(data)
-            yield data
-        _exactly(self._stream, self._padding)
-        self._padding = 0
-
-
-def read_entries(stream: Readable, most_bytes: int, most_entries: int) -> Iterator[Entry]:
-    """The entries of a tar, one after the other; the content of each can be read until the next is asked for.
-
-    Args:
-        stream: the tar.
-        most_bytes: how much all entries together may hold, extensions included.
-        most_entries: how many there may be.
-
-    Raises:
-        UsageError: there is more, or the tar is damaged.
-    """
-    total = count = extensions = 0
-    said: dict[str, str] = {}
-    while (header := _next_header(stream)) is not None:
-        if header.type in _EXTENSIONS:
-            extensions += 1
-            if not 0 <= header.size <= _EXTENSIONS[header.type] or extensions > _MOST_EXTENSIONS:
-                raise UsageError(f"the archive is damaged: it extends an entry by {header.size:,} bytes")
-            total += header.size + _BLOCK
-            data = _exactly(stream, header.size + -header.size % _BLOCK)[: header.size]
-            said |= _read_extension(header.type, data)
-            continue
-        stated = said.get("size", str(header.size))
-        if header.type in _EMPTY:
-            stated = "0"
-        if header.type == tarfile.GNUTYPE_SPARSE or not _SIZE.fullmatch(stated):
-            raise UsageError(f"the archive is damaged: {header.name[:200]} has an impossible size")
-        total, count, extensions = total + int(stated), count + 1, 0
-        if count > most_entries:
-            raise UsageError(f"it holds more than {most_entries:,} files and folders")
-        name, link = said.get("path", header.name), said.get("linkpath", header.linkname)
-        if total > most_bytes:
-            raise TooMuch(name, total)
-        said, entry = {}, Entry(header, name, link, int(stated), stream)
-        yield entry
-        for _ in entry.content():  # whatever nobody has read
-            pass
-
-
-class TooMuch(UsageError):
-    """A tar holds more than it may.
-
-    Args:
-        name: the entry that is too much.
-        total_bytes: what the tar holds with it.
-    """
-
-    def __init__(self, name: str, total_bytes: int) -> None:
-        super().__init__(f"{name[:200]} makes it {total_bytes:,} bytes")
-        self.total_bytes = total_bytes
-
-
-def _next_header(stream: Readable) -> tarfile.TarInfo | None:
-    """The next header; None at the end, which a block of zeros marks."""
-    first = stream.read(_BLOCK)
-    block = first + _exactly(stream, _BLOCK - len(first)) if first else b""
-    try:
-        return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape") if block.strip(b"\0") else None
-    except (tarfile.TarError, ValueError, OverflowError) as error:
-        raise UsageError("the archive is damaged: it holds something that is no header") from error
-
-
-def _exactly(stream: Readable, size: int) -> bytes:
-    parts = []
-    while size > 0:
-        data = stream.read(min(_CHUNK_BYTES, size))
-        if not data:
-            raise UsageError("the archive ends too early")
-        size -= len(data)
-        parts.append(data)
-    return b"".join(parts)
-
-
-def _read_extension(kind: bytes, data: bytes) -> dict[str, str]:
-    """The path, the target and the size that an extension states; neither owners nor attributes are wanted."""
-    if kind not in _PAX:
-        key = "path" if kind == tarfile.GNUTYPE_LONGNAME else "linkpath"
-        return {key: data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
-    records: dict[str, str] = {}
-    while data.strip(b"\0"):
-        length, blank, _ = data.partition(b" ")
-        end = int(length) if blank and length.isdigit() and len(length) < 8 else 0
-        name, equals, value = data[len(length) + 1 : end].partition(b"=")
-        if not (len(length) < end <= len(data) and equals and value.endswith(b"\n")):
-            raise UsageError("the archive is damaged: it holds an extension that cannot be read")
-        if name in (b"path", b"linkpath", b"size"):
-            records[name.decode()] = value[:-1].decode("utf-8", "surrogateescape")
-        data = data[end:]
-    return records if kind != tarfile.XGLTYPE else {}  # what is meant for all entries says nothing that is used here

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from lab.errors import ClusterUnfit
 from lab.frozen import dataclass
@@ -107,12 +107,10 @@ class Removed:
     files: int = 0
     stuck: tuple[str, ...] = ()
     """Paths of what could not be removed; it is in nobody's way."""
-    later: tuple[str, ...] = ()
-    """Hosts that do not answer: what is left on them is removed when they are back."""
 
     def __add__(self, other: Removed) -> Removed:
         both = {name: getattr(self, name) + getattr(other, name) for name in vars(self)}
-        names = {name: tuple(dict.fromkeys(both[name])) for name in ("clusters", "stuck", "later")}
+        names = {name: tuple(dict.fromkeys(both[name])) for name in ("clusters", "stuck")}
         return Removed(**{**both, **names})
 
     def __bool__(self) -> bool:
@@ -290,15 +288,15 @@ class Console(Protocol):
 class FileAccess(Protocol):
     """Reads and writes files of nodes."""
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
-        """A file or folder of a node, by its absolute path, as a tar whose entries begin with its name.
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
+        """The pieces of a tar of a file or folder of a node, by its absolute path; its entries begin with its name.
 
         Raises:
             ClusterError: there is none, or it cannot be read.
         """
 
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar into a folder of a node, which has to be there.
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
+        """Make a file or folder of a node, in a folder that is there, of such a tar.
 
         Raises:
             ClusterError: it is not, or cannot be written.
@@ -315,14 +313,6 @@ class PythonRunner(Protocol):
         Raises:
             ClusterError: it does not end.
         """
-
-
-@runtime_checkable
-class ImageMaker(Protocol):
-    """Makes nodes of images that can be made upon others."""
-
-    def image_connection(self) -> Any:
-        """To the Docker engine that makes images."""
 
 
 @runtime_checkable

@@ -14,10 +14,10 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from . import netlink, outputs, processes, store, strays, tcp, warm, workplace
 from .hooks import hooks
@@ -35,23 +35,6 @@ _RUN_TICK_S = 0.25
 _STACK_WAIT_S = 0.25
 
 
-class Extension(Protocol):
-    """What a feature adds to an agent; its hook `agent` makes it."""
-
-    actions: Mapping[type[Any], Callable[[Connection, Any], object]]
-    """What is done where messages of a kind arrive."""
-
-    @property
-    def pids(self) -> Collection[int]:
-        """Processes that are none of a run."""
-
-    def register(self, selector: selectors.BaseSelector) -> None:
-        """Have a selector wait for what it waits for."""
-
-    def pass_on(self, ready: Collection[int]) -> None:
-        """Act on what is ready."""
-
-
 class Agent:
     """The state of one node."""
 
@@ -64,7 +47,6 @@ class Agent:
         self.run: NodeRun | None = None
         self._unclean = left.unclean if left is not None else ""
         """What a run left that could not be ended or removed: the node is none for another run."""
-        self._client: Connection | None = None
         self._outputs: outputs.Outputs | None = None
         """What the run has made, between its end and the fetching."""
         self._heap: Heap | None = None
@@ -76,8 +58,8 @@ class Agent:
         """Monotonic time at which traces are sent next; 0: at once, because some were left when too much waited."""
         self._store_ports: set[int] = set()
         """Where stores of runs listened; each of their connections may keep that port, which keeps no store from it."""
-        self._extensions: list[Extension] = [extend(self) for extend in hooks("agent")]
-        """What features add."""
+        self._extensions: list[Any] = [extend(self) for extend in hooks("agent")]
+        """What features add, see `hooks`."""
         self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
             messages.Hello: self._greet,
             messages.Claim: self._claim,
@@ -91,7 +73,6 @@ class Agent:
             messages.Follow: lambda _, run, asked: run.follow(asked),
             messages.Prepare: self._prepare,
             messages.Go: lambda _, run, __: run.go(),
-            messages.LetGo: lambda _, run, asked: run.let_go(asked),
             messages.Ping: lambda *_: None,
             messages.Stop: lambda _, run, stop: run.stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
             messages.Stacks: self._request_stacks,
@@ -145,12 +126,11 @@ class Agent:
         try:
             if left:
                 raise OSError(f"an earlier run left {left}")
-            self.run = NodeRun(claim, self.config, connection.send, self._left)
+            self.run = NodeRun(claim, self.config, connection, self._left)
         except OSError as error:
             connection.send(messages.Refused(claim.run, "node", str(error)))
             return
         self.run.spared = lambda: {pid for extension in self._extensions for pid in extension.pids}
-        self._client = connection
         self._claimed_at = self._heard = time.monotonic()
         connection.send(messages.Claimed(claim.run, time.time(), clock_id()))
 
@@ -167,7 +147,7 @@ class Agent:
         self._stacks_due = time.monotonic() + _STACK_WAIT_S
 
     def _finish(self, connection: Connection, run: NodeRun, finish: messages.Finish) -> None:
-        run.end(lambda: connection.congested, connection.drain)
+        run.end()
         self._outputs = run.outputs(finish)
         made = self._outputs.report()
         connection.send(made) if made is not None else self._leave_nothing(connection, run)
@@ -181,7 +161,7 @@ class Agent:
     def _leave_nothing(self, connection: Connection, run: NodeRun) -> None:
         self._clean(run)
         connection.send(messages.Finished(run.run))
-        self._client = self._outputs = None
+        self._outputs = None
         self._heap = self._heap or (Heap() if self.config.container and not self.config.forked else None)
         if run.imported:  # the next script is likely to need it too, and then does not wait for it
             connection.flush()
@@ -201,13 +181,12 @@ class Agent:
 
     def _end_run(self, why: str = "") -> None:
         """End the run before its client asks for it, and tell it why where it may still be there."""
-        run, client, self._client = self.run, self._client, None
-        if run is None:
+        if self.run is None:
             return
-        if why and client is not None:
-            client.send(messages.Refused(run.run, "run", why))
-        run.send.emit = lambda _: None
-        self._clean(run)
+        if why:
+            self.run.send(messages.Refused("", "run", why))
+        self.run.send.client = None
+        self._clean(self.run)
 
     def _for_run(self, action: Callable[[NodeRun], object]) -> None:
         """Do something for the run; whatever goes wrong is the end of that run, never of the agent."""
@@ -281,9 +260,8 @@ class Agent:
 
     def _send_traces(self, run: NodeRun, now: float) -> None:
         """Send the traces as often as is asked for; what had to be left when too much waited, at once."""
-        client = self._client
-        if client is not None and not client.congested and now >= self._traces_due:
-            left = run.send_traces(lambda: client.congested)
+        if not run.send.congested and now >= self._traces_due:
+            left = run.send_traces()
             self._traces_due = 0.0 if left else now + run.traces_every_s
 
     def _read(self, connection: Connection) -> None:
@@ -292,7 +270,7 @@ class Agent:
             if connection.owner is None:  # a container's standard input: its engine is done with this node
                 self._leave()
             self.connections.remove(connection)
-            if self._client is connection:
+            if self.run is not None and self.run.send.client is connection:
                 self._end_run()
             connection.owner.close()  # type: ignore[union-attr]
         for message in connection.reader.feed(chunk or b""):

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from . import trace_file
 from .messages.agent import CALLED, FED, ON_REQUEST, OWN, WorkerSettings, WorkerStart
+from .statement import SOCKET_VARIABLE
 
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
 """Has what a worker in an interpreter of its own is started with."""
@@ -169,33 +170,21 @@ def move_out_of_the_way(start: WorkerStart, worker: dict[str, int]) -> tuple[tup
     return streams, {name: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for name, fd in others.items()}
 
 
-def make_spec(
-    start: WorkerStart, settings: WorkerSettings, note_socket: str, descriptors: Mapping[str, int]
-) -> dict[str, Any]:
-    """Say what `rank.worker` needs to know; descriptors are NAME_fd."""
-    own = os.path.join(settings.import_root if start.stdin == CALLED else "", start.script or start.argv[0])
-    return {
-        "rank": start.rank,
-        "argv": start.argv,
-        "script": own,
-        "folder": settings.folder,
-        "note_socket": note_socket,
-        "stdin": start.stdin,
-        "trace_values": settings.trace_values,
-        "triggers": start.triggers,
-        "packages": settings.packages,
-        **{f"{name}_fd": fd for name, fd in descriptors.items()},
-    }
+def await_gate(start: WorkerStart, settings: WorkerSettings, descriptors: Mapping[str, int]) -> dict[str, Any] | None:
+    """Wait in a worker until it may run its script, and install its sidecar.
 
-
-def await_gate(start: WorkerStart, spec: dict[str, Any]) -> bool:
-    """Wait in a worker until it may run its script, and install its sidecar; returns whether the agent wants it."""
-    gate, sidecar = spec.pop("gate_fd"), spec.pop("sidecar_fd", None)
+    Returns what `rank.worker` needs to know, where descriptors are NAME_fd; None: the agent does not want it.
+    """
+    gate, sidecar = descriptors["gate"], descriptors.get("sidecar")
     wanted = os.read(gate, 1)
     os.close(gate)
-    if wanted and sidecar is not None:
+    if not wanted:
+        return None
+    if sidecar is not None:
         sidecar_module(start).install(socket.socket(fileno=sidecar))
-    return bool(wanted)
+    spec = {**settings._asdict(), **start._replace(env={})._asdict(), "note_socket": os.environ[SOCKET_VARIABLE]}
+    spec["script"] = os.path.join(settings.import_root if start.stdin == CALLED else "", start.script or start.argv[0])
+    return spec | {f"{name}_fd": fd for name, fd in descriptors.items() if name not in ("gate", "sidecar")}
 
 
 def become_cold_worker(spec: dict[str, Any], import_root: str) -> NoReturn:

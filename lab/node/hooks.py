@@ -2,7 +2,9 @@
 
 `HOOKS` maps the name of a hook to `module:function`, where the module is one of the package. The kernel calls these:
 
-- `agent(agent)`: an agent begins; returns an `Extension`, see `agent`.
+- `agent(agent)`: an agent begins; returns an extension of it. That has `actions`, by the kinds of messages that arrive;
+  `register(selector)` and `pass_on(ready)`, which are called before and after it waits; and `pids`, processes that are
+  none of a run.
 - `network(peers)`: packets are to leave this node only for addresses from the first to the last of `peers`.
 - `worker(spec)`: a worker is about to run its script; `spec` is what it was started with.
 - `noted(name, value)`: the script has noted something.

@@ -7,15 +7,14 @@ import os
 import selectors
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator
+from functools import partial
 
+from .limits import Limits
 from .messages import agent as messages
-from .messages import wire
-from .messages.agent import NOTES_BYTES
+from .messages.wire import Sender
 from .rank_process import JoinedProcess
 from .statement import Letter
-from .trace_file import LIMIT_BYTES
 
 _MOST_AT_A_TIME = 256
 """So many of a node are read at a time: each takes three descriptors."""
@@ -23,37 +22,6 @@ _MOST_RANKS = 1 << 12
 _F_GET_SEALS = 1034
 _STATUS_PATIENCE_S = 0.5
 """So long it may take whoever started a process to wait for it."""
-_READ_BYTES = 1 << 16
-_CLEANING_EVERY_S = 1.0
-
-
-class Sender:
-    """Sends messages to the lab, each with the node and the run that it is about.
-
-    Args:
-        run: name of the run.
-        node: name of this node.
-        emit: sends a message.
-    """
-
-    def __init__(self, run: str, node: str, emit: Callable[[wire.Message], object]) -> None:
-        self.run = run
-        self.node = node
-        self.emit = emit
-        self._cleaning_sent = 0.0
-
-    def __call__(self, message: Any) -> None:
-        """Send a message."""
-        if "node" in message._fields:
-            message = message._replace(node=self.node, run=self.run)
-        self.emit(message)
-
-    def send_cleaning(self) -> None:
-        """Report once a second that the agent is at it: whoever waits for the end of the run would give up."""
-        now = time.monotonic()
-        if now - self._cleaning_sent > _CLEANING_EVERY_S:
-            self._cleaning_sent = now
-            self.emit(messages.Cleaning(self.run))
 
 
 class Joiners:
@@ -61,18 +29,15 @@ class Joiners:
 
     Args:
         send: sends a message to the lab.
-        notes_bytes: what those of a worker may note together.
+        limits: counts what they note, and write into their traces: together as much as a worker may.
     """
 
-    def __init__(self, send: Sender, notes_bytes: int = NOTES_BYTES) -> None:
+    def __init__(self, send: Sender, limits: Limits) -> None:
         self._send = send
-        self._most_bytes = {"notes": notes_bytes, "trace": LIMIT_BYTES}
-        """What all of a worker may note, and write into their traces: together as much as a worker."""
+        self._limits = limits
         self._by_pid: dict[int, JoinedProcess] = {}
         self._counts: Counter[int] = Counter()
         """How many there were of each worker."""
-        self._bytes: Counter[tuple[int, str]] = Counter()
-        """What all of a worker noted, and wrote into their traces."""
 
     def __iter__(self) -> Iterator[JoinedProcess]:
         return iter(list(self._by_pid.values()))
@@ -80,7 +45,7 @@ class Joiners:
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait for the end of each."""
         for process in self:
-            if process.ended is None:
+            if process.is_running:
                 selector.register(process.pidfd, selectors.EVENT_READ)
 
     def handle(self, worker: int, letter: Letter, attempt: str = "") -> bool:
@@ -90,14 +55,14 @@ class Joiners:
             if process is None:
                 self._begin(worker, statement, letter, attempt)
             return True
-        if process is None or process.ended is not None:
+        if process is None or not process.is_running:
             return isinstance(statement, messages.Leaving)
         if isinstance(statement, messages.Raised):
             process.raised = statement._replace(time=min(statement.time, time.time()))
         elif isinstance(statement, messages.Leaving):
             process.leaving = statement
         elif isinstance(statement, messages.Note):
-            if self._has_capacity(process, "notes", letter.bytes):
+            if self._count(process, "notes", letter.bytes) == letter.bytes:
                 self._send(statement._replace(rank=process.rank, attempt=process.attempt))
         else:
             return False
@@ -123,51 +88,35 @@ class Joiners:
 
     def see_ends(self, ready: Collection[int]) -> bool:
         """Note which have ended, of those whose descriptors are ready; returns whether there are any."""
-        ended = [process for process in self if process.ended is None and process.pidfd in ready]
+        ended = [process for process in self if process.is_running and process.pidfd in ready]
         for process in ended:
-            process.ended = time.time()
+            process.end()
         return bool(ended)
 
     def report_ends(self, *, last: bool = False) -> None:
         """Report how those ended that have, and what they wrote; `last`: nobody is waited for."""
         for process in self:
-            if process.ended is None:
+            if process.is_running:
                 continue
             status, known = process.find_status(), last or process.leaving is not None
             if status is None and not known and time.time() < process.ended + _STATUS_PATIENCE_S:
                 continue
-            self.send_trace(process, ended=True)
+            self.send_trace(process)
             self._send(process.exited(status))
             del self._by_pid[process.pid]
             process.close()
 
-    def send_trace(
-        self, process: JoinedProcess, congested: Callable[[], bool] = lambda: False, *, ended: bool = False
-    ) -> bool:
-        """Pass on what one has written, as long as what is sent gets through; True if something was left."""
-        trace = process.trace
-        for chunk in trace.chunks(ended=ended) if trace else ():
-            if trace and trace.exceeded is None and not self._has_capacity(process, "trace", len(chunk)):
-                trace.cut("trace", self._most_bytes["trace"])
-                continue
-            self._send(messages.Trace(self._send.run, process.rank, chunk, process.attempt))
-            if congested():
-                return True
-        return False
+    def send_trace(self, process: JoinedProcess) -> bool:
+        """Pass on what one has written, see `RankProcess`."""
+        return process.send_trace(self._send, partial(self._count, process, "trace"))
 
-    def _has_capacity(self, process: JoinedProcess, what: str, size: int) -> bool:
-        """Whether all that a worker started may have so much more of something; reports once where they may not."""
-        worker, limit = messages.worker_of(process.rank), self._most_bytes[what]
-        before = self._bytes[worker, what]
-        self._bytes[worker, what] += size
-        if before <= limit < before + size:
-            self._send(messages.Limited(time.time(), rank=worker, what=what, limit=limit, attempt=process.attempt))
-        return before + size <= limit
+    def _count(self, process: JoinedProcess, what: str, size: int) -> int:
+        return self._limits.count(messages.worker_of(process.rank), process.attempt, what, size)
 
     def end(self) -> None:
         """All of them are dead: report how they ended."""
         for process in self:
-            process.ended = process.ended or time.time()
+            process.end()
         self.report_ends(last=True)
 
 

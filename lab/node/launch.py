@@ -11,15 +11,14 @@ import signal
 import socket
 import sys
 import termios
-from collections.abc import Collection
 from contextlib import suppress
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from . import channels, launched, processes, statement, system_calls, warm
-from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, Claim, Config, WorkerSettings, WorkerStart
+from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, Config, WorkerSettings, WorkerStart
 from .rank import joining, worker
 from .rank_process import Worker
-from .users import Users
+from .users import UMASK, Users
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -27,30 +26,24 @@ _HELD_BACK = (signal.SIGTERM, signal.SIGINT)
 """Until a fork is no agent any more, whose handlers would remove the run."""
 
 
-class LaunchContext(NamedTuple):
-    """What a worker is given by its agent."""
-
-    settings: WorkerSettings
-    users: Users
-    note_socket: str
-    claim: Claim
-    config: Config
-
-
-def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
+def start_worker(start: WorkerStart, settings: WorkerSettings, users: Users, config: Config) -> Worker:
     """Fork a worker, or starter, that waits at its gate."""
-    mine, theirs = channels.open_channels(start, context.settings)
+    note_socket = start.env[statement.SOCKET_VARIABLE]
+    mine, theirs = channels.open_channels(start, settings)
     for name in {"in", "out", "err", "terminal"} & theirs.keys():
-        context.users.give(theirs[name], start.local_rank)  # scripts open /dev/stdout
-    notes = statement.bind_notes(context.note_socket)  # no other rank can write there, where they are several users
-    os.chmod(context.note_socket, 0o600)
-    context.users.give(context.note_socket, start.local_rank)
+        users.give(theirs[name], start.local_rank)  # scripts open /dev/stdout
+    notes = statement.bind_notes(note_socket)  # no other rank can write there, where they are several users
+    os.chmod(note_socket, 0o600)
+    users.give(note_socket, start.local_rank)
     agent = os.getpid()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     pid = os.fork()
     if pid == 0:
         try:
-            _become_worker(start, context, agent, theirs, held)
+            streams, far = channels.move_out_of_the_way(start, theirs)
+            processes.leave_agent_behind(streams, keep=far.values())
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            _become_worker(start, settings, users, config, far, agent)
         except BaseException:
             import traceback
 
@@ -60,7 +53,7 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
     for fd in theirs.values():
         os.close(fd)
-    return hold_worker(start, pid, notes, mine, context.users)
+    return hold_worker(start, pid, notes, mine, users)
 
 
 def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, ends: dict[str, int], users: Users) -> Worker:
@@ -78,37 +71,34 @@ def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, ends: dict[s
 
 
 def _become_worker(
-    start: WorkerStart, context: LaunchContext, agent: int, theirs: dict[str, int], signals: Collection[int]
-) -> NoReturn:
-    settings = context.settings
-    streams, far = channels.move_out_of_the_way(start, theirs)
-    processes.leave_agent_behind(streams[0], streams[1], streams[2], keep=tuple(far.values()))
-    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+    start: WorkerStart, settings: WorkerSettings, users: Users, config: Config, far: dict[str, int], agent: int
+) -> None:
+    """Return only if the agent wants no such worker any more."""
     if start.stdin == OWN:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
     os.chdir(settings.folder)
-    if context.config.strict:  # it may make none of the calls that take from tables of the whole machine
+    if config.strict:  # it may make none of the calls that take from tables of the whole machine
         resource.setrlimit(resource.RLIMIT_NOFILE, (STRICT_OPEN_FILES, STRICT_OPEN_FILES))
-    processes.drop_privileges(*context.users.worker(start.local_rank))
-    if context.users.many:
-        system_calls.close_ways_around(strict=context.config.strict, mounts=context.config.mounts)
-    context.users.share_what_is_made()
+    processes.drop_privileges(*users.worker(start.local_rank))
+    if users.many:
+        system_calls.close_ways_around(strict=config.strict, mounts=config.mounts)
+        os.umask(UMASK)
     processes.die_with_parent(agent)
     processes.prefer_as_oom_victim()
     changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}
     os.environ.update(start.env)
     if "trace" in far:
         os.environ.update(joining.environment(settings.folder, settings.trace_values, os.environ.get("PYTHONPATH", "")))
-    spec = channels.make_spec(start, settings, context.note_socket, far)
-    channels.await_gate(start, spec)
+    spec = channels.await_gate(start, settings, far)
+    if spec is None:
+        return
     if start.rank == STARTER:
         _become_starter(start)
-    if context.claim.cold:
+    if settings.cold:
         channels.become_cold_worker(spec, settings.import_root)
     spec["missing"] = warm.missing_modules()
     worker.prepare_fork(changed)
     worker.run_worker(spec)
-    raise AssertionError("a worker does not return")
 
 
 def refuse_missing(start: WorkerStart) -> None:

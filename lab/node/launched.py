@@ -21,7 +21,6 @@ from typing import NoReturn
 from . import channels, processes, statement
 from .messages import typed, wire
 from .messages.agent import Launch, Launched, WorkerStart
-from .rank import note
 
 VARIABLE = "LAB_LAUNCHED"
 """Of a launcher's process: its pid and the path of a `Launch`. Its children become workers by it, and nobody else."""
@@ -31,12 +30,6 @@ _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 """Who sets it may start workers several times, each time at a port of its own."""
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 """With these a launcher stops a worker."""
-
-
-def write_launch(launch: Launch) -> str:
-    """Return a launch as text that a file has."""
-    workers = [worker._asdict() for worker in launch.workers]
-    return json.dumps({**launch._asdict(), "settings": launch.settings._asdict(), "workers": workers})
 
 
 def attach() -> None:
@@ -79,7 +72,9 @@ def _become(start: WorkerStart, launch: Launch) -> NoReturn:
             _run(start, launch, note_socket, theirs)
         finally:
             os._exit(70)
-    told = Launched(start.rank, time.time(), start.local_rank, child, start.attempt, tuple(mine))
+    told = Launched(
+        start.rank, time.time(), attempt=start.attempt, local_rank=start.local_rank, pid=child, channels=tuple(mine)
+    )
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
         agent.connect(launch.socket)
         socket.send_fds(agent, [wire.encode(told)], list(mine.values()))
@@ -90,15 +85,12 @@ def _become(start: WorkerStart, launch: Launch) -> NoReturn:
 
 def _run(start: WorkerStart, launch: Launch, note_socket: str, theirs: Mapping[str, int]) -> None:
     streams, far = channels.move_out_of_the_way(start, dict(theirs))
-    for number, fd in enumerate(streams):
-        os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDONLY), number)
+    processes.take_streams(streams)
     os.chdir(launch.settings.folder)
-    environment = {**launch.environment, note.SOCKET_VARIABLE: note_socket}
     os.environ.pop(VARIABLE)
-    os.environ.update({name: value for name, value in start.env.items() if name not in os.environ})
-    os.environ.update(environment)
-    spec = channels.make_spec(start, launch.settings, note_socket, far)
-    if not channels.await_gate(start, spec):
+    os.environ.update({**start.env, **os.environ, **launch.environment, statement.SOCKET_VARIABLE: note_socket})
+    spec = channels.await_gate(start, launch.settings, far)
+    if spec is None:
         sys.stderr.write("this process cannot become a worker: it is none of this run\n")
         os._exit(1)
     channels.become_cold_worker(spec, launch.settings.import_root)

@@ -78,7 +78,3 @@ class _Loader(importlib.abc.SourceLoader):
         if name not in known:
             raise OSError(f"{name} was not lent")
         return known[name].encode()
-
-    def path_stats(self, path: str | bytes) -> dict[str, float]:
-        """There is nothing to say: it is compiled in memory."""
-        raise OSError("it is in memory")

@@ -4,35 +4,46 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 
 from . import processes
 from .files import walk
 from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Config, Limited
 from .rank_process import RankProcess, Worker
-from .trace_file import bound_held
+from .trace_file import LIMIT_BYTES, bound_held
 from .users import User, Users
 
 
 class Limits:
-    """Reports which limits a run reaches: those of a rank once it has ended, those of the node at the end.
+    """Keeps a run within limits, and reports which it reaches: those of a rank once it has ended, others at the end.
 
     Args:
         claim: says what the limits of a rank are.
-        config: of the node.
+        config: of the node; it has the others.
         send: sends a report.
+        users: who the workers are.
+        folders: where they can write, besides the folder that all nodes share.
     """
 
-    def __init__(self, claim: Claim, config: Config, send: Callable[[Limited], None]) -> None:
-        self._output_bytes = claim.output_bytes
-        self._notes_bytes = config.notes_bytes
+    def __init__(
+        self, claim: Claim, config: Config, send: Callable[[Limited], None], users: Users, folders: Iterable[str]
+    ) -> None:
+        self._most_bytes = {"output": claim.output_bytes, "notes": config.notes_bytes, "trace": LIMIT_BYTES}
+        """What a worker and the processes that it started may have of each; its own trace has a limit of its own."""
+        self._bytes: Counter[tuple[int, str, str]] = Counter()
+        """What a worker, of an attempt, had of it, with what was dropped."""
+        self._config = config
         self._send = send
-        self._reported: dict[tuple[str, int, str], int] = {}
+        self._users = users
+        self._folders = (*folders, config.shared)
+        self._disk: Disk | None = None
+        self._places = Places(())
+        self._reported: dict[tuple[int, str, str], int] = {}
         self._killed, self._refused = _oom_kills(), _forks_refused()
         self._reached_by: int | None = None
         """Who reaches what limits the node from now on: its ranks, or the check, whose rank this is then."""
@@ -42,16 +53,11 @@ class Limits:
         self.report_node()
         self._killed, self._refused, self._reached_by = _oom_kills(), _forks_refused(), CHECK
 
-    def count_output(self, worker: Worker, size: int) -> int:
-        """Count bytes that a worker printed; returns how many of them are kept."""
-        kept = max(0, self._output_bytes - worker.output_bytes)
-        worker.output_bytes += size
-        return min(kept, size)
-
-    def count_note(self, worker: Worker, size: int) -> bool:
-        """Count the bytes of a note; returns whether it is kept."""
-        worker.note_bytes += size
-        return worker.note_bytes <= self._notes_bytes
+    def count(self, rank: int, attempt: str, what: str, size: int) -> int:
+        """Count bytes of a worker, or of a process that it started; returns how many of them are kept."""
+        capacity = max(0, self._most_bytes[what] - self._bytes[rank, attempt, what])
+        self._bytes[rank, attempt, what] += size
+        return min(capacity, size)
 
     def is_new_kill(self) -> bool:
         """Whether memory ran out and something was killed that nobody has asked about yet."""
@@ -62,17 +68,15 @@ class Limits:
 
     def report_worker(self, worker: Worker) -> None:
         """Report how much of a worker's was dropped, if that is more than was reported before."""
-        exceeded = [
-            ("output", self._output_bytes, worker.output_bytes - self._output_bytes),
-            ("notes", self._notes_bytes, worker.note_bytes - self._notes_bytes),
-        ]
-        exceeded = [one for one in exceeded if one[2] > 0]
+        rank, attempt = worker.rank, worker.attempt
+        excess = {(what, most): self._bytes[rank, attempt, what] - most for what, most in self._most_bytes.items()}
+        exceeded = {limit: size for limit, size in excess.items() if size > 0}
         if worker.trace is not None and worker.trace.exceeded is not None:
-            exceeded.append((*worker.trace.exceeded, 0))
-        for what, limit, excess in exceeded:
-            if self._reported.get((worker.attempt, worker.rank, what), -1) < excess:
-                self._reported[worker.attempt, worker.rank, what] = excess
-                self.report(what, limit, excess, worker.rank, worker.attempt)
+            exceeded.setdefault(worker.trace.exceeded, 0)
+        for (what, most), size in exceeded.items():
+            if self._reported.get((rank, attempt, what), -1) < size:
+                self._reported[rank, attempt, what] = size
+                self.report(what, most, size, rank, attempt)
 
     def report_node(self) -> None:
         """Report what the kernel refused to processes of the run, and what it killed besides workers."""
@@ -86,6 +90,55 @@ class Limits:
         """Report a limit that was reached, see `Limited`."""
         rank = self._reached_by if rank is None else rank
         self._send(Limited(time.time(), rank=rank, what=what, limit=limit, excess=excess, attempt=attempt))
+
+    def begin(self, local_ranks: Collection[int]) -> None:
+        """The first workers are about to run, all in all these; what is there now is not theirs."""
+        folders = [folder for folder in self._folders if os.path.isdir(folder)]
+        if self._config.strict:
+            self._places = Places(folders)
+        if self._config.disk_bytes:
+            users = {self._users.worker(local_rank) for local_rank in local_ranks}
+            self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
+
+    def enforce(self, workers: Collection[Worker], store: int | None, joined: Iterable[RankProcess]) -> None:
+        """End what takes too much; `store` is the pid of one process that is spared."""
+        files = [file for process in (*workers, *joined) for file in process.files]
+        bound_held(files)
+        if self._config.memory_bytes:
+            limit_bytes = self._config.memory_bytes - sum(file.held_bytes for file in files)
+            running = [worker for worker in workers if worker.is_running]
+            worker, held, pids = what_to_kill(limit_bytes, running, store)
+            if worker is not None:
+                worker.out_of_memory, worker.memory_bytes = True, held
+                worker.await_stack()
+            processes.kill(pids)
+        written = None if self._disk is None else self._disk.excess()
+        if self._disk is not None and written is not None:
+            self._free_disk(self._disk, written, workers, store)
+        self.report_full()
+
+    def report_full(self, *, now: bool = False) -> None:
+        """Report places that are full; the kernel refuses whoever would write more there."""
+        for folder, size in self._places.filled(now=now):
+            self.report(f"{FILES_IN}{folder}", size, 1)
+
+    def _free_disk(self, disk: Disk, written: Mapping[int, int], workers: Iterable[Worker], store: int | None) -> None:
+        """End the workers of the user who wrote the most, or all where nobody can be told."""
+        uid, size = max(written.items(), key=lambda one: one[1], default=(None, 0))
+        guilty = [w for w in workers if uid in (None, self._users.worker(w.local_rank).uid)]
+        ranks = [one for one in guilty if one.rank >= 0]
+        rank, attempt = (ranks[0].rank, ranks[0].attempt) if len(ranks) == 1 else (None, "")
+        self.report("disk", disk.limit_bytes, size, rank, attempt)
+        for worker in guilty:
+            user = self._users.worker(worker.local_rank)
+            if worker.is_running:
+                worker.await_stack()
+                processes.kill([worker.pid, *processes.descendants(worker.pid)])
+            if self._users.many:
+                processes.kill_all_of(*user)
+            disk.forgive(user.uid)
+        if not self._users.many:  # what has outlived its worker is below the agent
+            processes.kill(set(processes.descendants(os.getpid())) - {store})
 
 
 def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) -> tuple[Worker | None, int, set[int]]:
@@ -175,7 +228,8 @@ class Disk:
         if self._alone and sum(written.values()) <= self.limit_bytes:
             devices = {os.lstat(folder).st_dev for folder in self._folders}
             for user in self._users:
-                written[user.uid] = written.get(user.uid, 0) + _nameless_bytes(user, devices)
+                nameless = processes.run_as(*user, partial(_nameless_bytes, user.uid, devices))
+                written[user.uid] = written.get(user.uid, 0) + int(nameless or 0)
         took = time.monotonic() - now
         self._next = now + max(_PAUSE_S, took * _PART_OF_THE_TIME)
         if sum(written.values()) > self.limit_bytes:
@@ -223,28 +277,8 @@ def _everything_in(folders: Iterable[str]) -> Iterator[os.stat_result]:
                 yield from (facts for _, facts in walk(folder, is_new))
 
 
-def _nameless_bytes(user: User, devices: Collection[int]) -> int:
-    """What the processes of a user have open that has no name any more; asked as that user, who alone may look."""
-    reader, writer = os.pipe2(os.O_CLOEXEC)
-    try:
-        pid = os.fork()
-    except OSError:  # they leave no room for another process
-        pid = -1
-    if pid == 0:
-        try:
-            processes.become(*user)
-            os.write(writer, struct.pack("Q", _nameless_open(user.uid, devices)))
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with open(reader, "rb") as answer:
-        data = answer.read()
-    if pid > 0:
-        os.waitpid(pid, 0)
-    return struct.unpack("Q", data)[0] if len(data) == 8 else 0
-
-
-def _nameless_open(uid: int, devices: Collection[int]) -> int:
+def _nameless_bytes(uid: int, devices: Collection[int]) -> int:
+    """What the processes of this user have open that has no name any more; only the user may look."""
     sizes: dict[tuple[int, int], int] = {}
     for entry in os.listdir("/proc"):
         try:
@@ -281,71 +315,3 @@ class Places:
             if facts.f_blocks and (not facts.f_bavail or (facts.f_files and not facts.f_favail)):
                 del self._folders[device]
                 yield folder, facts.f_blocks * facts.f_frsize
-
-
-class Watch:
-    """Keeps a run within limits, and reports which it has reached.
-
-    Args:
-        config: of the node; it has the limits.
-        limits: reports them.
-        users: who the workers are.
-        folders: where they can write, besides the folder that all nodes share.
-    """
-
-    def __init__(self, config: Config, limits: Limits, users: Users, folders: Iterable[str]) -> None:
-        self._config = config
-        self._limits = limits
-        self._users = users
-        self._folders = tuple(folders)
-        self._disk: Disk | None = None
-        self._places = Places(())
-
-    def begin(self, local_ranks: Collection[int]) -> None:
-        """The first workers are about to run, all in all these; what is there now is not theirs."""
-        folders = [folder for folder in (*self._folders, self._config.shared) if os.path.isdir(folder)]
-        if self._config.tell_of_full:
-            self._places = Places(folders)
-        if self._config.disk_bytes:
-            users = {self._users.worker(local_rank) for local_rank in local_ranks}
-            self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
-
-    def enforce(self, workers: Collection[Worker], store: int | None, joined: Iterable[RankProcess]) -> None:
-        """End what takes too much; `store` is the pid of one process that is spared."""
-        files = [file for process in (*workers, *joined) for file in process.files]
-        bound_held(files)
-        if self._config.memory_bytes:
-            limit_bytes = self._config.memory_bytes - sum(file.held_bytes for file in files)
-            running = [worker for worker in workers if worker.status is None]
-            worker, held, pids = what_to_kill(limit_bytes, running, store)
-            if worker is not None:
-                worker.out_of_memory, worker.memory_bytes = True, held
-                worker.await_stack()
-            processes.kill(pids)
-        written = None if self._disk is None else self._disk.excess()
-        if self._disk is not None and written is not None:
-            self._free_disk(self._disk, written, workers, store)
-        self.report_full()
-
-    def report_full(self, *, now: bool = False) -> None:
-        """Report places that are full; the kernel refuses whoever would write more there."""
-        for folder, size in self._places.filled(now=now):
-            self._limits.report(f"{FILES_IN}{folder}", size, 1)
-
-    def _free_disk(self, disk: Disk, written: Mapping[int, int], workers: Iterable[Worker], store: int | None) -> None:
-        """End the workers of the user who wrote the most, or all where nobody can be told."""
-        uid, size = max(written.items(), key=lambda one: one[1], default=(None, 0))
-        guilty = [w for w in workers if uid in (None, self._users.worker(w.local_rank).uid)]
-        ranks = [one for one in guilty if one.rank >= 0]
-        rank, attempt = (ranks[0].rank, ranks[0].attempt) if len(ranks) == 1 else (None, "")
-        self._limits.report("disk", disk.limit_bytes, size, rank, attempt)
-        for worker in guilty:
-            user = self._users.worker(worker.local_rank)
-            if worker.status is None:
-                worker.await_stack()
-                processes.kill([worker.pid, *processes.descendants(worker.pid)])
-            if self._users.many:
-                processes.kill_all_of(*user)
-            disk.forgive(user.uid)
-        if not self._users.many:  # what has outlived its worker is below the agent
-            processes.kill(set(processes.descendants(os.getpid())) - {store})

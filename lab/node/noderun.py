@@ -15,13 +15,14 @@ from itertools import islice
 from typing import Any
 
 from . import channels, launch, launched, limits, outputs, processes, store, strays, tcp, users, warm, workplace
-from .joiners import Joiners, Sender
+from .joiners import Joiners
 from .messages import agent as messages
 from .messages import wire
 from .messages.agent import STARTER, Config, WorkerStart
-from .rank import check, joining, note
+from .messages.wire import Connection, Sender
+from .rank import check, joining
 from .rank_process import RankProcess, Worker
-from .statement import Letter, waiting_statements
+from .statement import SOCKET_VARIABLE, Letter, waiting_statements
 
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
@@ -41,16 +42,12 @@ class NodeRun:
     """The state of the run that this node takes part in."""
 
     def __init__(
-        self,
-        claim: messages.Claim,
-        config: Config,
-        emit: Callable[[wire.Message], object],
-        left: strays.Strays | None = None,
+        self, claim: messages.Claim, config: Config, client: Connection, left: strays.Strays | None = None
     ) -> None:
         self.claim = claim
         self.config = config
         self.run = claim.run
-        self.send = Sender(claim.run, config.node, emit)
+        self.send = Sender(claim.run, config.node, client)
         """Sends a message to the lab."""
         self.users = users.Users(claim, container=config.container)
         self._strays = left
@@ -71,14 +68,13 @@ class NodeRun:
         self._going = self._ended = False
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
-        self._limits = limits.Limits(claim, config, self.send)
-        self.joiners = Joiners(self.send, config.notes_bytes)
-        self.tcp = tcp.Reports(claim.run, config, self.send)
+        self.tcp = tcp.Reports(config, self.send)
         """Reports connections between the nodes."""
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
         writable = [self.place.home, *(left.folders if left is not None else ())]
-        self._watch = limits.Watch(config, self._limits, self.users, writable)
+        self._limits = limits.Limits(claim, config, self.send, self.users, writable)
+        self.joiners = Joiners(self.send, self._limits)
         self.traces_every_s = _UNWATCHED_S
         """How often traces are sent."""
         self._step = False
@@ -123,7 +119,7 @@ class NodeRun:
         if self.left:
             raise RuntimeError(f"there are still {', '.join(self.left)}")
         if self.config.container:
-            self._watch.report_full(now=True)
+            self._limits.report_full(now=True)
             self._limits.begin_check()
         left_out = self._stage_outputs()
         folder = self.place.fresh_copy()
@@ -151,19 +147,19 @@ class NodeRun:
         return copies.left_out
 
     def _settings(self, folder: str) -> messages.WorkerSettings:
-        known = (folder, self.config.import_root, self.config.packages, self.claim.trace, self.claim.trace_values)
-        return messages.WorkerSettings(*known, self._step)
+        claim, config = self.claim, self.config
+        known = (folder, config.import_root, config.packages, claim.trace, claim.trace_values)
+        return messages.WorkerSettings(*known, self._step, claim.cold)
 
     def _start(self, start: WorkerStart, folder: str) -> Worker:
         """Start a worker that waits at its gate."""
         own = "HOME" if self.config.container else "TMPDIR"
-        note_socket = self.place.note_socket(self._started)
-        start.env.update({note.SOCKET_VARIABLE: note_socket, own: self.place.home_beside(folder)})
+        note_socket, home = self.place.note_socket(self._started), self.place.home_beside(folder)
+        start.env.update({SOCKET_VARIABLE: note_socket, own: home})
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
         settings = self._settings(folder)._replace(step=self._step and start.rank >= 0)
-        context = launch.LaunchContext(settings, self.users, note_socket, self.claim, self.config)
-        worker = launch.start_worker(channels.with_triggers(start, self._triggers), context)
+        worker = launch.start_worker(channels.with_triggers(start, self._triggers), settings, self.users, self.config)
         self._started += 1
         self.workers.append(worker)
         return worker
@@ -175,13 +171,13 @@ class NodeRun:
         own = joining.environment(folder, self.claim.trace_values, before)
         start.env["PYTHONPATH"], own = own["PYTHONPATH"], own if self.claim.trace else {"PYTHONPATH": before}
         known = (self._settings(folder), workers, self._triggers, self.place.note_socket(self._started), home)
-        text = launched.write_launch(messages.Launch(*known, own))
+        text = json.dumps(wire.plain(messages.Launch(*known, own)))
         start.env[launched.VARIABLE] = self.place.keep(f"launch{self._started}.json", text)
         self._start(start, folder)
 
     def _adopt(self, starter: Worker, process: messages.Launched, letter: Letter) -> None:
         """Have a process that a starter started be a worker; nobody else is, and one of which this is none ends."""
-        running = [one for one in self.workers if one.rank >= 0 and one.status is None]
+        running = [one for one in self.workers if one.rank >= 0 and one.is_running]
         known = any(one.rank == process.rank or one.local_rank == process.local_rank for one in running)
         try:
             parents = (processes.parent_of(letter.pid), processes.parent_of(process.pid))
@@ -202,9 +198,9 @@ class NodeRun:
 
     def _forget_ended(self, local_rank: int) -> None:
         """Forget the worker of an earlier attempt whose place another one takes."""
-        for worker in [one for one in self.workers if one.local_rank == local_rank and one.status is not None]:
+        for worker in [one for one in self.workers if one.local_rank == local_rank and not one.is_running]:
             self.read_all(worker)  # what has outlived it may have printed something
-            self.send_trace(worker)
+            worker.send_trace(self.send)
             self._limits.report_worker(worker)
             worker.close()
             self.workers.remove(worker)
@@ -213,7 +209,7 @@ class NodeRun:
         """Open every worker's gate."""
         if not self._going:
             self._going = True
-            self._watch.begin({worker.local_rank for worker in self.workers})
+            self._limits.begin({worker.local_rank for worker in self.workers})
         self._open_gates()
 
     def _open_gates(self) -> None:
@@ -226,7 +222,7 @@ class NodeRun:
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait until a worker says something, or takes what it is to read."""
         for worker in self.workers:
-            status = [worker.ends["status"]] if "status" in worker.ends and worker.status is None else []
+            status = [worker.ends["status"]] if "status" in worker.ends and worker.is_running else []
             for fd in (worker.notes.fileno(), *worker.streams, *status):
                 selector.register(fd, selectors.EVENT_READ)
             if worker.inlet.waiting is not None:
@@ -261,10 +257,11 @@ class NodeRun:
             del worker.streams[fd]
             return 0
         stream = worker.streams[fd]
-        kept = len(chunk) if stream == messages.ANSWERS else self._limits.count_output(worker, len(chunk))
+        kept, rank, attempt = len(chunk), worker.rank, worker.attempt
+        if stream != messages.ANSWERS:
+            kept = self._limits.count(rank, attempt, "output", kept)
         if kept:
-            run, rank = self.run, worker.rank
-            self.send(messages.Output(run, rank, stream, time.time(), chunk[:kept], worker.attempt))
+            self.send(messages.Output(self.run, rank, stream, time.time(), chunk[:kept], attempt))
         return len(chunk)
 
     def read_all(self, worker: Worker) -> None:
@@ -282,18 +279,10 @@ class NodeRun:
         self.joiners.end()
         self.tcp.close()
 
-    def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
+    def send_traces(self) -> bool:
         """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
-        left = any(self.send_trace(worker, congested) for worker in self.workers)
-        return left or any(self.joiners.send_trace(process, congested) for process in self.joiners)
-
-    def send_trace(self, worker: Worker, congested: Callable[[], bool] = lambda: False) -> bool:
-        """The same of one worker."""
-        for chunk in worker.trace.chunks(ended=worker.status is not None) if worker.trace is not None else ():
-            self.send(messages.Trace(self.run, worker.rank, chunk, worker.attempt))
-            if congested():
-                return True
-        return False
+        left = any(worker.send_trace(self.send) for worker in self.workers)
+        return left or any(self.joiners.send_trace(process) for process in self.joiners)
 
     def read_notes(self, worker: Worker) -> None:
         """Handle what a worker has stated, or a process that it started."""
@@ -304,24 +293,22 @@ class NodeRun:
                 continue
             if self.joiners.handle(worker.rank, letter, worker.attempt) or statement.rank != worker.rank:
                 continue
-            if "attempt" in statement._fields:
-                statement = statement._replace(attempt=worker.attempt)
             if isinstance(statement, messages.Raised):  # later than now is a lie that would move the blame
                 worker.raised = statement._replace(time=min(statement.time, time.time()))
             elif isinstance(statement, messages.Imported):
                 self.imported.update({*statement.names}.intersection(warm.missing_modules()))
             elif isinstance(statement, messages.Reached):
                 self.send_traces()  # what is about to be done may be the end of this node
-                self.send(statement)
-            elif self._limits.count_note(worker, letter.bytes):
-                self.send(statement)
+                self.send(statement._replace(attempt=worker.attempt))
+            elif self._limits.count(worker.rank, worker.attempt, "notes", letter.bytes) == letter.bytes:
+                self.send(statement._replace(attempt=worker.attempt))
 
     def reap(self) -> None:
         """Report every worker that has ended, after everything that it had printed."""
-        for worker in [worker for worker in self.workers if worker.status is None]:
+        for worker in [worker for worker in self.workers if worker.is_running]:
             for name in worker.poll_status():
                 self.send(messages.Halted(worker.rank, time.time(), signal=name, attempt=worker.attempt))
-            if worker.status is None:
+            if worker.is_running:
                 continue
             ended = time.time()
             self.read_notes(worker)
@@ -334,7 +321,7 @@ class NodeRun:
     def poll(self) -> None:
         """Keep it within those of its limits that no kernel looks after, and report what has become of it."""
         if self._going:
-            self._watch.enforce(self.workers, self.store_pid, self.joiners)
+            self._limits.enforce(self.workers, self.store_pid, self.joiners)
             self.joiners.report_ends()
             self.tcp.look()
 
@@ -343,26 +330,18 @@ class NodeRun:
         self._step = asked.step
         self.traces_every_s = _STEPPED_S if asked.step else _FOLLOWED_S
 
-    def let_go(self, asked: messages.LetGo) -> None:
-        """Tell workers at which of their calls they may go on."""
-        for rank, call in asked.calls:
-            for worker in self.workers:
-                if rank in (worker.rank, messages.EVERY_RANK):
-                    worker.write("step", b"%d\n" % call)
-
     def release(self, asked: messages.Release) -> None:
-        """Tell a worker that is held that it may go on, and what it has to do before."""
-        line = json.dumps({"hold": asked.hold, "deed": asked.deed}).encode() + b"\n"
+        """Tell workers that are held that they may go on, and what they have to do before."""
         for worker in self.workers:
-            if worker.rank == asked.rank and worker.status is None:
-                worker.write("hold", line)
+            if asked.rank in (worker.rank, messages.EVERY_RANK) and worker.is_running:
+                worker.write(asked.end, f"{asked.line}\n".encode())
 
     # -- where they are
 
     def _running(self) -> list[RankProcess]:
         """Processes whose stacks can be asked for: a starter may be any program."""
-        workers = [one for one in self.workers if one.status is None and one.rank != messages.STARTER]
-        return [*(process for process in self.joiners if process.ended is None), *workers]
+        workers = [one for one in self.workers if one.is_running and one.rank != messages.STARTER]
+        return [*(process for process in self.joiners if process.is_running), *workers]
 
     def request_stacks(self) -> None:
         """Have every running worker write its Python stack, and the ranks that scripts started theirs."""
@@ -398,18 +377,18 @@ class NodeRun:
         """Send a signal to every worker that still runs, and to the processes of its session."""
         self._stopping = True
         for process in self.joiners:
-            process.stopped |= process.ended is None
+            process.stopped |= process.is_running
         for worker in self.workers:
-            if worker.status is None:
+            if worker.is_running:
                 worker.stopped |= not worker.given_up  # then it has been killed already
                 worker.signal_all(number)
 
-    def end(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
+    def end(self) -> None:
         """End every process and pass on their last words; only the first time counts."""
         if not self._ended:
             self._ended = True
             self._try(self._end_processes)
-            self._try(lambda: self._pass_on_last_words(congested, drain))
+            self._try(self._pass_on_last_words)
 
     def clean(self) -> None:
         """Leave nothing: end what runs, remove every file; what fails keeps no rest."""
@@ -432,22 +411,22 @@ class NodeRun:
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)
         keep = self.spared() | {worker.sidecar_pid for worker in self.workers}
-        keep |= {worker.pid for worker in self.workers if worker.status is None} | {self.store_pid or 0}
+        keep |= {worker.pid for worker in self.workers if worker.is_running} | {self.store_pid or 0}
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=self._report_orphans):
             for user in {self.users.worker(worker.local_rank) for worker in self.workers if self.users.many}:
                 processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found
         if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self.send.send_cleaning)):
             self.left.append(f"{len(pids)} processes that do not end")
         deadline = time.monotonic() + 2.0
-        while any(worker.status is None for worker in self.workers) and time.monotonic() < deadline:
+        while any(worker.is_running for worker in self.workers) and time.monotonic() < deadline:
             self.reap()
             time.sleep(0.0005)
-        self.left += [f"rank {worker.rank}" for worker in self.workers if worker.status is None]
+        self.left += [f"rank {worker.rank}" for worker in self.workers if worker.is_running]
         self._end_store()
 
     def _report_orphans(self, pids: Iterable[int]) -> None:
         """Name processes that do not end within a moment, where all workers have ended by themselves."""
-        if any(worker.stopped or worker.status is None for worker in self.workers):
+        if any(worker.stopped or worker.is_running for worker in self.workers):
             return
         sessions = {worker.pid: worker.rank for worker in self.workers if worker.rank >= 0}
         commands = {pid: words for pid in pids if (words := _command(pid)) and not any(map(words.count, _OF_PYTHON))}
@@ -468,14 +447,14 @@ class NodeRun:
             os.waitpid(self.store_pid, 0)
             self.store_pid = None
 
-    def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
+    def _pass_on_last_words(self) -> None:
         self.read_last_words()
-        while self.send_traces(congested):
-            drain()
+        while self.send_traces() and self.send.client is not None:
+            self.send.client.drain()
         for worker in self.workers:
             self._limits.report_worker(worker)
         if self.config.container and self.workers:
-            self._watch.report_full(now=True)
+            self._limits.report_full(now=True)
             self._limits.report_node()
 
     def _remove_files(self) -> None:

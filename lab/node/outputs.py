@@ -88,16 +88,19 @@ class Outputs:
         return digest.hexdigest()
 
     def _contents(self, path: str) -> Iterator[tuple[bytes, bool]]:
-        """Pieces of a file, and whether each is the last; as long as it is when it is opened."""
         shared = bool(self._asked.shared) and path.startswith(SHARED)
-        top, below = (self._asked.shared, path[len(SHARED) :]) if shared else (self._place.folder, path)
-        with open(files.open_regular_file(top, below), "rb", buffering=0) as file:
-            left, last = os.fstat(file.fileno()).st_size, False
-            while not last:
-                data = file.read(min(_PIECE_BYTES, left))
-                left -= len(data)
-                last = left <= 0 or not data
-                yield data, last
+        return _contents(*(self._asked.shared, path[len(SHARED) :]) if shared else (self._place.folder, path))
+
+
+def _contents(top: str, path: str, piece_bytes: int = _PIECE_BYTES) -> Iterator[tuple[bytes, bool]]:
+    """Pieces of a file, and whether each is the last; as long as it is when it is opened."""
+    with open(files.open_regular_file(top, path), "rb", buffering=0) as file:
+        left, last = os.fstat(file.fileno()).st_size, False
+        while not last:
+            data = file.read(min(piece_bytes, left))
+            left -= len(data)
+            last = left <= 0 or not data
+            yield data, last
 
 
 def _wanted_files(top: str, patterns: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
@@ -182,7 +185,7 @@ class Staging:
                 self._leave_out(path, f"the files together have more than {_mib(self._limits.total_bytes)}")
                 continue
             try:
-                self._copy_file(path, size_bytes)
+                self._copy_file(path)
                 total_bytes += size_bytes
             except (OSError, files.NotAFile) as error:
                 self._leave_out(path, f"it cannot be copied: {getattr(error, 'strerror', '') or error}")
@@ -231,21 +234,18 @@ class Staging:
             return "it belongs to nobody of this run"
         return f"it is larger than {_mib(limits.file_bytes)}" if facts.st_size > limits.file_bytes else ""
 
-    def _copy_file(self, path: str, left: int) -> None:
-        """Copy so many bytes of a file; only the agent may change the target, so no link leads anywhere."""
+    def _copy_file(self, path: str) -> None:
+        """Copy a file; only the agent may change the target, so no link leads anywhere."""
         target = os.path.join(self._target, path)
-        with open(files.open_regular_file(self._source, path), "rb", buffering=0) as source:
-            os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
-            descriptor = os.open(target, _COPY, 0o644)
-            try:
-                with open(descriptor, "wb") as copy:
-                    while left > 0 and (chunk := source.read(min(_CHUNK_BYTES, left))):
-                        self._tell()
-                        copy.write(chunk)
-                        left -= len(chunk)
-            except OSError:
-                os.unlink(target)
-                raise
+        os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
+        try:
+            with open(os.open(target, _COPY, 0o644), "wb") as copy:
+                for chunk, _ in _contents(self._source, path, _CHUNK_BYTES):
+                    self._tell()
+                    copy.write(chunk)
+        except (OSError, files.NotAFile):
+            os.unlink(target)
+            raise
 
 
 def _mib(size_bytes: int) -> str:

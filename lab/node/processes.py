@@ -10,7 +10,7 @@ import resource
 import signal
 import termios
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
@@ -29,23 +29,40 @@ def become_subreaper() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def leave_agent_behind(given: int, out: int, err: int, keep: tuple[int, ...]) -> None:
+def leave_agent_behind(streams: Sequence[int], keep: Collection[int]) -> None:
     """In a fresh child: its own session and streams, no signal handlers of the agent, no descriptors but `keep`.
 
-    Without one that is given, standard input is empty.
+    `streams` are standard input, output and error; -1: it is empty.
     """
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.dup2(given if given >= 0 else os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(out, 1)
-    os.dup2(err, 2)
+    take_streams(streams)
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in keep:
             with suppress(OSError):  # the listing's own descriptor
                 os.close(fd)
+
+
+def fork_beside(work: Callable[[], object], keep: Collection[int] = ()) -> int:
+    """Fork a process of the agent that works beside it and ends with it; returns its pid."""
+    agent, pid = os.getpid(), os.fork()
+    if pid == 0:
+        try:
+            leave_agent_behind((-1, 2, 2), keep)
+            die_with_parent(agent)
+            work()
+        finally:
+            os._exit(0)
+    return pid
+
+
+def take_streams(streams: Sequence[int]) -> None:
+    """Make these standard input, output and error; -1: it is empty."""
+    for number, fd in enumerate(streams):
+        os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDONLY), number)
 
 
 def die_with_parent(parent: int) -> None:
@@ -218,17 +235,28 @@ def go_on(pids: list[int]) -> None:
 
 def kill_all_of(uid: int, gid: int) -> None:
     """Kill every process of a user at once, those included that come and go faster than they can be listed."""
+    run_as(uid, gid, lambda: os.kill(-1, signal.SIGKILL))
+
+
+def run_as(uid: int, gid: int, action: Callable[[], object]) -> str:
+    """Do something as another user, in a fork; returns its result as text, empty where it could not be done."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.fork()
     except OSError:  # they leave no room for another process
-        return
+        pid = -1
     if pid == 0:
         try:
             become(uid, gid)
-            os.kill(-1, signal.SIGKILL)
+            os.write(writer, str(action()).encode())
         finally:
             os._exit(0)
-    os.waitpid(pid, 0)
+    os.close(writer)
+    with open(reader) as answer:
+        result = answer.read()
+    if pid > 0:
+        os.waitpid(pid, 0)
+    return result
 
 
 def is_zombie(pid: int) -> bool:

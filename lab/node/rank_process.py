@@ -9,14 +9,15 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
 from . import channels, processes
-from .messages.agent import ANSWERS, TERMINAL, Exited, Leaving, Raised, WorkerStart
+from .messages.agent import ANSWERS, TERMINAL, Exited, Leaving, Raised, Trace, WorkerStart
+from .messages.wire import Sender
 from .rank.joining import STACK_SIGNAL
-from .trace_file import TraceFile
+from .trace_file import LIMIT_BYTES, TraceFile
 
 _MOST_STACK_BYTES = 256 * 1024
 _MOST_HALTS = 100
@@ -51,6 +52,8 @@ class RankProcess:
         self.trace = None if trace is None else TraceFile(made=trace)
         self.stack_file = TraceFile(made=stack)
         self.raised: Raised | None = None
+        self.is_running = True
+        """Whether nobody knows yet that it has ended."""
         self.stopped = False
         """Whether the lab asked it to end."""
         self._stack_begin = 0
@@ -64,6 +67,21 @@ class RankProcess:
     def stack(self) -> str:
         """The stacks that were written since they were last asked for; of a process that crashed, that of its end."""
         return os.pread(self.stack_file.fd, _MOST_STACK_BYTES, self._stack_begin).decode("utf-8", "replace")
+
+    def send_trace(self, send: Sender, count: Callable[[int], int] = lambda size: size) -> bool:
+        """Pass on whole lines of its recorder, as long as what is sent gets through; returns whether some are left.
+
+        `count` returns how many of so many bytes are kept: where not all are, nothing more is.
+        """
+        trace = self.trace
+        for chunk in trace.chunks(ended=not self.is_running) if trace else ():
+            if trace and trace.exceeded is None and count(len(chunk)) < len(chunk):
+                trace.cut("trace", LIMIT_BYTES)
+                continue
+            send(Trace("", self.rank, chunk, self.attempt))
+            if send.congested:
+                return True
+        return False
 
     def begin_stack(self) -> None:
         """Have it write its stack, and forget what it wrote before."""
@@ -126,16 +144,14 @@ class Worker(RankProcess):
         """Others by name: `gate`, which lets it run its script, and, where it has them, `step` and `hold`, which let it
         go on from where it is held, `sidecar`, which tells the process beside it what to do, and `status`, where its
         parent says what has become of it; see `launched`."""
-        self.status: int | None = None
-        """Wait status; None while it runs."""
+        self.status = 0
+        """Wait status, once it has ended."""
         self.out_of_memory = False
         """Whether the agent killed it because memory ran out."""
         self.memory_bytes: int | None = None
         """What it held then."""
         self.given_up = False
         """Whether its starter killed it, as `mpiexec` does with all workers once one of them has failed."""
-        self.output_bytes = self.note_bytes = 0
-        """What it has printed, and what its notes took, with what was dropped of it."""
         self.started = 0.0
         """Unix time at which the gate opened."""
         self._halts = 0
@@ -162,7 +178,7 @@ class Worker(RankProcess):
             if status is None:
                 return
             if os.WIFEXITED(status) or os.WIFSIGNALED(status):
-                self.status = status
+                self.status, self.is_running = status, False
                 return
             self._halts += 1
             if self._halts <= _MOST_HALTS:
@@ -188,7 +204,7 @@ class Worker(RankProcess):
 
     def exited(self, ended: float, *, starved: bool) -> Exited:
         """How it ended; `starved`: the kernel killed it because memory ran out."""
-        status = self.status or 0
+        status = self.status
         # Where its script failed, something else in the process may have ended it with 0.
         code = os.WEXITSTATUS(status) or int(self.raised is not None)
         return self.describe_exit(
@@ -223,7 +239,7 @@ class Worker(RankProcess):
 
     def signal_all(self, number: int) -> None:
         """Send a signal to the worker, if it still runs, and to the processes of its session."""
-        if self.status is None:
+        if self.is_running:
             processes.signal_session(self.pid, number)
 
     def close(self) -> None:
@@ -248,9 +264,13 @@ class JoinedProcess(RankProcess):
     def __init__(self, number: int, pid: int, attempt: str, trace: int, stack: int, pidfd: int) -> None:
         super().__init__(number, pid, attempt, trace, stack)
         self.pidfd = pidfd
-        self.ended: float | None = None
-        """Unix time; None while it runs."""
+        self.ended = 0.0
+        """Unix time, once it has ended."""
         self.leaving: Leaving | None = None
+
+    def end(self) -> None:
+        """It has ended, just now unless that is known."""
+        self.ended, self.is_running = self.ended or time.time(), False
 
     def find_status(self) -> int | None:
         """Its wait status; None where nobody knows it."""
@@ -268,7 +288,7 @@ class JoinedProcess(RankProcess):
 
     def exited(self, status: int | None) -> Exited:
         """How it ended; an orderly end of which no kernel tells the code has the one that it was to have."""
-        ended = self.ended or time.time()
+        ended = self.ended
         if status is not None:
             return self.describe_exit(ended, os.WEXITSTATUS(status), os.WTERMSIG(status))
         code = self.leaving.code if self.leaving else None

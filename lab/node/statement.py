@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, get_args
 from .messages import wire
 from .messages.agent import Imported, Statement
 
+SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
+"""Where a worker, and what it starts, send their statements."""
 DEEPEST = 100
 """How many lists and mappings may lie within each other in a note."""
 LARGEST = 1e300

@@ -41,7 +41,7 @@ def start_store(asked: Store, user: User) -> int:
     if pid == 0:
         try:
             null = os.open(os.devnull, os.O_WRONLY)
-            processes.leave_agent_behind(-1, null, null, keep=(listener.fileno(), ready_w))
+            processes.leave_agent_behind((-1, null, null), keep=(listener.fileno(), ready_w))
             processes.drop_privileges(*user)
             processes.die_with_parent(agent)
             _serve(listener.detach(), asked, ready_w)

@@ -14,10 +14,12 @@ import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from .files import remove_tree
 from .messages.agent import Config
+from .processes import run_as
 from .users import GROUP, MADE_UP, User, open_the_way_to
 
 _PSEUDO = frozenset(
@@ -233,18 +235,9 @@ def empty(folder: str) -> None:
 def remove_system_v() -> None:
     """Remove all shared memory segments, semaphores and queues of this container, each as the user whose it is."""
     objects = [(owner, kind, number) for kind in _IPC_KINDS for owner, number in _system_v(kind)]
-    for owner in {owner for owner, _, _ in objects}:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.setresuid(owner, owner, owner)
-                libc = ctypes.CDLL(None)
-                for kind, number in [(kind, number) for other, kind, number in objects if other == owner]:
-                    arguments = (number, 0, _IPC_RMID) if kind == "sem" else (number, _IPC_RMID, None)
-                    getattr(libc, f"{kind}ctl")(*arguments)
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
+    for owner, kind, number in objects:
+        control, rest = getattr(ctypes.CDLL(None), f"{kind}ctl"), (0, _IPC_RMID) if kind == "sem" else (_IPC_RMID, None)
+        run_as(owner, owner, partial(control, number, *rest))
 
 
 def _system_v(kind: str) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from . import netlink
-from .messages import wire
 from .messages.agent import BLINK_S, LONG_WAYS, Config, Connections
 
 _BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY
@@ -126,14 +125,11 @@ class Reports:
     """Tells of a node's connections: seldom while all is well, at once where nobody acknowledges what is sent.
 
     Args:
-        run: name of the run.
         config: of the node; where its network is not its own, nothing is told: the addresses there tell no node.
         emit: sends a message to the lab.
     """
 
-    def __init__(self, run: str, config: Config, emit: Callable[[wire.Message], object]) -> None:
-        self._run = run
-        self._node = config.node
+    def __init__(self, config: Config, emit: Callable[[Connections], object]) -> None:
         self._own = config.container
         self._emit = emit
         self._began = self._looked = self._told = time.monotonic()
@@ -231,7 +227,7 @@ class Reports:
             if self._reports <= _MOST_REPORTS:
                 one = peers.get(peer) or Connections(0.0, peer=peer)
                 answers = self._answers.get(peer)
-                self._emit(one._replace(time=time.time(), node=self._node, run=self._run, answers=answers))
+                self._emit(one._replace(time=time.time(), answers=answers))
 
 
 def _answered(asked: socket.socket) -> bool:

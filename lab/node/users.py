@@ -23,7 +23,8 @@ _A_RANGE, _RANGES = 64, 640
 """All of them below 65,536, where a container's users often end."""
 MADE_UP = range(FIRST_UID + _STORE, FIRST_UID + _A_RANGE * (_RANGES + 1))
 """The users whom the lab makes up."""
-_UMASK = 0o002
+UMASK = 0o002
+"""That of workers: the others can change what one makes, as they could if they were one user."""
 
 
 def first_uid_of(cluster: str) -> int:
@@ -78,7 +79,7 @@ class Users:
         if not self.many:
             yield
             return
-        mask = os.umask(_UMASK)
+        mask = os.umask(UMASK)
         os.setegid(user.gid)
         os.seteuid(user.uid)
         try:
@@ -87,11 +88,6 @@ class Users:
             os.seteuid(0)
             os.setegid(0)
             os.umask(mask)
-
-    def share_what_is_made(self) -> None:
-        """In a worker: let the others change what it makes, as they could if they were one user."""
-        if self.many:
-            os.umask(_UMASK)
 
     def variables(self, local_rank: int) -> dict[str, str]:
         """Names for a user who has none in the image: libraries that name folders after the user ask for them."""

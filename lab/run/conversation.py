@@ -12,7 +12,7 @@ from functools import partial
 from lab.engine.protocol import Channel, Engine, Trouble
 from lab.errors import EngineUnavailable, LabError, RecordError
 from lab.node.messages import wire
-from lab.node.messages.agent import Ping, Request
+from lab.node.messages.agent import Message, Ping
 from lab.record import events
 from lab.run.collect import Collector
 
@@ -68,12 +68,12 @@ class Conversation:
         self.collector.addresses[channel.node.address] = name
         self._selector.register(channel.fileno(), selectors.EVENT_READ, partial(self._receive, channel))
 
-    def say(self, node: str, *messages: Request) -> None:
+    def say(self, node: str, *messages: Message) -> None:
         """Send messages to the agent of one node, if it is still there."""
         if node in self.alive:
             self._send(self.alive[node], b"".join(map(wire.encode, messages)))
 
-    def say_all(self, message: Request) -> None:
+    def say_all(self, message: Message) -> None:
         """Send a message to every agent."""
         line = wire.encode(message)
         for channel in list(self.alive.values()):

@@ -119,9 +119,9 @@ def test_open_files_without_a_name_count_for_who_has_them_open(disk_folder: Path
         (disk_folder / "there").write_bytes(b"x")
         with (disk_folder / "there").open("rb"):
             devices = {disk_folder.stat().st_dev}
-            assert disk._nameless_open(ME.uid, devices) >= MIB
-            assert disk._nameless_open(ME.uid, set()) == 0
-            assert disk._nameless_open(NOBODY.uid, devices) == 0
+            assert disk._nameless_bytes(ME.uid, devices) >= MIB
+            assert disk._nameless_bytes(ME.uid, set()) == 0
+            assert disk._nameless_bytes(NOBODY.uid, devices) == 0
 
 
 def test_a_place_that_is_full_is_told_once(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lab.node.joiners import Joiners, Sender
+from lab.node.joiners import Joiners
+from lab.node.limits import Limits
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     MOST_OF_A_WORKER,
+    Claim,
+    Config,
     Exited,
     Joined,
     Joining,
@@ -31,8 +35,10 @@ from lab.node.messages.agent import (
     number_of,
     worker_of,
 )
+from lab.node.messages.wire import Sender
 from lab.node.rank.note import send
 from lab.node.statement import bind_notes, waiting_statements
+from lab.node.users import Users
 
 Send = Callable[..., None]
 WORKER = 2
@@ -54,9 +60,24 @@ def told() -> list[wire.Message]:
     return []
 
 
+class Client:
+    """Who the run is of, as far as a sender knows it."""
+
+    congested = False
+
+    def __init__(self, told: list[wire.Message]) -> None:
+        self.send = told.append
+
+
+def limits_of(send: Sender) -> Limits:
+    claim, config = Claim("run", "me", 60.0), Config("node1", "", container=False, import_root="")
+    return Limits(claim, config, send, Users(claim, container=False), ())
+
+
 @pytest.fixture
 def joiners(told: list[wire.Message]) -> Iterator[Joiners]:
-    joiners = Joiners(Sender("run", "node1", told.append))
+    send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
+    joiners = Joiners(send, limits_of(send))
     yield joiners
     joiners.end()
 
@@ -73,7 +94,9 @@ def join(path: str, rank: int = 1, world_size: int = 2, fds: list[int] | None = 
         os.write(files[0], b'{"k":"start"}\n')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.connect(path)
-        socket.send_fds(channel, [wire.encode(Joining(rank, time.time(), world_size, "29500"))], files)
+        socket.send_fds(
+            channel, [wire.encode(Joining(rank, time.time(), world_size=world_size, meeting="29500"))], files
+        )
     for fd in files:
         os.close(fd)
 
@@ -94,8 +117,8 @@ def test_a_process_that_joins_is_read_to_its_end(
 ) -> None:
     join(path)
     send(path, Note(rank=0, time=1.0, name="loss", value=2))
-    send(path, Raised(1, time.time() + 1e6, "ValueError: no", "the traceback"))
-    send(path, Leaving(1, 1.0, 3))
+    send(path, Raised(1, time.time() + 1e6, error="ValueError: no", traceback="the traceback"))
+    send(path, Leaving(1, 1.0, code=3))
 
     assert take(joiners, notes) == [True] * 4
     joiners.end()
@@ -143,14 +166,15 @@ def test_a_process_joins_once(joiners: Joiners, notes: socket.socket, path: str,
 
 def test_what_others_say_is_left_to_whoever_knows_them(joiners: Joiners, notes: socket.socket, path: str) -> None:
     send(path, Note(rank=WORKER, time=1.0, name="loss", value=2))
-    send(path, Leaving(1, 1.0, 3))
+    send(path, Leaving(1, 1.0, code=3))
 
     assert take(joiners, notes) == [False, True]
 
 
 def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> None:
     told: list[wire.Message] = []
-    joiners = Joiners(Sender("run", "node1", told.append))
+    send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
+    joiners = Joiners(send, limits_of(send))
     code = "import sys; from tests.node.test_joined import join; join(sys.argv[1]); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
@@ -170,9 +194,12 @@ def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> 
 
 
 def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
-    joiners: Joiners, notes: socket.socket, path: str, told: list[wire.Message], monkeypatch: pytest.MonkeyPatch
+    notes: socket.socket, path: str, told: list[wire.Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joiners, "_most_bytes", {"notes": 300, "trace": 20})
+    send_message = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
+    limits = limits_of(send_message)
+    monkeypatch.setattr(limits, "_most_bytes", {"notes": 300, "trace": 20})
+    joiners = Joiners(send_message, limits)
 
     def note() -> None:
         join(path)
@@ -194,5 +221,6 @@ def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
     whole, *cut = [one for one in told if isinstance(one, Trace)]
     assert whole.data == b'{"k":"start"}\n'
     assert [b'"k":"cut"' in one.data for one in cut] == [True, True]
-    limits = [one for one in told if isinstance(one, Limited)]
-    assert [(one.rank, one.what) for one in limits] == [(WORKER, "notes"), (WORKER, "trace")]
+    limits.report_worker(SimpleNamespace(rank=WORKER, attempt="", trace=None))  # type: ignore[arg-type]
+    reached = [one for one in told if isinstance(one, Limited)]
+    assert [(one.rank, one.what) for one in reached] == [(WORKER, "notes"), (WORKER, "trace")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from lab.node import launched, processes, statement
 from lab.node.launch import hold_worker
+from lab.node.messages import wire
 from lab.node.messages.agent import Claim, Launch, Launched, WorkerSettings, WorkerStart
 from lab.node.rank.joining import STARTUP
 from lab.node.rank_process import Worker
@@ -42,7 +44,7 @@ class Node:
         (self.folder / "train.py").write_text(script)
         settings = WorkerSettings(str(self.folder), os.path.dirname(STARTUP))
         launch = Launch(settings, planned, (), str(self.folder / "notes"), str(self.folder), {})
-        (self.folder / "launch.json").write_text(launched.write_launch(launch))
+        (self.folder / "launch.json").write_text(json.dumps(wire.plain(launch)))
         told = {
             launched.VARIABLE: f"{parent or os.getpid()}:{self.folder / 'launch.json'}",
             "PYTHONPATH": f"{STARTUP}{os.pathsep}{ROOT}",
@@ -87,7 +89,7 @@ def node() -> Iterator[Node]:
 
 def end_of(worker: Worker) -> int:
     end = time.monotonic() + DEADLINE_S
-    while worker.status is None:
+    while worker.is_running:
         assert time.monotonic() < end
         list(worker.poll_status())
         time.sleep(0.01)

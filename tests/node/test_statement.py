@@ -8,6 +8,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from lab.node.messages import wire
 from lab.node.messages.agent import Claim, Config, Imported, Note, Raised
 from lab.node.noderun import NodeRun
 from lab.node.rank import note
-from lab.node.statement import DEEPEST, problem_with, read_statement
+from lab.node.statement import DEEPEST, SOCKET_VARIABLE, problem_with, read_statement
 from lab.record.events import event_line, read_event
 from tests.golden import golden
 from tests.short import SHORT
@@ -70,7 +71,8 @@ class Agent:
         self.sent: list[Any] = []
         self.root = tempfile.mkdtemp(prefix="lab-", dir=SHORT)
         config = Config("node0", self.root, container=False, import_root="")
-        self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, self.sent.append)
+        client: Any = SimpleNamespace(send=self.sent.append, congested=False)
+        self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, client)
         self.worker, notes = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         notes.setblocking(False)
         self.run.workers.append(FakeWorker(notes))  # type: ignore[arg-type]
@@ -91,7 +93,8 @@ class FakeWorker:
     def __init__(self, notes: socket.socket) -> None:
         self.notes = notes
 
-    rank = note_bytes = 0
+    rank = 0
+    is_running = True
     ends: dict[str, int] = {}  # noqa: RUF012
     attempt = ""
     raised: Any = None
@@ -151,11 +154,16 @@ def test_what_no_worker_of_the_lab_would_say_is_not_heard(data: object) -> None:
 def test_a_number_that_json_cannot_say_is_not_heard() -> None:
     line = b'{"is":"note","rank":0,"time":1,"name":"n","value":1e999}'
     assert read_statement(line) is None
-    assert read_statement(line.replace(b"1e999", b"1e99")) == Note(0, 1, "n", 1e99)
+    assert read_statement(line.replace(b"1e999", b"1e99")) == Note(0, 1, name="n", value=1e99)
 
 
 @pytest.mark.parametrize(
-    "message", [Note(0, 1.0, "n", nested(DEEPEST)), Raised(0, 2.0, "E: \udcff", "t"), Imported(1, ["torch._dynamo"])]
+    "message",
+    [
+        Note(0, 1.0, name="n", value=nested(DEEPEST)),
+        Raised(0, 2.0, error="E: \udcff", traceback="t"),
+        Imported(1, ["torch._dynamo"]),
+    ],
 )
 def test_what_a_worker_says_is_heard(message: Any) -> None:
     assert read_statement(wire.encode(message)) == message
@@ -171,7 +179,7 @@ def test_a_value_that_passes_can_be_written_and_read(value: Any) -> None:
 
 
 def test_a_script_that_notes_what_cannot_be_noted_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(note.SOCKET_VARIABLE, raising=False)
+    monkeypatch.delenv(SOCKET_VARIABLE, raising=False)
     with pytest.raises(ValueError, match=golden(1)):
         note.note("deep", nested(DEEPEST + 1))
     with pytest.raises(ValueError, match=golden(2)):

@@ -73,7 +73,7 @@ def _looks(monkeypatch: pytest.MonkeyPatch, *states: Connection, every_s: float 
     monkeypatch.setattr("lab.node.tcp.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("lab.node.tcp.Reports.ask", lambda self: None)
     told: list[Any] = []
-    reports, looks = Reports("r", _CONFIG, told.append), []
+    reports, looks = Reports(_CONFIG, told.append), []
     for state in states:
         clock[0] += every_s
         monkeypatch.setattr(tcp, "connections", lambda state=state: [state])
@@ -118,7 +118,7 @@ def test_a_silence_is_at_least_as_long_as_the_timers_that_ran_out() -> None:
 def test_a_node_without_a_network_of_its_own_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tcp, "connections", lambda: [_connection()])
     told: list[Any] = []
-    reports = Reports("r", _CONFIG._replace(container=False), told.append)
+    reports = Reports(_CONFIG._replace(container=False), told.append)
     reports.look(ended=True)
     reports.tell()
     assert told == []
@@ -130,7 +130,7 @@ def test_a_kernel_that_can_be_reached_answers(
     monkeypatch.setattr(tcp, "connections", lambda: [_connection(peer="127.0.0.1")])
     monkeypatch.setattr(tcp, "by_peer", lambda found: {"127.0.0.1": Connections(0.0, peer="127.0.0.1")})
     told: list[Any] = []
-    reports = Reports("r", _CONFIG, told.append)
+    reports = Reports(_CONFIG, told.append)
     reports.tell()  # from now on it is known whom to ask
     reports.ask()
     reports.tell()

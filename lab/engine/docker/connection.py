@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -35,9 +35,9 @@ class Refused(ClusterError):
         self.explanation = explanation
 
 
-def unix_socket(host: str | None = None) -> str | None:
-    """The socket of an engine, or of the one that the docker command line would use; None where it may have none."""
-    host = host or os.environ.get("DOCKER_HOST")
+def unix_socket() -> str | None:
+    """The socket of the engine that the docker command line would use; None where it may have none."""
+    host = os.environ.get("DOCKER_HOST")
     if host is not None:
         return host.removeprefix("unix://") if host.startswith("unix:///") else None
     try:
@@ -141,21 +141,15 @@ _AT_ONCE = 8
 """Requests: an engine waits for its kernel most of the time that it takes to start a container."""
 
 
-CONTEXT = "context:"
-"""How the address of an engine begins that is what a context of the docker command line says."""
-
-
-def open_client(host: str | None = None) -> docker.DockerClient:
-    """Connect to an engine, or to the one that the docker command line would use.
-
-    Args:
-        host: its address, such as `unix:///var/run/docker.sock`, `ssh://me@b`, `tcp://b:2376` or `context:b`.
+def open_client() -> docker.DockerClient:
+    """Connect to the engine that the docker command line would use.
 
     Raises:
         EngineUnavailable: none answers; the message says why.
     """
     import docker
     import docker.errors
+    from docker.utils import kwargs_from_env
 
     class Api(docker.APIClient):
         """Calls an engine with its certificates, whatever the environment says of those of the web."""
@@ -164,30 +158,19 @@ def open_client(host: str | None = None) -> docker.DockerClient:
             return super().merge_environment_settings(url, proxies, stream, self.verify, cert)
 
     try:
+        address: dict[str, Any] = dict(kwargs_from_env())
+        context: Any = None if os.environ.get("DOCKER_HOST") else docker.ContextAPI.get_current_context()
+        if context is not None and context.Host:
+            address = {
+                "base_url": context.Host,
+                "tls": (context.Host.startswith("tcp:") and context.TLSConfig) or False,
+            }
         client = docker.DockerClient.__new__(docker.DockerClient)
-        client.api = Api(**_address(host or os.environ.get("DOCKER_HOST")), timeout=_FIRST_ANSWER_S)
+        client.api = Api(**address, timeout=_FIRST_ANSWER_S)
     except (docker.errors.DockerException, OSError, ValueError) as error:
         raise _unavailable("no Docker engine answers", error) from error
     client.api.timeout = int(_TIMEOUT_S)
     return client
-
-
-def _address(host: str | None) -> dict[str, Any]:
-    """Where an engine is, and how it and this machine prove who they are; None: that of the current context."""
-    import docker
-    from docker.utils import kwargs_from_env
-
-    context: Any = None
-    if host is None:
-        context = docker.ContextAPI.get_current_context()
-    elif host.startswith(CONTEXT):
-        name = host.removeprefix(CONTEXT)
-        context = docker.ContextAPI.get_context(name)
-        if context is None:
-            raise ValueError(f"there is no context {name}")
-    if context is None or not context.Host:
-        return dict(kwargs_from_env(environment={**os.environ, **({"DOCKER_HOST": host} if host else {})}))
-    return {"base_url": context.Host, "tls": (context.Host.startswith("tcp:") and context.TLSConfig) or False}
 
 
 _CAUSES = {
@@ -214,38 +197,24 @@ def _stopped(error: BaseException) -> EngineUnavailable:
     return _unavailable("the Docker engine stopped answering", error)
 
 
-def open_stream(api: docker.APIClient, path: str, body: Mapping[str, Any] | None, by_client: Callable[[], Any]) -> Any:
-    """The stream that a request becomes: that of docker-py, or of a feature where the engine is behind TLS or ssh."""
-    if not str(api.base_url).startswith(_REMOTE):
-        return by_client()
-    open_remote = hook("remote_stream")
-    if open_remote is None:
-        raise EngineUnavailable(f"the engine at {api.base_url} cannot be used without the feature remote")
-    return open_remote(api, path, body, by_client)
-
-
 class Connection:
     """Calls of the engine's API: the few of a run on a warm cluster straight to its socket, all others by docker-py.
-
-    Args:
-        client: docker-py's client; None: one is made when it is needed.
-        host: the address of the engine; None: that of the engine that the docker command line would use.
 
     Raises:
         EngineUnavailable: no engine answers.
     """
 
-    def __init__(self, client: docker.DockerClient | None = None, host: str | None = None) -> None:
-        self._client, self._host = client, host
-        path = unix_socket(host) if client is None else None
+    def __init__(self) -> None:
+        self._client: docker.DockerClient | None = None
+        path = unix_socket()
         self._direct = DirectApi(partial(dial, path)) if path else None
         if self._direct is None:
-            self._client = client or open_client(host)
+            self._client = open_client()
             return
         try:
             self._direct.request("GET", "/_ping", None, _FIRST_ANSWER_S)
         except OSError as error:
-            absent = isinstance(error, FileNotFoundError) and host is None and "DOCKER_HOST" not in os.environ
+            absent = isinstance(error, FileNotFoundError) and "DOCKER_HOST" not in os.environ
             kind = EngineAbsent if absent else EngineUnavailable
             raise _unavailable("no Docker engine answers", error, kind) from error
 
@@ -253,7 +222,7 @@ class Connection:
     def client(self) -> docker.DockerClient:
         """docker-py's client."""
         if self._client is None:
-            self._client = open_client(self._host)
+            self._client = open_client()
         return self._client
 
     @property
@@ -337,21 +306,23 @@ class Connection:
             errors = self.call(lambda: self.api.logs(container, stdout=False))
         return code, written.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
-    def attach(self, container: str) -> Any:
-        """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
+    def attach(self, container: str) -> socket.socket:
+        """A stream to the first process of a container."""
         path = f"/containers/{container}/attach?{_ATTACHED}"
         if self._direct is not None:
             with _answering():
                 return self._direct.stream(path)
-        params = dict(parse_qsl(_ATTACHED))
-        by_client = partial(self.api.attach_socket, container, params=params)
-        return self.call(lambda: open_stream(self.api, path, None, by_client))
-
-    def attach_all(self, containers: Sequence[str]) -> list[Any]:
-        """A stream to each; an engine that may be far away is asked for several at once."""
-        if self._direct is not None:
-            return [self.attach(container) for container in containers]
-        return self.together(self.attach, containers)
+        if str(self.api.base_url).startswith(_REMOTE):
+            open_remote = hook("remote_stream")
+            if open_remote is None:
+                raise EngineUnavailable(f"the engine at {self.api.base_url} cannot be used without the feature remote")
+            remote: socket.socket = self.call(lambda: open_remote(self.api, container, path))
+            return remote
+        stream = self.call(lambda: self.api.attach_socket(container, params=dict(parse_qsl(_ATTACHED))))
+        plain: socket.socket = stream._sock.dup()  # noqa: SLF001
+        stream._response.close()  # noqa: SLF001  # before the stream: else Python 3.13 complains of it
+        stream.close()
+        return plain
 
     def call(self, call: Callable[[], T]) -> T:
         """One call of docker-py.
@@ -407,34 +378,20 @@ def read_frames(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
         yield frame
 
 
-def close_answer(attached: Any) -> None:
-    """Close the answer from which docker-py took a stream, before the stream: else Python 3.13 complains of it."""
-    answer = getattr(attached, "_response", None)
-    if answer is not None:
-        answer.close()
-
-
 class DockerChannel(Stream):
-    """A stream of which the agent's standard output is received.
+    """A stream of which the agent's standard output is received."""
 
-    Args:
-        node: whose agent is at the other end.
-        attached: a socket, or what docker-py's `attach_socket` returned.
-    """
-
-    def __init__(self, node: Node, attached: Any) -> None:
-        self._begin(node, attached)
+    def __init__(self, node: Node, connection: socket.socket) -> None:
+        super().__init__(node, connection)
+        self._buffer = bytearray()
         self.complaints = b""
         """The last of what the agent wrote to standard error."""
 
-    def attach(self, attached: Any) -> None:
+    def attach(self, connection: socket.socket) -> None:
         """Go on with another stream to the node, which was started anew."""
         self.close()
-        self._begin(self.node, attached)
-
-    def _begin(self, node: Node, attached: Any) -> None:
-        super().__init__(node, getattr(attached, "_sock", attached))
-        self._attached, self._buffer = attached, bytearray()
+        super().__init__(self.node, connection)
+        self._buffer.clear()
 
     def receive(self) -> bytes | None:
         """What has arrived; None where nothing has yet; empty when the other end is gone."""
@@ -449,10 +406,3 @@ class DockerChannel(Stream):
             else:
                 self.complaints = (self.complaints + content)[-8192:]
         return b"".join(parts) or None
-
-    def close(self) -> None:
-        """Close the stream; the agent goes on running."""
-        close_answer(self._attached)
-        super().close()
-        if self._attached is not self._socket:
-            self._attached.close()

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
-from lab.engine.docker.state import (
-    STOPPED_SUFFIX,
-    container_state,
-    filters,
-    find_rest,
-    gather_clusters,
-    remove,
-)
+from lab.engine.docker.state import STOPPED_SUFFIX, filters, find_clusters, find_rest, remove
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
@@ -24,8 +18,6 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
 if TYPE_CHECKING:
-    import docker
-
     from lab.engine.doctor import Check, Wanted
 
 _SETTLE_S = 1.0
@@ -40,6 +32,8 @@ _EVENT_DELAY_S = 1.0
 _GONE = 404
 _CONFLICT = 409
 """What it answers where a container does not run, or a name is used."""
+_CANNOT_RUN = (126, 127)
+"""Exit codes where there is no such command."""
 _PER_CORE = 1_000_000_000
 NO_TORCH = 71
 FIND_PYTHON = (
@@ -50,25 +44,19 @@ FIND_PYTHON = (
 
 
 class DockerEngine:
-    """Clusters of containers.
-
-    Args:
-        client: docker-py's client; None: see `Connection`.
-        connection: to the engine, where there is one already.
-    """
+    """Clusters of containers."""
 
     name = "docker"
     traits = Traits(isolates=True, containers=True, divides_cores=True)
 
-    def __init__(self, client: docker.DockerClient | None = None, connection: Connection | None = None) -> None:
-        self.connection = connection or Connection(client)
+    def __init__(self) -> None:
+        self.connection = Connection()
 
     # -- finding
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part, by their labels."""
-        containers = self.connection.containers([*filters(cluster), label.NODE])
-        return gather_clusters(self.name, ((container["Labels"], _node_of(container)) for container in containers))
+        return find_clusters(self.connection, self.name, cluster)
 
     def nodeless(self) -> list[str]:
         """Names of the owner's clusters of which a network, a volume or a zygote is there, but no node."""
@@ -117,10 +105,7 @@ class DockerEngine:
 
     def trouble(self, channel: Channel) -> Trouble | None:
         """What keeps a node from working although it is there."""
-        return self.trouble_of(channel.node.handle)
-
-    def trouble_of(self, container: str) -> Trouble | None:
-        """What keeps a container that is there from working."""
+        container = channel.node.handle
         try:
             facts = self.connection.inspect(container, _LOOK_TIMEOUT_S)
         except Refused:
@@ -229,19 +214,14 @@ class DockerEngine:
 
         return image == DEFAULT_IMAGE or inspect_image(self.connection.client, image) is not None
 
-    def image_connection(self) -> Connection:
-        """To the Docker engine that makes images."""
-        return self.connection
-
     # -- using
 
     def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
         """Open a channel to the agent of each of these nodes."""
         try:
-            streams = self.connection.attach_all([node.handle for node in nodes])
+            return [DockerChannel(node, self.connection.attach(node.handle)) for node in nodes]
         except Refused as refused:
             raise NodeLost(f"cluster {cluster.name}: a node cannot be reached: {refused.explanation}") from refused
-        return [DockerChannel(node, stream) for node, stream in zip(nodes, streams, strict=True)]
 
     def kill(self, node: Node) -> None:
         """Kill a node at once, as a power cut would."""
@@ -306,12 +286,15 @@ class DockerEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams; returns its exit code."""
-        from lab.engine.docker.execute import execute
-
+        command = ["docker", "exec", "--interactive", *(["--tty"] if tty else []), node.handle, *argv]
         try:
-            return self.connection.call(lambda: execute(self.connection.api, node, list(argv), tty=tty))
-        except Refused as refused:
-            raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {refused.explanation}") from refused
+            code = subprocess.run(command, check=False).returncode
+        except FileNotFoundError:
+            hint = "install Docker's command line: the engine alone has none"
+            raise ClusterError("commands run in nodes by the program `docker`, which is not on PATH", hint) from None
+        if code in _CANNOT_RUN:
+            raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
+        return code
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the first Python with torch of a node runs."""
@@ -325,19 +308,18 @@ class DockerEngine:
 
         return self.connection.call(ask)
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
         """A file or folder of a node as a tar, which comes while it is read."""
-        from lab.engine.archive import stream_pieces
-
         call = self.connection.call
         try:
-            pieces = iter(call(lambda: self.connection.api.get_archive(node.handle, path)[0]))
+            pieces = call(lambda: self.connection.api.get_archive(node.handle, path)[0])
         except Refused as refused:
             raise ClusterError(f"cannot read {path} on {node.name}: {_why(refused)}") from refused
-        return stream_pieces(iter(lambda: call(lambda: next(pieces, b"")), b""), getattr(pieces, "close", lambda: None))
+        return iter(lambda: call(lambda: next(pieces, b"")), b"")
 
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar into a folder of a node."""
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
+        """Make a file or folder of a node of a tar."""
+        folder = os.path.dirname(path)
         try:
             self.connection.call(lambda: self.connection.api.put_archive(node.handle, folder, archive))
         except Refused as refused:
@@ -354,19 +336,6 @@ class DockerEngine:
         from lab.engine.docker.doctor import examine
 
         return examine(self.connection, wanted, self.nodeless())
-
-
-def _node_of(container: Mapping[str, Any]) -> Node:
-    """The node that a container is, as it is listed."""
-    name = container["Labels"][label.NODE]
-    networks = container.get("NetworkSettings", {}).get("Networks", {})
-    return Node(
-        name=name,
-        node_rank=int(name.removeprefix("node")),
-        handle=container["Id"],
-        address=next((network["IPAddress"] for network in networks.values()), ""),
-        state=container_state(container),
-    )
 
 
 def _is_stopped(first: int, container: str) -> bool:

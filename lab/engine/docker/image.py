@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 DEFAULT_IMAGE = f"lab-node:{__version__}"
 """The image that the lab builds for itself where no other is named."""
-RECIPE_LABEL = "lab.image.recipe"
 TORCH_LABEL = "lab.image.torch"
 
 
@@ -32,8 +31,6 @@ class ImageInfo:
     size_bytes: int
     torch: str | None
     """Version of torch that the lab built it with; None for an image from elsewhere."""
-    recipe: str | None
-    """Fingerprint of the build (`BuildContext.recipe`); None for an image from elsewhere."""
 
 
 def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
@@ -56,21 +53,22 @@ def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
         id=facts["Id"],
         size_bytes=facts["Size"],
         torch=labels.get(TORCH_LABEL),
-        recipe=labels.get(RECIPE_LABEL),
     )
 
 
-def ensure_image(client: docker.DockerClient, image: str, announce: Callable[[str], object]) -> None:
-    """Have an image: the default one is built where it is missing, any other is pulled.
+def ensure_image(client: docker.DockerClient, image: str, announce: Callable[[str], None]) -> ImageInfo:
+    """Returns an image: the default one is built where it is missing, any other is pulled.
 
     Raises:
         LabError: it cannot be made or fetched.
     """
-    if inspect_image(client, image) is None:
-        make_image = hook("make_image")
-        if make_image is None:
-            raise ImageUnfit(f"the engine has no image {image}", f"`docker pull {image}`, or build it")
-        make_image(client, image, lambda progress: announce(progress.text))
+    if (there := inspect_image(client, image)) is not None:
+        return there
+    make_image = hook("make_image")
+    if make_image is None:
+        raise ImageUnfit(f"the engine has no image {image}", f"`docker pull {image}`, or build it")
+    made: ImageInfo = make_image(client, image, announce)
+    return made
 
 
 @contextmanager

@@ -54,12 +54,10 @@ def requests_for(
     run: str | None,
     machine: Machine | None = None,
     image: str | None = None,
-    zygote: bool = True,
 ) -> list[Request]:
     """Network, volume, a container a node, and a zygote where there is one; limits are parts of the machine.
 
     `image` is what containers are made of, where that is not the image of the shape, but one with packages besides.
-    Without `zygote` there is none: where nodes are on several machines.
 
     Raises:
         ClusterUnfit: a strict cluster cannot be that, or a volume would hide what a node runs on.
@@ -76,7 +74,7 @@ def requests_for(
         )
     labels = {**label.cluster_labels(cluster, owner, shape.to_json(), run), label.LIMITS: limits.to_json()}
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
-    forked = zygote_of(shape) if zygote else None
+    forked = zygote_of(shape)
     nodes = [_container(rank, network, shape, limits, labels, image) for rank in range(shape.nodes)]
     if forked:
         nodes = [*map(forked.with_zygote, nodes), forked.zygote_body(nodes[0], labels)]
@@ -112,7 +110,7 @@ def _container(
         "import_root": boot.IMPORT_ROOT,
         "kept": [SHARED, *(f"{DATA}/{name}" for name in shape.data), *(volume.target for volume in shape.volumes)],
         "disk_bytes": None if shape.strict else limits.disk_bytes,
-        "tell_of_full": shape.strict,
+        "strict": shape.strict,
         "foreign": (shape.image or DEFAULT_IMAGE) != DEFAULT_IMAGE,
         "shared": SHARED,
         "packages": ENVIRONMENT if shape.requirements else "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -20,9 +20,9 @@ STOPPED_SUFFIX = ".stopped"
 """How the name of a container ends that was stopped on purpose."""
 
 
-def filters(cluster: str | None, owner: str = label.OWNER) -> list[str]:
+def filters(cluster: str | None) -> list[str]:
     """The labels of the owner's clusters, or of the one of this name, in Docker's `name=value` form."""
-    return [f"{owner}={label.owner()}", *([f"{label.CLUSTER}={cluster}"] if cluster else [])]
+    return [f"{label.OWNER}={label.owner()}", *([f"{label.CLUSTER}={cluster}"] if cluster else [])]
 
 
 def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -31,32 +31,42 @@ def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str,
     return connection.listed("networks", {"label": labels}), volumes["Volumes"] or []
 
 
-def gather_clusters(engine: str, labelled: Iterable[tuple[Mapping[str, str], Node]]) -> list[ClusterInfo]:
-    """The clusters that nodes make, each given with the labels of its cluster."""
-    clusters: dict[str, tuple[Mapping[str, str], list[Node]]] = {}
-    for labels, node in labelled:
-        clusters.setdefault(labels[label.CLUSTER], (labels, []))[1].append(node)
+def find_clusters(connection: Connection, engine: str, cluster: str | None) -> list[ClusterInfo]:
+    """The owner's clusters, or the one of this name, by the labels of containers."""
+    clusters: dict[str, list[dict[str, Any]]] = {}
+    for container in connection.containers([*filters(cluster), label.NODE]):
+        clusters.setdefault(container["Labels"][label.CLUSTER], []).append(container)
     return [
         ClusterInfo(
             name=name,
             engine=engine,
             shape=Shape.from_json(labels[label.SHAPE]),
-            nodes=tuple(sorted(nodes, key=lambda node: node.node_rank)),
+            nodes=tuple(sorted(map(_node_of, containers), key=lambda node: node.node_rank)),
             owner=label.owner(),
             run=labels.get(label.RUN),
             version=labels.get(label.VERSION, ""),
             limits=Limits.from_json(labels.get(label.LIMITS, "{}")),
         )
-        for name, (labels, nodes) in sorted(clusters.items())
+        for name, containers in sorted(clusters.items())
+        for labels in [containers[0]["Labels"]]
     ]
 
 
-def container_state(container: Mapping[str, Any]) -> str:
-    """The state of a node whose container is listed like this."""
-    if container["State"] == RUNNING:
-        return RUNNING if container.get("NetworkSettings", {}).get("Networks", {}) else "disconnected"
-    marked = any(name.endswith(STOPPED_SUFFIX) for name in container.get("Names") or ())
-    return STOPPED if marked else str(container["State"])
+def _node_of(container: Mapping[str, Any]) -> Node:
+    """The node that a container is, as it is listed."""
+    name, state = container["Labels"][label.NODE], str(container["State"])
+    networks = container.get("NetworkSettings", {}).get("Networks", {})
+    if state == RUNNING:
+        state = RUNNING if networks else "disconnected"
+    elif any(name.endswith(STOPPED_SUFFIX) for name in container.get("Names") or ()):
+        state = STOPPED
+    return Node(
+        name=name,
+        node_rank=int(name.removeprefix("node")),
+        handle=container["Id"],
+        address=next((network["IPAddress"] for network in networks.values()), ""),
+        state=state,
+    )
 
 
 _DEADLINE_S = 60.0

@@ -68,8 +68,8 @@ def _copy_from(cluster: Cluster, info: ClusterInfo, node: str, path: str, target
     there, here = PurePosixPath(info.shared, path), Path(target)
     if target.endswith("/") or here.is_dir():
         here /= there.name
-    with capable(cluster.engine, FileAccess).read_files(find_node(info, node), str(there)) as archive:
-        return unpack(archive, here, most_bytes=most_bytes)
+    archive = capable(cluster.engine, FileAccess).read_files(find_node(info, node), str(there))
+    return unpack(archive, here, most_bytes=most_bytes)
 
 
 def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path: str, most_bytes: int) -> list[str]:
@@ -77,7 +77,6 @@ def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path:
     there = PurePosixPath(info.shared, path)
     if not path or path.endswith("/"):
         there /= source.resolve().name
-    owner = (FIRST_UID, GROUP)
-    with pack(source, there.name, owner, most_bytes=most_bytes, left_out=left_out) as archive:
-        capable(cluster.engine, FileAccess).write_files(find_node(info, node), str(there.parent), archive)
+    archive = pack(source, there.name, (FIRST_UID, GROUP), most_bytes=most_bytes, left_out=left_out)
+    capable(cluster.engine, FileAccess).write_files(find_node(info, node), str(there), archive)
     return left_out

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import __version__
-from lab.engine.docker.image import DEFAULT_IMAGE, RECIPE_LABEL, ImageInfo, engine_must_answer, inspect_image, one_line
+from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, engine_must_answer, inspect_image, one_line
+from lab.engine.protocol import Announce
 from lab.errors import ImageError, ImageUnfit
 from lab.feature import bundled
 from lab.node.recorder import build
@@ -31,7 +32,6 @@ _RECORDER = "lab/node/recorder"
 """Folder of the recorder in the build context, as in a checkout: the Dockerfile is built by hand there too."""
 _MPI_FILES = ("pyproject.toml", "README.md", "torch_mpi/*.py", "torch_mpi/py.typed")
 """What makes the wheel of the package in mpi/."""
-_REPORT_BYTES = 16 << 20
 _TORCH_WHEEL = re.compile(r"^torch-(\d[^-+]*)(?:\+[^-]*)?-")
 
 
@@ -47,39 +47,13 @@ class BuildContext:
     build_args: Mapping[str, str]
     """The Dockerfile's ARGs; one that is not named keeps the Dockerfile's default."""
 
-    @property
-    def upload_bytes(self) -> int:
-        """Roughly how much is sent to the engine."""
-        return sum(path.stat().st_size for path in (self.dockerfile, *self.sources.values(), *self.wheels))
-
-    @property
-    def recipe(self) -> str:
-        """A fingerprint of what goes into the image: two builds with the same one make the same image.
-
-        Wheels count by name and size; a base image counts by its name.
-        """
-        import hashlib
-
-        lines = [f"{name}={value}" for name, value in sorted(self.build_args.items()) if not name.startswith("PIP_")]
-        lines += [f"{path.name} {path.stat().st_size}" for path in self.wheels]
-        read = (path.read_bytes() for path in (self.dockerfile, *self.sources.values()))
-        digest = hashlib.sha256(b"".join(read))
-        digest.update("\n".join(lines).encode())
-        return digest.hexdigest()[:16]
-
-    def tar(self, on_sent: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-        """Yields the context as a tar archive, by the megabyte; `on_sent` is told the bytes so far, now and then."""
+    def tar(self) -> Iterator[bytes]:
+        """Yields the context as a tar archive, by the megabyte."""
         from lab.engine.archive import Source, pack_pieces
 
         members = {"wheels": self.dockerfile.parent, "Dockerfile": self.dockerfile, **self.sources}
         members |= {f"wheels/{path.name}": path for path in self.wheels}
-        sent = reported = 0
-        for piece in pack_pieces(Source(path.resolve(), name, path.stat()) for name, path in members.items()):
-            yield piece
-            sent += len(piece)
-            if sent - reported >= _REPORT_BYTES:
-                on_sent(sent)
-                reported = sent
+        return pack_pieces(Source(path.resolve(), name, path.stat()) for name, path in members.items())
 
 
 def plan_build(
@@ -159,12 +133,12 @@ def _torch_version(wheels: tuple[Path, ...]) -> str:
 
 
 Event = Mapping[str, Any]
-"""One object of the engine's JSON stream, or `{"upload": bytes so far}` from the lab itself."""
+"""One object of the engine's JSON stream."""
 
 TAIL_LINES = 20
 """How much of a failed build's output is kept for the message."""
 
-_STEP = re.compile(r"^(?:\[\d+/\d+\] )?step (\d+)/(\d+) ?: *(.*)", re.IGNORECASE)
+_STEP = re.compile(r"^(?:\[\d+/\d+\] )?step (\d+/\d+) ?: *(.*)", re.IGNORECASE)
 _LAYER = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
 _BOOKKEEPING = re.compile(r"^ ---> |^Removing intermediate container ")
 _DONE = ("Pull complete", "Already exists")
@@ -176,47 +150,33 @@ _OF_A_LAYER = (
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-@dataclass(frozen=True)
-class ImageProgress:
-    """Where a build or a pull stands."""
+class EngineLog:
+    """Follows a build or a pull: where it is, its last lines, and why it failed if it did."""
 
-    step: int
-    """Steps (of a build) or layers (of a pull) begun or done so far; 0: not known yet."""
-    total: int
-    """How many there are; 0: not known yet."""
-    text: str
-    """What is going on, in one line."""
-
-
-class BuildLog:
-    """Follows a build: which step it is at, its last lines, what it made or why it failed."""
-
-    def __init__(self, upload_bytes: int = 0) -> None:
-        self.upload_bytes = upload_bytes
-        self.step = 0
-        self.total = 0
+    def __init__(self) -> None:
+        self.step = ""
+        """The step of a build, such as `3/9`; empty where there is none."""
         self.error = ""
-        """The engine's own word on why the build failed; empty while it has not."""
+        """The engine's own word on why it failed; empty while it has not."""
         self.stages: list[str] = []
-        """Image of each stage that ended and is not the last one."""
+        """Image of each stage of a build that ended and is not the last one."""
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._layer = ""
-        self._pull = PullLog()
+        self._done: set[str] = set()
+        self._bytes: dict[str, tuple[int, int]] = {}
 
-    def read(self, event: Event) -> list[ImageProgress]:
+    def read(self, event: Event) -> list[str]:
         """Takes one event and returns what is worth showing of it, mostly one line or nothing."""
-        texts: list[str] = []
-        if "upload" in event:
-            sent, whole = format_bytes(event["upload"]), format_bytes(self.upload_bytes)
-            texts = [f"sending wheels to the engine: {sent} of {whole}"]
-        elif "error" in event:
+        if "error" in event:
             self.error = str(event["error"]).strip()
-        elif "stream" in event:
+            return []
+        if "stream" in event:
             lines = _ESCAPES.sub("", str(event["stream"])).replace("\r", "\n").splitlines()
-            return [self._progress(text) for line in lines if (text := self._read_line(line.rstrip()))]
-        elif pulled := self._pull.read(event):
-            texts = [f"base image, {pulled.text}"]
-        return list(map(self._progress, texts))
+            texts = [text for line in lines if (text := self._read_line(line.rstrip()))]
+        else:
+            pulled = self._read_layer(str(event.get("id", "")), str(event.get("status", "")), event)
+            texts = [f"base image, {pulled}" if self.step else pulled] if pulled else []
+        return [f"[{self.step}] {text}" if self.step else text for text in texts]
 
     def _read_line(self, line: str) -> str:
         """What is worth showing of a line; it may begin a step."""
@@ -228,86 +188,24 @@ class BuildLog:
         step = _STEP.match(line)
         if step is None:
             return line.strip()
-        self.step, self.total = int(step[1]), int(step[2])
-        if step[3].upper().startswith("FROM") and self._layer:
+        self.step = step[1]
+        if step[2].upper().startswith("FROM") and self._layer:
             self.stages.append(self._layer)
-        return clip(" ".join(step[3].split()), 100)
+        return clip(" ".join(step[2].split()), 100)
 
-    def _progress(self, text: str) -> ImageProgress:
-        return ImageProgress(self.step, self.total, text)
-
-
-class PullLog:
-    """Follows a pull: how many layers and bytes are there, and why it failed if it did."""
-
-    def __init__(self) -> None:
-        self.error = ""
-        """The engine's own word on why the pull failed; empty while it has not."""
-        self._done: set[str] = set()
-        self._bytes: dict[str, tuple[int, int]] = {}
-
-    def read(self, event: Event) -> ImageProgress | None:
-        """Takes one event and returns where the pull stands, or None if it says nothing about that."""
-        if "error" in event:
-            self.error = str(event["error"]).strip()
-            return None
-        layer, status = str(event.get("id", "")), str(event.get("status", ""))
+    def _read_layer(self, layer: str, status: str, event: Event) -> str:
+        """How many layers and bytes are there, where an event is about a layer that is pulled."""
         if status not in _OF_A_LAYER:
-            return None
+            return ""
         known, detail = self._bytes.setdefault(layer, (0, 0)), event.get("progressDetail") or {}
         if status in _DONE:
             self._done.add(layer)
         elif status != "Extracting":  # whose progress is in bytes of its own
             self._bytes[layer] = (detail.get("current") or known[0], detail.get("total") or known[1])
-        done, total = len(self._done), len(self._bytes)
-        text = f"{done} of {total} layers"
+        text = f"{len(self._done)} of {len(self._bytes)} layers"
         if whole := sum(size for _, size in self._bytes.values()):
             text += f", {format_bytes(sum(got for got, _ in self._bytes.values()))} of {format_bytes(whole)}"
-        return ImageProgress(done, total, text)
-
-
-class Silent(Exception):
-    """Nothing was heard for longer than allowed."""
-
-
-def follow(start: Callable[[Callable[[Event], None]], Iterable[Event]], silent_s: float) -> Iterator[Event]:
-    """Yields the events of a request that is made in a thread of its own.
-
-    docker-py has no time-out for the silence of a pull, and a build blocks while its context is sent. In a thread both
-    can be waited for with a deadline, and Ctrl-C gets through at once.
-
-    `start` makes the request and returns its stream; it is given a function that adds an event of its own. It
-    ends with `Silent`, or with whatever the request raised; the thread ends at the next event or with the process, and
-    the engine stops its work when the connection closes.
-    """
-    events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
-    left = threading.Event()
-
-    def pump() -> None:
-        try:
-            for event in start(events.put):
-                if left.is_set():
-                    return
-                events.put(event)
-        except BaseException as error:  # noqa: BLE001  (handed over whole to the thread that waits)
-            events.put(error)
-        else:
-            events.put(None)
-
-    threading.Thread(target=pump, name="lab-image", daemon=True).start()
-    try:
-        while True:
-            try:
-                event = events.get(timeout=silent_s)
-            except queue.Empty:
-                raise Silent from None
-            if event is None:
-                return
-            if isinstance(event, BaseException):
-                raise event
-            yield event
-    finally:
-        left.set()
+        return text
 
 
 _AIR_GAPPED = "without a registry: `lab image build --base LOCAL_IMAGE --wheels DIR` (docs/air-gapped.md)"
@@ -375,68 +273,47 @@ SILENT_S = 600.0
 """Seconds without any word from the engine after which a build or a pull is given up."""
 PULL_ATTEMPTS = 3
 
-OnProgress = Callable[[ImageProgress], None]
 
-
-def make_image(client: docker.DockerClient, image: str, on_progress: OnProgress = lambda _: None) -> ImageInfo:
+def make_image(client: docker.DockerClient, image: str, announce: Announce) -> ImageInfo:
     """Builds an image (the default one) or pulls it (any other)."""
     if image == DEFAULT_IMAGE:
-        return build_image(client, on_progress=on_progress)
-    return pull_image(client, image, on_progress)
-
-
-def ensure_image(
-    client: docker.DockerClient, image: str = DEFAULT_IMAGE, on_progress: OnProgress = lambda _: None
-) -> ImageInfo:
-    """Returns the image; makes it where the engine lacks it."""
-    return inspect_image(client, image) or make_image(client, image, on_progress)
+        return build_image(client, plan_build(), announce)
+    return pull_image(client, image, announce)
 
 
 def build_image(
     client: docker.DockerClient,
-    context: BuildContext | None = None,
+    context: BuildContext,
+    announce: Announce,
     *,
     tag: str = DEFAULT_IMAGE,
     no_cache: bool = False,
-    on_progress: OnProgress = lambda _: None,
+    labels: Mapping[str, str] = {},
 ) -> ImageInfo:
     """Builds the project's Dockerfile."""
-    plan = context or plan_build()
-    return build_from(
-        client,
-        tag,
-        lambda put: plan.tar(on_sent=lambda sent: put({"upload": sent})),
-        BuildLog(plan.upload_bytes),
-        on_progress,
-        nocache=no_cache,
-        buildargs=dict(plan.build_args),
-        labels={RECIPE_LABEL: plan.recipe, "org.opencontainers.image.version": __version__},
-    )
+    labels = {"org.opencontainers.image.version": __version__, **labels}
+    options = {"nocache": no_cache, "buildargs": dict(context.build_args), "labels": labels}
+    return build_from(client, tag, context.tar(), announce, **options)
 
 
 def build_from(
-    client: docker.DockerClient,
-    tag: str,
-    files: Callable[[Callable[[Event], None]], Iterable[bytes]],
-    log: BuildLog,
-    on_progress: OnProgress,
-    **request: Any,
+    client: docker.DockerClient, tag: str, files: Iterable[bytes], announce: Announce, **options: Any
 ) -> ImageInfo:
-    """Builds an image from a tar, which `files` yields by pieces; it may add events of its own to those of the engine.
+    """Builds an image from the pieces of a tar.
 
-    `request` goes to the engine. After a failure, and after Ctrl-C, no container of the build is left.
+    `options` go to the engine. After a failure, and after Ctrl-C, no container of the build is left.
     """
-    before = inspect_image(client, tag)
+    before, log = inspect_image(client, tag), EngineLog()
+    options |= {"custom_context": True, "decode": True, "rm": True, "forcerm": True}
 
-    def start(put: Callable[[Event], None]) -> Any:
-        asked: dict[str, Any] = {"custom_context": True, "decode": True, "rm": True, "forcerm": True, **request}
-        return client.api.build(fileobj=files(put), tag=tag, **asked)  # type: ignore[arg-type]  # any iterable
+    def start() -> Iterable[Event]:
+        return client.api.build(fileobj=files, tag=tag, **options)  # type: ignore[arg-type]  # any iterable
 
     for event in _events(start, f"building the image {tag}"):
-        for progress in log.read(event):
-            on_progress(progress)
+        for text in log.read(event):
+            announce(text)
+    step = f"step {log.step}" if log.step else ""
     if log.error:
-        step = f"step {log.step}/{log.total}" if log.total else ""
         raise build_failed(tag, log.error, step=step, tail=list(log.tail))
     built = inspect_image(client, tag)
     if built is None:
@@ -446,56 +323,76 @@ def build_from(
     return built
 
 
-def pull_image(client: docker.DockerClient, image: str, on_progress: OnProgress = lambda _: None) -> ImageInfo:
+def pull_image(client: docker.DockerClient, image: str, announce: Announce) -> ImageInfo:
     """Pulls an image; tries again where the connection to the registry failed."""
     import tenacity
-
-    def announce_try(state: tenacity.RetryCallState) -> None:
-        on_progress(ImageProgress(0, 0, f"pulling {image}: connection failed, try {state.attempt_number + 1}"))
 
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(PULL_ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=1, max=8),
-        retry=tenacity.retry_if_result(is_transient),
-        before_sleep=announce_try,
-        retry_error_callback=lambda state: state.outcome.result(),  # type: ignore[union-attr]
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, ImageUnfit) and is_transient(error.message)),
+        before_sleep=lambda state: announce(f"pulling {image}: connection failed, try {state.attempt_number + 1}"),
+        reraise=True,
     )
-    reason = attempts(_pull_once, client, image, on_progress)
-    pulled = None if reason else inspect_image(client, image)
+    return attempts(_pull_once, client, image, announce)
+
+
+def _pull_once(client: docker.DockerClient, image: str, announce: Announce) -> ImageInfo:
+    from docker.errors import APIError
+
+    log = EngineLog()
+    try:
+        for event in _events(lambda: client.api.pull(image, stream=True, decode=True), f"pulling the image {image}"):
+            for text in log.read(event):
+                announce(f"pulling {image}: {text}")
+    except APIError as error:
+        raise pull_failed(image, str(error.explanation or error)) from error
+    pulled = None if log.error else inspect_image(client, image)
     if pulled is None:
-        raise pull_failed(image, reason or "the engine reported no error, but has no such image")
+        raise pull_failed(image, log.error or "the engine reported no error, but has no such image")
     return pulled
 
 
-def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress) -> str:
-    """Pulls an image; returns why that failed, empty where it did not."""
+def _events(start: Callable[[], Iterable[Event]], doing: str) -> Iterator[Event]:
+    """Yields the events of a request, with the deadline on silence and the lab's own errors.
+
+    docker-py has no time-out for the silence of a pull, and a build blocks while its context is sent. In a thread both
+    can be waited for with a deadline, and Ctrl-C gets through at once. The thread ends at the next event or with the
+    process, and the engine stops its work when the connection closes.
+    """
     from docker.errors import APIError
 
-    log = PullLog()
-    try:
-        for event in _events(lambda _: client.api.pull(image, stream=True, decode=True), f"pulling the image {image}"):
-            if progress := log.read(event):
-                on_progress(ImageProgress(progress.step, progress.total, f"pulling {image}: {progress.text}"))
-    except APIError as error:
-        return str(error.explanation or error)
-    return log.error
+    events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
+    left = threading.Event()
 
-
-def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: str) -> Iterator[Event]:
-    """Yields the events of a request, with the deadline on silence and the lab's own errors."""
-    from docker.errors import APIError
-
-    with engine_must_answer(doing):
+    def pump() -> None:
         try:
-            yield from follow(start, SILENT_S)
-        except Silent:
-            raise ImageError(
-                f"no word from the engine for {format_duration(SILENT_S)} while {doing}", "see the engine's own log"
-            ) from None
-        except APIError as error:
-            if "/build" in str(getattr(error.response, "url", "")):
-                raise ImageError(f"the engine refused {doing}: {one_line(str(error.explanation))}") from error
-            raise
+            for event in start():
+                if left.is_set():
+                    return
+                events.put(event)
+        except BaseException as error:  # noqa: BLE001  (handed over whole to the thread that waits)
+            events.put(error)
+        else:
+            events.put(None)
+
+    threading.Thread(target=pump, name="lab-image", daemon=True).start()
+    try:
+        with engine_must_answer(doing):
+            while (event := events.get(timeout=SILENT_S)) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+    except queue.Empty:
+        raise ImageError(
+            f"no word from the engine for {format_duration(SILENT_S)} while {doing}", "see the engine's own log"
+        ) from None
+    except APIError as error:
+        if "/build" in str(getattr(error.response, "url", "")):
+            raise ImageError(f"the engine refused {doing}: {one_line(str(error.explanation))}") from error
+        raise
+    finally:
+        left.set()
 
 
 def _drop_nameless(client: docker.DockerClient, images: Iterable[str]) -> None:

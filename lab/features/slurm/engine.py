@@ -10,15 +10,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 from lab.engine import ownership as label
-from lab.engine.archive import empty
 from lab.engine.held import (
     HeldEngine,
     await_end,
@@ -40,6 +40,7 @@ from lab.features.slurm.command import (
     Fate,
     Job,
     ask,
+    call,
     environment,
     is_well,
     last_word,
@@ -76,8 +77,6 @@ _SUSPENDED_S = 10.0
 """How often Slurm is asked, while a run goes on, whether it has suspended the job: its controller serves many."""
 _SUSPENDED = Trouble("was suspended by Slurm", silent=True)
 _PAUSED = Trouble("was paused", silent=True)
-_LISTENING_S = 10.0
-"""The process that holds the agents listens long before."""
 _FATE_S = 3.0
 """What became of a job may be known so much later than that its agents left."""
 _FATE_POLL_S = 0.05
@@ -227,9 +226,7 @@ class SlurmEngine(HeldEngine):
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
         """Ask for the allocation, and have the agents started on its machines."""
-        begin(self.home, cluster, shape, run, requests, announce)
-        end = time.monotonic() + _LISTENING_S
-        return lambda: time.monotonic() > end
+        return begin(self.home, cluster, shape, run, requests, announce)
 
     def explain_lost(self, node: Node) -> ClusterError:
         """Why a node ended while it was starting."""
@@ -297,19 +294,20 @@ class SlurmEngine(HeldEngine):
         done = _run_on(node, ["sh", "-c", _PYTHON, _folder_of(node), "-c", program, *folders])
         return done.stdout.decode("utf-8", "replace")
 
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
         """A file or folder of a node's machine as a tar."""
-        archive = empty()
-        archive.fileno()  # a file of its own, which srun writes
+        archive = tempfile.TemporaryFile()
         _pipe(node, f"read {path} on", ["sh", "-c", _READ, "lab", path.rstrip("/")], stdout=archive)
         archive.seek(0)
-        return archive
+        return iter(lambda: archive.read(1 << 20), b"")
 
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar into a folder of a node's machine."""
-        archive.fileno()
-        archive.seek(0)
-        _pipe(node, f"write {folder} on", ["sh", "-c", _WRITE, "lab", folder], stdin=archive)
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
+        """Make a file or folder of a node's machine of a tar."""
+        folder = os.path.dirname(path)
+        with tempfile.TemporaryFile() as packed:
+            packed.writelines(archive)
+            packed.seek(0)
+            _pipe(node, f"write {folder} on", ["sh", "-c", _WRITE, "lab", folder], stdin=packed)
 
     # -- removing
 
@@ -400,8 +398,7 @@ def _refuse_without_pyxis(image: str) -> None:
     Raises:
         ClusterUnfit: it has none.
     """
-    helped = subprocess.run(["srun", "--help"], capture_output=True, text=True, timeout=20, check=False)
-    if "--container-image" not in helped.stdout:
+    if "--container-image" not in call("srun", "--help").stdout:
         raise ClusterUnfit(
             f"nodes cannot be made of {image}: this Slurm has no pyxis, which gives srun --container-image",
             "leave the image out: nodes then have the Python of their machines",

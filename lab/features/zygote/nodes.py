@@ -27,7 +27,7 @@ from lab.engine.payload import part, sent_first
 from lab.engine.protocol import Announce
 from lab.engine.ready import HELLO
 from lab.features.zygote import first
-from lab.features.zygote.on_node.entering import GROUPS, KINDS, Enter, Entered
+from lab.features.zygote.on_node.entering import GROUPS, Enter, Entered
 from lab.node.messages import wire
 from lab.plan.cluster import RUNNING, Node
 from lab.plan.limits import NodeCost
@@ -186,7 +186,7 @@ class Zygote:
             Node(name=NAME, node_rank=-1, handle=container, address=""), connection.attach(container)
         )
         self._connection = connection
-        self._reader = wire.LineReader(KINDS)
+        self._reader = wire.LineReader()
         self._asked: dict[str, Node] = {}
         self._sending = threading.Lock()
 

@@ -34,8 +34,8 @@ class Config(NamedTuple):
     """A limit for the agent to enforce; None where the kernel does."""
     disk_bytes: Optional[int] = None
     """What a run may write; None: as much as there is room for."""
-    tell_of_full: bool = False
-    """Whether it is told where there is no room any more: each place that can be written to has its own limit."""
+    strict: bool = False
+    """Whether its cluster is for scripts of strangers: there, each place that can be written to has its own limit."""
     foreign: bool = False
     """Whether its image is another one than the lab's own."""
     shared: str = ""
@@ -50,11 +50,6 @@ class Config(NamedTuple):
     """A virtual environment with packages that workers use and the agent does not; empty: there is none."""
     open_on_image: Optional[tuple[str, ...]] = None
     """The folders that anybody may write to on the file system of its image, where somebody has looked before."""
-
-    @property
-    def strict(self) -> bool:
-        """Whether its cluster is for scripts of strangers: there, each place that can be written to has a limit."""
-        return self.tell_of_full
 
     @property
     def notes_bytes(self) -> int:
@@ -85,12 +80,14 @@ else:
 class Message:
     """A value with fields, as those of a NamedTuple, but a class derived from it has its fields too, before its own."""
 
+    kinds: ClassVar[dict[str, type[Message]]] = {}
+    """Every class of messages, by its name on the wire."""
     _fields: ClassVar[tuple[str, ...]] = ()
     _field_defaults: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
-        own = [name for name in cls.__annotations__ if name not in cls._fields]
-        cls._fields = (*cls._fields, *own)
+        Message.kinds[cls.__name__.lower()] = cls
+        cls._fields = (*cls._fields, *(name for name in cls.__annotations__ if name not in cls._fields))
         cls._field_defaults = {name: getattr(cls, name) for name in cls._fields if hasattr(cls, name)}
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -130,23 +127,20 @@ class OfRank(OfRun):
 
 
 class FromRank(Message):
-    """What a rank states."""
+    """What a rank states, or an agent reports of it."""
 
     rank: int
     time: float
+    node: str = ""
+    run: str = ""
+    attempt: str = ""
+    """The workers of a run that meet one another have the same; empty where the launcher knows one attempt only."""
 
 
 class NodeEvent(Message):
     """What an agent reports of its node."""
 
     time: float
-    node: str = ""
-    run: str = ""
-
-
-class RankEvent(FromRank):
-    """What an agent reports of a rank."""
-
     node: str = ""
     run: str = ""
 
@@ -161,8 +155,6 @@ class Named(FromRank):
     """Whether the groups got it all the same, instead of the one that was named."""
     at: str = ""
     """The line of the script, `file:line`."""
-    node: str = ""
-    run: str = ""
 
 
 MOST_LEFT_OUT = 20
@@ -249,13 +241,11 @@ class Window(OfRank):
 class Breakpoint(FromRank):
     """From a worker, and its agent: its debugger asks for the terminal."""
 
-    at: str
+    at: str = ""
     """`file:line`."""
-    node: str = ""
-    run: str = ""
 
 
-class Continued(RankEvent):
+class Continued(FromRank):
     """From a worker, and its agent: its debugger has no use for the terminal now."""
 
 
@@ -283,12 +273,13 @@ class Do(Message):
 
 
 class Release(OfRank):
-    """Lets a rank go on that is held."""
+    """Lets a rank, or EVERY_RANK, go on that is held."""
 
-    hold: int
-    """The number that it gave its hold."""
-    deed: dict[str, Any]
-    """What it is to do itself before it goes on; empty: nothing."""
+    end: str
+    """Where it waits: `step`, or `hold` of a fault; see `channels`."""
+    line: str
+    """What it is told there: up to which call of its trace it may go, or RUN_ON; or, as JSON, the number of its `hold`,
+    and the `deed` that it is to do before it goes on."""
 
 
 # -- from an agent to the lab
@@ -307,9 +298,9 @@ class Done(Message):
 class Reached(FromRank):
     """A rank is held at a point that a fault waits for; also what a worker says to its agent."""
 
-    hold: int
+    hold: int = 0
     """A number of its own for this hold."""
-    trigger: int
+    trigger: int = 0
     """Index of the fault in the plan."""
     heals: bool = False
     """Whether it is the event that heals it."""
@@ -319,9 +310,6 @@ class Reached(FromRank):
     """What it notes."""
     brought: tuple[dict[str, Any], ...] = ()
     """The tensors that its call brings: `elements`, `dtype`, and `bits` of a number."""
-    node: str = ""
-    run: str = ""
-    attempt: str = ""
 
 
 _FIRST = -16
@@ -353,7 +341,7 @@ def is_joined(number: int) -> bool:
 class Joining(FromRank):
     """It is about to join a process group as this rank; with it come its trace and its stack, both memfds."""
 
-    world_size: int
+    world_size: int = 0
     meeting: str = ""
     """Where the ranks meet, as far as that can be told: a port, a path."""
 
@@ -366,7 +354,7 @@ class Leaving(FromRank):
 
 
 # -- from an agent to the lab, and unchanged into the events of the record
-class Joined(RankEvent):
+class Joined(FromRank):
     """A process that a worker started joins a process group; in the place of its rank is its number, `number_of`."""
 
     pid: int = 0
@@ -374,8 +362,6 @@ class Joined(RankEvent):
     """Which rank it says that it is."""
     world_size: int = 0
     meeting: str = ""
-    attempt: str = ""
-    """That of the worker, see `Started`."""
 
 
 class LeftRunning(NodeEvent):
@@ -467,6 +453,8 @@ class WorkerSettings(NamedTuple):
     trace_values: Optional[int] = None
     step: bool = False
     """Whether they are held before each call."""
+    cold: bool = False
+    """Whether each is an interpreter of its own."""
 
 
 class Launch(NamedTuple):
@@ -547,8 +535,6 @@ class ThreadRaised(FromRank):
     error: str = ""
     at: str = ""
     """The innermost line of the script's folder, `file:line`; empty where it was in none."""
-    node: str = ""
-    run: str = ""
 
 
 EVERY_RANK = -1
@@ -562,21 +548,6 @@ class Follow(OfRun):
 
     step: bool = False
     """Whether each worker is held before each call that is recorded."""
-
-
-class Held(NamedTuple):
-    """A rank, and the call that it is held at."""
-
-    rank: int
-    """Or EVERY_RANK."""
-    call: int
-    """Its index in the rank's trace; or RUN_ON."""
-
-
-class LetGo(OfRun):
-    """From the lab: lets ranks go on that are held at these calls."""
-
-    calls: tuple[Held, ...]
 
 
 PROTOCOL = 12
@@ -761,30 +732,26 @@ class Limited(NodeEvent):
     attempt: str = ""
 
 
-class Started(RankEvent):
+class Started(FromRank):
     """A worker was let go."""
 
     pid: int = 0
-    attempt: str = ""
-    """The workers of a run that meet one another have the same; empty where the launcher knows one attempt only."""
 
 
-class Stack(RankEvent):
+class Stack(FromRank):
     """Where a worker is."""
 
     text: str = ""
-    attempt: str = ""
 
 
-class Halted(RankEvent):
+class Halted(FromRank):
     """A signal stopped a worker, or let it go on."""
 
     signal: str = ""
     """What stopped it; empty: it goes on."""
-    attempt: str = ""
 
 
-class Exited(RankEvent):
+class Exited(FromRank):
     """A worker ended."""
 
     code: Optional[int] = None
@@ -802,7 +769,6 @@ class Exited(RankEvent):
     """What faulthandler wrote when a signal killed it."""
     memory_bytes: Optional[int] = None
     """What it held when the agent killed it because memory ran out."""
-    attempt: str = ""
 
 
 class Note(FromRank):
@@ -810,32 +776,21 @@ class Note(FromRank):
 
     name: str = "?"
     value: Any = None
-    node: str = ""
-    run: str = ""
-    attempt: str = ""
-
-
-Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check,
-                Finish, Fetch, Do, Release, AskTime, Neighbours]  # fmt: skip
-Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
-               Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished,
-               Done, Reached, Connections, TimeTold, ThreadRaised, Staged]  # fmt: skip
 
 
 class Raised(FromRank):
     """What ended a script."""
 
-    error: str
-    traceback: str
+    error: str = ""
+    traceback: str = ""
 
 
 class Launched(FromRank):
     """A process that a starter started became a worker; its descriptors come with this."""
 
-    local_rank: int
-    pid: int
+    local_rank: int = 0
+    pid: int = 0
     """Of the worker; who sends this is its parent."""
-    attempt: str = ""
     channels: tuple[str, ...] = ()
     """The names of the descriptors, see `channels`; `status` has its wait statuses."""
 

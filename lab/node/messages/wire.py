@@ -7,15 +7,15 @@ import os
 import select
 import selectors
 import socket
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Union, get_args
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from .agent import PROTOCOL, Answer, Message, Request, Statement
+from .agent import PROTOCOL, Cleaning, Message
 from .typed import Misfit, read, write_bytes
 
 __all__ = ("Connection", "LineReader", "Malformed", "Message", "await_room", "decode", "encode", "kind_of", "listen")
 
-_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in get_args(Union[Request, Answer, Statement])}
 _OTHER_VERSION = "it is of another version of the lab: make a new cluster with `lab down` and `lab up`"
 
 
@@ -36,23 +36,21 @@ def kind_of(message: Message) -> str:
 
 def encode(message: Message) -> bytes:
     """A message as the line that carries it."""
-    data = {"is": kind_of(message), **message._asdict()}
-    for name, value in data.items():
-        if isinstance(value, (bytes, tuple)):
-            data[name] = _plain(value)
+    data = {"is": kind_of(message), **plain(message)}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A message, a NamedTuple, or a value of one, as plain data."""
     if isinstance(value, bytes):
         return write_bytes(value)
     if hasattr(value, "_asdict"):
-        return value._asdict()
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+        return {name: plain(item) for name, item in value._asdict().items()}
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def decode(line: bytes, kinds: Mapping[str, type[Message]] = _KINDS) -> Message | Malformed | None:
-    """The message of one of these kinds that a line carries, or Malformed; None where it carries no JSON object."""
+def decode(line: bytes) -> Message | Malformed | None:
+    """The message that a line carries, or Malformed; None where it carries no JSON object."""
     try:
         data = json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
@@ -60,7 +58,7 @@ def decode(line: bytes, kinds: Mapping[str, type[Message]] = _KINDS) -> Message 
     if not isinstance(data, dict):
         return None
     run, what = (data[key] if isinstance(data.get(key), str) else "" for key in ("run", "is"))
-    kind = kinds.get(what)
+    kind = Message.kinds.get(what)
     if kind is None:
         return Malformed(run, what, f"{what!r} is not a kind of message; {_OTHER_VERSION}")
     if "version" in kind._fields and data.get("version") != PROTOCOL:
@@ -75,8 +73,7 @@ def decode(line: bytes, kinds: Mapping[str, type[Message]] = _KINDS) -> Message 
 class LineReader:
     """Turns chunks of bytes into messages."""
 
-    def __init__(self, kinds: Mapping[str, type[Message]] = _KINDS) -> None:
-        self._kinds = kinds
+    def __init__(self) -> None:
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[Message | Malformed]:
@@ -87,7 +84,7 @@ class LineReader:
         lines = (b"".join(self._chunks) + chunk).split(b"\n")
         self._chunks = [lines.pop()]
         for line in lines:
-            message = decode(line, self._kinds)
+            message = decode(line)
             if message is not None:
                 yield message
 
@@ -172,6 +169,43 @@ class Connection:
             events[self.write_fd] = events.get(self.write_fd, 0) | selectors.EVENT_WRITE
         for fd, event in events.items():
             selector.register(fd, event)
+
+
+_CLEANING_EVERY_S = 1.0
+
+
+class Sender:
+    """Sends messages to the lab, each with the node and the run that it is about.
+
+    Args:
+        run: name of the run.
+        node: name of this node.
+        client: whoever the run is of; None: that has gone.
+    """
+
+    def __init__(self, run: str, node: str, client: Connection | None) -> None:
+        self.run = run
+        self.node = node
+        self.client = client
+        self._cleaning_sent = 0.0
+
+    def __call__(self, message: Any) -> None:
+        """Send a message."""
+        if self.client is not None:
+            node = {"node": self.node} if "node" in message._fields else {}
+            self.client.send(message._replace(run=self.run, **node))
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits to be sent that nothing should be added."""
+        return self.client is not None and self.client.congested
+
+    def send_cleaning(self) -> None:
+        """Report once a second that the agent is at it: whoever waits for the end of the run would give up."""
+        now = time.monotonic()
+        if now - self._cleaning_sent > _CLEANING_EVERY_S:
+            self._cleaning_sent = now
+            self(Cleaning(self.run))
 
 
 def standard_streams() -> Connection:

@@ -12,12 +12,14 @@ import os
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 from ..messages.agent import Named
+from ..recorder.patching import replace, when_imported, wraps
 from . import note
 
 BACKEND_VARIABLE = "LAB_BACKEND"
@@ -49,10 +51,6 @@ def backend_variables(backend: str | None, *, instead: bool) -> Mapping[str, str
 
 def choose_backend(rank: int, folder: str, note_socket: str) -> None:
     """From now on give the process groups of this process, and of its forks, the backend of the run."""
-    import traceback
-
-    from ..recorder.patching import replace, when_imported, wraps
-
     wanted, instead = os.environ.get(BACKEND_VARIABLE, ""), bool(os.environ.get(INSTEAD_VARIABLE))
 
     def with_backend(make: Any) -> Any:
@@ -71,7 +69,8 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
                 _reported.add(asked)
                 at = note.line_in(folder, traceback.walk_stack(sys._getframe()))
                 with suppress(OSError):  # whoever runs the script is gone
-                    note.send(note_socket, Named(rank, time.time(), asked, wanted, instead, at))
+                    named_other = Named(rank, time.time(), named=asked, backend=wanted, instead=instead, at=at)
+                    note.send(note_socket, named_other)
             backend = wanted if not asked or (instead and is_other) else asked
             if backend != asked and backend == "mpi" and not place:
                 named = _without_places(named)
@@ -84,9 +83,8 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
         return wrapper
 
     def watch(module: ModuleType) -> None:
-        users = (module, *map(sys.modules.get, ("torch.distributed", "torch.distributed.device_mesh")))
-        replace(users, "init_process_group", with_backend)
-        replace((module,), "_new_group_with_tag", with_backend)
+        for name in _PLACES:
+            replace(module, name, with_backend)
 
     if wanted:
         when_imported("torch.distributed.distributed_c10d", watch)
@@ -100,8 +98,6 @@ def _without_places(named: Mapping[str, Any]) -> dict[str, Any]:
 
 def use_run_store() -> None:
     """Have the groups of this process, and of its forks, that meet at the run's address do so in the run's store."""
-    from ..recorder.patching import replace, when_imported
-
     if os.environ.get(STORE_VARIABLE) != HOSTED or not os.environ.get("MASTER_PORT", "").isdecimal():
         return
     run_address, run_port = os.environ.get("MASTER_ADDR", ""), int(os.environ["MASTER_PORT"])
@@ -118,7 +114,7 @@ def use_run_store() -> None:
 
             return create_store
 
-        replace((module,), "_create_c10d_store", at_run)  # in another version of torch rank 0 finds that there is one
+        replace(module, "_create_c10d_store", at_run)  # in another version of torch rank 0 finds that there is one
 
     when_imported("torch.distributed.rendezvous", watch)
 
@@ -135,7 +131,6 @@ def keep_destroyed_groups() -> None:
     A thread of gloo needs the interpreter's lock to drop its last work. If a DDP object is the last to hold the group,
     its end waits for that thread, and keeps the lock. If Python holds the group too, its end lets go of the lock.
     """
-    from ..recorder.patching import replace, when_imported
 
     def watch(module: ModuleType) -> None:
         from .gloo_loops import LookingUp
@@ -154,6 +149,6 @@ def keep_destroyed_groups() -> None:
             return wrapper
 
         if hasattr(module, "_world"):  # else another version of torch
-            replace((module, sys.modules.get("torch.distributed")), "destroy_process_group", keeping)
+            replace(module, "destroy_process_group", keeping)
 
     when_imported("torch.distributed.distributed_c10d", watch)

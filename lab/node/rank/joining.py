@@ -22,6 +22,7 @@ from ..messages import wire
 from ..messages.agent import Joining, Leaving
 from ..recorder import install as recorder
 from ..recorder.patching import after, finder, replace, when_imported, wraps
+from ..statement import SOCKET_VARIABLE
 from . import groups, note
 
 SETTINGS_VARIABLE = "LAB_STARTED"
@@ -66,7 +67,7 @@ class _Process:
         self.rank = rank
         stack = _writes_stacks()
         try:
-            message = wire.encode(Joining(rank, time.time(), world_size, meeting[:300]))
+            message = wire.encode(Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300]))
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
                 channel.connect(self.socket)
                 socket.send_fds(channel, [message], [self.trace, stack])
@@ -87,7 +88,7 @@ class _Process:
             return
         self.left = True
         with suppress(OSError, ValueError):
-            note.send(self.socket, Leaving(self.rank, time.time(), code))
+            note.send(self.socket, Leaving(self.rank, time.time(), code=code))
         recorder.stop()
 
 
@@ -112,12 +113,12 @@ def prepare(folder: str, values: int | None, note_socket: str, *, started: bool 
     _process.of_worker = not started
     when_imported("torch.distributed.distributed_c10d", _watch)
     watch_stores = after(_look_for_store)
-    when_imported("torch.distributed.rendezvous", lambda one: replace((one,), "_create_c10d_store", watch_stores))
+    when_imported("torch.distributed.rendezvous", lambda one: replace(one, "_create_c10d_store", watch_stores))
 
 
 def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
     """In an interpreter that a script started and that imports torch.distributed; returns the spec of that module."""
-    known, note_socket = json.loads(settings), os.environ[note.SOCKET_VARIABLE]
+    known, note_socket = json.loads(settings), os.environ[SOCKET_VARIABLE]
     groups.choose_backend(int(os.environ.get("RANK", "0")), str(known["folder"]), note_socket)
     prepare(str(known["folder"]), known["values"], note_socket, started=True)
     return finder.find_spec(name, path, target)
@@ -140,8 +141,8 @@ def _watch(module: ModuleType) -> None:
 
         return wrapper
 
-    replace((module, sys.modules.get("torch.distributed")), "init_process_group", beginning)
-    replace((module,), "_new_process_group_helper", after(_meet))
+    replace(module, "init_process_group", beginning)
+    replace(module, "_new_process_group_helper", after(_meet))
 
 
 def _meet(*arguments: Any, **named: Any) -> None:
@@ -194,7 +195,7 @@ def _report_end() -> None:
 
     atexit.register(_process.leave, None)
     os._exit, sys.excepthook = _exit, excepthook
-    when_imported("multiprocessing.util", lambda module: replace((module,), "_exit_function", _leaving))
+    when_imported("multiprocessing.util", lambda module: replace(module, "_exit_function", _leaving))
 
 
 def _leaving(plain: Any) -> Any:

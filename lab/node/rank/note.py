@@ -20,9 +20,8 @@ from typing import Any
 from ..hooks import hooks
 from ..messages import wire
 from ..messages.agent import Note, Raised, Statement, ThreadRaised
-from ..statement import problem_with
+from ..statement import SOCKET_VARIABLE, problem_with
 
-SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
 LIMIT_BYTES = 128 * 1024
 """Largest note as JSON: it has to fit into one datagram."""
 _MOST_THREADS = 20
@@ -105,7 +104,7 @@ def raised(rank: int, error: BaseException) -> Raised:
     import traceback  # not at the top: `import lab` has this module, too
 
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return Raised(rank, time.time(), _error_text(error), text[-60_000:])
+    return Raised(rank, time.time(), error=_error_text(error), traceback=text[-60_000:])
 
 
 def _error_text(error: BaseException) -> str:
@@ -160,6 +159,6 @@ def report_threads(rank: int, folder: str, note_socket: str) -> None:
         name = failure.thread.name if failure.thread is not None else ""
         at = line_in(folder, reversed([*traceback.walk_tb(error.__traceback__)]))
         with suppress(OSError, ValueError):  # whoever runs the script is gone
-            send(note_socket, ThreadRaised(rank, time.time(), str(name)[:200], _error_text(error), at))
+            send(note_socket, ThreadRaised(rank, time.time(), thread=str(name)[:200], error=_error_text(error), at=at))
 
     threading.excepthook = excepthook

@@ -74,18 +74,8 @@ def build(folder: str) -> str:
     return target
 
 
-def main() -> int:
-    """Build into the folder that the command line names."""
-    if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
-        print(__doc__)
-        return 0 if len(sys.argv) == 2 else 2
-    try:
-        print(build(sys.argv[1] if len(sys.argv) == 2 else cache_folder()))
-    except (OSError, RuntimeError, ImportError) as error:
-        print(f"the compiled recorder cannot be built: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        print(build(sys.argv[1] if len(sys.argv) > 1 else cache_folder()))
+    except (OSError, RuntimeError, ImportError) as failure:
+        sys.exit(f"the compiled recorder cannot be built: {failure}")

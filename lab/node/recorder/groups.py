@@ -7,7 +7,6 @@ each rank looked for the store of init_process_group, and whether it found one.
 from __future__ import annotations
 
 import inspect
-import sys
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -27,11 +26,10 @@ def watch(module: ModuleType, compiled: Any) -> None:
         module: that one.
         compiled: the compiled recorder; None where Python records calls.
     """
-    public = (module, sys.modules.get("torch.distributed"))
     making = partial(_making, module, compiled)
-    replace((module,), "_new_process_group_helper", making)
-    replace(public, "split_group", making)
-    replace(public, "destroy_process_group", partial(_destroying, module))
+    replace(module, "_new_process_group_helper", making)
+    replace(module, "split_group", making)
+    replace(module, "destroy_process_group", partial(_destroying, module))
 
 
 def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
@@ -104,7 +102,7 @@ def _describe(module: ModuleType, group: Any, ranks: Any, default: bool) -> None
 
 def watch_stores(module: ModuleType) -> None:
     """Have the stores recorded that `torch.distributed.rendezvous` makes for init_process_group."""
-    replace((module,), "_create_c10d_store", _looking_for_store)
+    replace(module, "_create_c10d_store", _looking_for_store)
 
 
 def _looking_for_store(create: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import ModuleType
@@ -78,16 +77,16 @@ def marked(name: bytes, function: Function) -> Function:
 
 def watch() -> None:
     """Have phases recorded in this process."""
-    patch("torch.distributed.distributed_c10d", _mark_function("init_process_group", "torch.distributed"))
+    patch("torch.distributed.distributed_c10d", _mark_function("init_process_group"))
     patch("torch.nn.modules.loss", _on_loss)
     patch("torch.nn.modules.module", lambda module: replace_methods(module.Module, *_ZERO_GRAD))
     patch("torch.autograd", _mark_function("backward"))  # Tensor.backward calls this one
     patch("torch.optim.optimizer", _on_optimizer)
 
 
-def _mark_function(name: str, *others: str) -> Action:
-    """Marks a function of a module, also where these have it."""
-    return lambda module: replace((module, *map(sys.modules.get, others)), name, partial(marked, name.encode()))
+def _mark_function(name: str) -> Action:
+    """Marks a function of a module."""
+    return lambda module: replace(module, name, partial(marked, name.encode()))
 
 
 _ZERO_GRAD = ("zero_grad",), partial(marked, b"zero_grad")

@@ -15,6 +15,7 @@ from .journal import journal
 
 Action = Callable[[ModuleType], None]
 Function = Callable[..., Any]
+_USERS = ("torch.distributed", "torch.distributed.device_mesh")
 _UNSEEN = os.path.join(os.path.dirname(__file__), "importlib_bootstrap.py")
 
 
@@ -112,15 +113,14 @@ def nothing(*_: Any) -> None:
     """What a hook of the recorder is to torch.compile."""
 
 
-def replace(modules: Iterable[ModuleType | None], name: str, make: Callable[[Function], Function]) -> None:
-    """Put another function in the place of one, in all modules that have it by this name."""
-    present = [module for module in modules if module is not None and hasattr(module, name)]
-    if present:
-        old = getattr(present[0], name)
+def replace(module: ModuleType, name: str, make: Callable[[Function], Function]) -> None:
+    """Put another function in the place of one of a module, also where torch.distributed has it by this name."""
+    old = getattr(module, name, None)
+    if old is not None:
         new = make(old)
-        for module in present:
-            if getattr(module, name) is old:
-                setattr(module, name, new)
+        for user in (module, *map(sys.modules.get, _USERS)):
+            if getattr(user, name, None) is old:
+                setattr(user, name, new)
 
 
 def replace_methods(kind: Any, names: Iterable[str], make: Callable[[Function], Function]) -> None:

@@ -1,33 +1,53 @@
-"""The stream to an agent, as docker-py hands it out."""
+"""The stream to an agent that docker-py opens: a plain socket, of which docker-py keeps nothing."""
 
 from __future__ import annotations
 
 import gc
-import http.client
 import socket
 import sys
+import threading
 from typing import Any
 
 import pytest
 
-from lab.engine.docker.connection import DockerChannel
+from lab.engine.docker.connection import Connection, DockerChannel
 from lab.plan.cluster import Node
 
+ANSWERS = {
+    "version": b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"ApiVersion":"1.44"}',
+    "attach": b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n",
+}
 
-def test_nothing_is_told_of_a_closed_stream_whose_answer_is_left(monkeypatch: pytest.MonkeyPatch):
-    """As Python 3.13 and later do of what fails in a finalizer."""
-    told: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
-    engine, mine = socket.socketpair()
-    engine.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\n")
-    answer = http.client.HTTPResponse(mine)
-    answer.begin()
-    attached = answer.fp.raw  # type: ignore[attr-defined]
-    attached._response = answer
-    channel = DockerChannel(Node(name="node0", node_rank=0, handle="", address=""), attached)
-    channel.close()
-    assert answer.closed
-    del channel, attached, answer, mine
+
+def serve(listener: socket.socket) -> None:
+    """Answers a request for the version, then one for a stream, on which it repeats what it is told."""
+    for what in ("version", "attach"):
+        connection, _ = listener.accept()
+        with connection:
+            request = b""
+            while b"\r\n\r\n" not in request:
+                request += connection.recv(4096)
+            assert what.encode() in request.splitlines()[0]
+            connection.sendall(ANSWERS[what])
+            while what == "attach" and (told := connection.recv(4096)):
+                connection.sendall(b"\1\0\0\0" + len(told).to_bytes(4, "big") + told)
+
+
+def test_a_stream_of_docker_py_carries_both_ways_and_nothing_is_told_of_it_at_the_end(monkeypatch: pytest.MonkeyPatch):
+    """Python 3.13 and later complain of what fails in a finalizer."""
+    complaints: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+        channel = DockerChannel(Node(name="node0", node_rank=0, handle="", address=""), Connection().attach("abc"))
+        channel.send(b"hello")
+        while (received := channel.receive()) is None:
+            pass
+        channel.close()
+        server.join(10.0)
+    assert (received, server.is_alive()) == (b"hello", False)
+    del channel
     gc.collect()
-    assert told == []
-    engine.close()
+    assert complaints == []

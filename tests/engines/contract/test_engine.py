@@ -307,10 +307,8 @@ def test_what_was_copied_to_a_node_is_seen_by_all_and_comes_back(
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c").write_text("text")
     first, second, *_ = there.nodes
-    with pack(tmp_path / "a", "new") as archive:
-        subject.write_files(first, there.shared, archive)
-    with subject.read_files(second, f"{there.shared}/new") as archive:
-        unpack(archive, tmp_path / "back")
+    subject.write_files(first, f"{there.shared}/new", pack(tmp_path / "a", "new"))
+    unpack(subject.read_files(second, f"{there.shared}/new"), tmp_path / "back")
     assert (tmp_path / "back" / "b" / "c").read_text() == "text"
 
 
@@ -318,11 +316,8 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence(subject: Engine, there: 
     (tmp_path / "a").write_text("text")
     with pytest.raises(ClusterError, match=golden(1)):
         subject.read_files(there.nodes[0], "/none/here")
-    with (
-        pack(tmp_path / "a", "a") as archive,
-        pytest.raises(ClusterError, match=golden(2)),
-    ):
-        subject.write_files(there.nodes[0], "/none/here", archive)
+    with pytest.raises(ClusterError, match=golden(2)):
+        subject.write_files(there.nodes[0], "/none/here/a", pack(tmp_path / "a", "a"))
 
 
 def test_the_python_of_the_nodes_says_what_it_has(subject: Engine, there: ClusterInfo) -> None:

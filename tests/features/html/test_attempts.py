@@ -118,7 +118,7 @@ def test_what_comes_late_goes_to_the_attempt_that_it_is_of(run: Launched) -> Non
     run.prints(1, "new\n")
     run.prints(1, "line\n", key=old)
     run.say("node1", Trace("r", 1, b'{"k":"stop","t":1}\n', old))
-    run.say("node1", Note(1, 1.0, "late", 7, "node1", attempt=old))
+    run.say("node1", Note(1, 1.0, "node1", attempt=old, name="late", value=7))
     run.say("node1", Exited(1, run.clock + 1, "node1", code=3, error="ValueError: late", attempt=old))
     run.ends(0)
     run.ends(1)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dev.make_image import recipe_of
 from lab.errors import ImageError
 from lab.features.image import make as module
 from lab.features.image.make import find_dockerfile, plan_build
@@ -80,13 +81,9 @@ def test_the_context_is_an_archive_that_tar_reads(wheels: Path):
     }
 
 
-def test_the_context_is_read_in_pieces_and_tells_how_far_it_is(wheels: Path):
+def test_the_context_is_read_in_pieces(wheels: Path):
     (wheels / "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl").write_bytes(b"t" * 40_000_000)
-    context = plan_build(wheels=wheels, environ={})
-    sent: list[int] = []
-    assert max(len(piece) for piece in context.tar(sent.append)) <= 1 << 20
-    assert sent == sorted(sent)
-    assert len(sent) == 2
+    assert max(map(len, plan_build(wheels=wheels, environ={}).tar())) <= 1 << 20
 
 
 def test_without_wheels_the_folder_is_there_all_the_same():
@@ -96,7 +93,7 @@ def test_without_wheels_the_folder_is_there_all_the_same():
 
 def test_the_recipe_changes_with_what_goes_into_the_image_and_with_nothing_else(wheels: Path):
     def recipe(**asked: object) -> str:
-        return plan_build(wheels=wheels, environ={}, **asked).recipe  # type: ignore[arg-type]
+        return recipe_of(plan_build(wheels=wheels, environ={}, **asked))  # type: ignore[arg-type]
 
     first = recipe(base="a:1")
     assert recipe(base="a:1", index_url="http://elsewhere") == first
@@ -110,9 +107,9 @@ def test_the_recipe_changes_with_the_source_of_the_recorder(tmp_path: Path, monk
     source = tmp_path / "native.cpp"
     monkeypatch.setattr(build, "sources", lambda: [str(source)])
     source.write_text("int first;")
-    first = plan_build(environ={}).recipe
+    first = recipe_of(plan_build(environ={}))
     source.write_text("int other;")
-    assert plan_build(environ={}).recipe != first
+    assert recipe_of(plan_build(environ={})) != first
 
 
 def test_the_package_for_mpi_is_sent_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -124,9 +121,9 @@ def test_the_package_for_mpi_is_sent_and_counts(tmp_path: Path, monkeypatch: pyt
     dockerfile = find_dockerfile()
     monkeypatch.setattr(module, "bundled", {"mpi": tmp_path, "Dockerfile": dockerfile}.__getitem__)
     source.write_text("first")
-    first = plan_build(environ={}).recipe
+    first = recipe_of(plan_build(environ={}))
     source.write_text("other")
-    assert plan_build(environ={}).recipe != first
+    assert recipe_of(plan_build(environ={})) != first
 
 
 def test_a_missing_folder_of_wheels_is_named(tmp_path: Path):

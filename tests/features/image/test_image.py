@@ -12,10 +12,10 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from lab.engine.docker.image import DEFAULT_IMAGE
+from lab.engine.docker.image import DEFAULT_IMAGE, ensure_image
 from lab.errors import EngineUnavailable, ImageError
 from lab.features.image import make as subject
-from lab.features.image.make import ImageProgress, Silent, build_image, ensure_image, follow, pull_image
+from lab.features.image.make import build_image, plan_build, pull_image
 from tests.golden import golden
 
 
@@ -77,25 +77,25 @@ def client(**scripts: Any) -> Any:
 
 def test_an_image_that_is_there_is_neither_built_nor_pulled():
     engine = client(images={"x:1"})
-    assert ensure_image(engine, "x:1").torch == "2.13.0"
+    assert ensure_image(engine, "x:1", print).torch == "2.13.0"
     assert engine.api.calls == []
 
 
 def test_the_default_image_is_built_if_it_is_missing():
     engine = client()
-    assert ensure_image(engine).name == DEFAULT_IMAGE
+    assert ensure_image(engine, DEFAULT_IMAGE, print).name == DEFAULT_IMAGE
     ((verb, asked),) = engine.api.calls
     assert verb == "build"
     assert asked["tag"] == DEFAULT_IMAGE
-    assert set(asked["labels"]) == {"lab.image.recipe", "org.opencontainers.image.version"}
+    assert set(asked["labels"]) == {"org.opencontainers.image.version"}
     assert asked["sent"] > 512
 
 
 def test_any_other_image_is_pulled_if_it_is_missing():
     engine = client(pull=[[{"status": "Pulling fs layer", "id": "a"}, {"status": "Pull complete", "id": "a"}]])
-    shown: list[ImageProgress] = []
+    shown: list[str] = []
     assert ensure_image(engine, "x:1", shown.append).id == "sha256:1"
-    assert [progress.text for progress in shown] == [golden(1), golden(2)]
+    assert shown == [golden(1), golden(2)]
 
 
 def test_a_build_removes_the_image_of_its_first_stage():
@@ -105,7 +105,7 @@ def test_a_build_removes_the_image_of_its_first_stage():
         {"stream": " ---> 1123456789ab\n"},
     ]
     engine = client(build=events)
-    build_image(engine)
+    build_image(engine, plan_build(), print)
     assert engine.api.calls[-1] == ("remove", {"image": "0123456789ab"})
 
 
@@ -113,7 +113,7 @@ def test_a_build_removes_the_image_of_its_first_stage():
 def test_a_build_removes_the_image_it_replaces_unless_that_has_another_name(old: str, removed: bool):
     engine = client(images={DEFAULT_IMAGE})
     engine.api.ids[DEFAULT_IMAGE] = old
-    build_image(engine)
+    build_image(engine, plan_build(), print)
     assert (("remove", {"image": old}) in engine.api.calls) == removed
 
 
@@ -124,14 +124,14 @@ def test_a_failed_build_names_the_step_and_shows_the_last_lines():
         {"error": "The command 'x' returned a non-zero code: 7"},
     ]
     with pytest.raises(ImageError, match=golden(1)):
-        build_image(client(build=events))
+        build_image(client(build=events), plan_build(), print)
 
 
 def test_a_lost_connection_to_the_registry_is_tried_again():
     engine = client(pull=[[{"error": "unexpected EOF"}], APIError("x", explanation="i/o timeout"), [{"status": "ok"}]])
-    shown: list[ImageProgress] = []
+    shown: list[str] = []
     pull_image(engine, "x:1", shown.append)
-    assert [progress.text for progress in shown] == [
+    assert shown == [
         golden(1),
         golden(2),
     ]
@@ -140,20 +140,20 @@ def test_a_lost_connection_to_the_registry_is_tried_again():
 def test_tries_end():
     engine = client(pull=[[{"error": "unexpected EOF"}]] * 9)
     with pytest.raises(ImageError, match=golden(1)):
-        pull_image(engine, "x:1")
+        pull_image(engine, "x:1", print)
     assert len(engine.api.calls) == subject.PULL_ATTEMPTS
 
 
 def test_a_refusal_of_the_registry_is_final():
     engine = client(pull=[[{"error": "manifest unknown"}]])
     with pytest.raises(ImageError, match="manifest unknown"):
-        pull_image(engine, "x:1")
+        pull_image(engine, "x:1", print)
 
 
 def test_an_engine_that_goes_away_is_not_the_images_fault():
     engine = client(pull=[requests.ConnectionError("gone")])
     with pytest.raises(EngineUnavailable, match=golden(1)):
-        pull_image(engine, "x:1")
+        pull_image(engine, "x:1", print)
 
 
 def test_an_engine_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch):
@@ -167,29 +167,24 @@ def test_an_engine_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch
     engine = client()
     engine.api.pull = never
     with pytest.raises(ImageError, match=golden(1)):
-        pull_image(engine, "x:1")
+        pull_image(engine, "x:1", print)
     release.set()
 
 
-def test_events_of_a_stream_and_of_the_lab_come_in_order():
-    def start(put: Any) -> Iterator[dict[str, Any]]:
-        put({"upload": 1})
-        yield {"stream": "a"}
-
-    assert list(follow(start, 5)) == [{"upload": 1}, {"stream": "a"}]
-
-
-def test_silence_between_events_counts_too():
+def test_silence_between_events_counts_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subject, "SILENT_S", 0.05)
     release = threading.Event()
 
-    def start(put: Any) -> Iterator[dict[str, Any]]:
-        yield {"stream": "a"}
+    def stop(image: str, **asked: Any) -> Iterator[dict[str, Any]]:
+        yield {"status": "Pulling fs layer", "id": "a"}
         release.wait(30)
 
-    events = follow(start, 0.05)
-    assert next(events) == {"stream": "a"}
-    with pytest.raises(Silent):
-        next(events)
+    engine = client()
+    engine.api.pull = stop
+    shown: list[str] = []
+    with pytest.raises(ImageError, match=golden(1)):
+        pull_image(engine, "x:1", shown.append)
+    assert len(shown) == 1
     release.set()
 
 

@@ -332,8 +332,8 @@ def arm(spec: Mapping[str, Any]) -> None:
     rank = spec["rank"]
 
     def report(hold: int, point: Point, nth: int, value: Any, tensors: tuple[dict[str, Any], ...]) -> None:
-        reached = Reached(rank, time.time(), hold, point.trigger, point.heals, nth, value, tensors)
-        note.send(spec["note_socket"], reached)
+        reached = Reached(rank, time.time(), hold=hold, trigger=point.trigger, heals=point.heals)
+        note.send(spec["note_socket"], reached._replace(call=nth, value=value, brought=tensors))
 
     holds.arm(spec["triggers"], spec["hold_fd"], rank, report)
     marks.watch_phases(holds.points(PHASE), holds.begin_phase, holds.end_phase)

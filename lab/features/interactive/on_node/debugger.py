@@ -79,7 +79,7 @@ class _Debugging:
                 if self._deep > 1:
                     yield
                     return
-                note.send(self._socket, Breakpoint(self.rank, time.time(), self.at(frame)[-300:]))
+                note.send(self._socket, Breakpoint(self.rank, time.time(), at=self.at(frame)[-300:]))
                 if not os.read(self._granted, 1):
                     raise RuntimeError(f"rank {self.rank} waited at {self.at(frame)} for a terminal that is gone")
                 with self._in_place_of_streams():

@@ -22,7 +22,7 @@ from ....node import agent, strays, warm
 from ....node.messages import typed, wire
 from ....node.messages.agent import Config
 from . import entering
-from .entering import KINDS, Enter, Entered, FirstProcess, Unlike, enter_namespace
+from .entering import Enter, Entered, FirstProcess, Unlike, enter_namespace
 
 _CHUNK_BYTES = 1 << 16
 _LONGEST_PROBLEM = 4096
@@ -41,7 +41,7 @@ class ContainerZygote:
     def __init__(self, archive: bytes) -> None:
         self._files = _content(archive)
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self._reader = wire.LineReader(KINDS)
+        self._reader = wire.LineReader()
         self._asked: dict[int, tuple[int, str]] = {}
         """By where they say what is in the way: those that are about to enter a node, and by whom that was asked."""
         self._open_on_image: tuple[str, ...] = ()

@@ -289,7 +289,3 @@ class Entered(Message):
 
     asked: str
     problem: str = ""
-
-
-KINDS = {"enter": Enter, "entered": Entered}
-"""What is said, see `wire.LineReader`; whoever is attached reads all of it."""
