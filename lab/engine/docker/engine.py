@@ -335,7 +335,7 @@ class DockerEngine:
         """What `lab doctor` has to say about this engine."""
         from lab.engine.docker.doctor import examine
 
-        return examine(self.connection, wanted, self.nodeless())
+        return examine(self.connection, wanted)
 
 
 def _is_stopped(first: int, container: str) -> bool:
