@@ -28,7 +28,7 @@ def examine(connection: Connection, wanted: Wanted) -> list[Check]:
     """Everything that could keep containers from being nodes."""
     image = wanted.image or DEFAULT_IMAGE
     checks = [_version(connection), _image(connection, image), *gpu_checks(wanted, connection, image)]
-    if inspect_image(connection.client, image) is not None:
+    if inspect_image(connection, image) is not None:
         checks += _inside(connection, image)
     return checks
 
@@ -41,7 +41,7 @@ def _version(connection: Connection) -> Check:
 
 
 def _image(connection: Connection, image: str) -> Check:
-    if inspect_image(connection.client, image) is not None:
+    if inspect_image(connection, image) is not None:
         return Check("ok", "image", image)
     own = image == DEFAULT_IMAGE
     fix = "`lab up` builds it, or `lab image build`" if own else f"`lab up` pulls it, or docker pull {image}"
