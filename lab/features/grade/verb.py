@@ -28,17 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "the assignment (default: the one YAML file in DIR)"
     shared.add(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table for spreadsheets")
-    parser.add_argument(
-        "--html", type=Path, metavar="FOLDER", help="write a page with all grades, and a page for each submission"
-    )
-    parser.add_argument(
-        "-j", dest="jobs", type=shared.positive, default=1, metavar="N", help="grade on N clusters side by side"
-    )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="grade without isolation, where there is no Docker engine too; every result says so",
-    )
+    parser.add_argument("--html", type=Path, metavar="FOLDER", help="write a page of all, and one of each submission")
+    parser.add_argument("-j", dest="jobs", type=shared.positive, default=1, metavar="N", help="clusters side by side")
+    parser.add_argument("--trust", action="store_true", help="grade without isolation; every result says so")
     shared.add(parser, "--engine", help="what provides nodes")
     shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
     shared.add(parser, "--max-output", "--cpus", "--memory", "--max-processes", "--disk", "--image", "--pull")
