@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import platform
 import re
@@ -15,17 +16,19 @@ from pathlib import Path
 
 import docker
 
-from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
+from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
 from lab.errors import ImageError, LabError
 from lab.features.image.make import (
     BASE_VARIABLE,
     WHEELS_VARIABLE,
+    BuildContext,
     build_image,
     find_dockerfile,
     plan_build,
     pull_image,
 )
 
+RECIPE_LABEL = "lab.image.recipe"
 SUITE = "bookworm"
 LOCAL_BASE = f"lab-base:{SUITE}"
 LOCAL_BUILD_BASE = f"lab-build-base:{SUITE}"
@@ -81,35 +84,49 @@ def make(client: docker.DockerClient, cache: Path, *, force: bool) -> int:
             for base, build_base in ((None, None), (LOCAL_BASE, LOCAL_BUILD_BASE))
         ]
     found = inspect_image(client, DEFAULT_IMAGE)
-    if found and not force and found.recipe in {way.recipe for way in ways}:
+    made_by = client.api.inspect_image(found.id)["Config"]["Labels"].get(RECIPE_LABEL) if found else None
+    if found and not force and made_by in set(map(recipe_of, ways)):
         print(f"== the node image {DEFAULT_IMAGE} is current (torch {found.torch}, {found.size_bytes / 1e9:.1f} GB)")
         return 0
     started = time.monotonic()
     if named:
         print(f"== building {DEFAULT_IMAGE} as {BASE_VARIABLE} and {WHEELS_VARIABLE} say")
-        made = build_image(client, plan_build(), announce=Show())
+        made = build(client, plan_build())
     elif base_is_here(client):
         print(f"== building {DEFAULT_IMAGE} from {dockerfile_base()} and a package index")
         try:
-            made = build_image(client, plan_build(), announce=Show())
+            made = build(client, plan_build())
         except ImageError as error:
             print(f"   {error.message.splitlines()[0]}")
             print(f"== building {DEFAULT_IMAGE} from {dockerfile_base()} and wheels downloaded on this machine")
             wheels = download_wheels(client, dockerfile_base(), cache)
-            made = build_image(client, plan_build(wheels=wheels), announce=Show())
+            made = build(client, plan_build(wheels=wheels))
     else:
         print(f"== building {DEFAULT_IMAGE} without a registry: base by mmdebstrap, wheels downloaded on this machine")
         make_base(client, LOCAL_BASE, PACKAGES)
         make_base(client, LOCAL_BUILD_BASE, BUILD_PACKAGES)
         wheels = download_wheels(client, LOCAL_BASE, cache)
-        made = build_image(
-            client,
-            plan_build(base=LOCAL_BASE, build_base=LOCAL_BUILD_BASE, wheels=wheels),
-            announce=Show(),
-        )
+        made = build(client, plan_build(base=LOCAL_BASE, build_base=LOCAL_BUILD_BASE, wheels=wheels))
     took = time.monotonic() - started
     print(f"== {made.name}: torch {made.torch}, {made.size_bytes / 1e9:.1f} GB, made in {took:.0f} s")
     return 0
+
+
+def recipe_of(context: BuildContext) -> str:
+    """Return a fingerprint of what goes into the image: two builds with the same one make the same image.
+
+    Wheels count by name and size; a base image counts by its name.
+    """
+    lines = [f"{name}={value}" for name, value in sorted(context.build_args.items()) if not name.startswith("PIP_")]
+    lines += [f"{path.name} {path.stat().st_size}" for path in context.wheels]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in (context.dockerfile, *context.sources.values())))
+    digest.update("\n".join(lines).encode())
+    return digest.hexdigest()[:16]
+
+
+def build(client: docker.DockerClient, context: BuildContext) -> ImageInfo:
+    """Build the image and note its recipe in it."""
+    return build_image(client, context, Show(), labels={RECIPE_LABEL: recipe_of(context)})
 
 
 def dockerfile_base() -> str:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from lab.engine.select import AUTO, CHOICES
-from lab.errors import LabError
+from lab.errors import LabError, UsageError
 from lab.record.layout import RUNS
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
@@ -78,20 +78,12 @@ def positive_float(word: str) -> float:
 @_converter
 def volume(word: str) -> Volume:
     """A host folder and its place in nodes: `HOST:NODE[:ro]`."""
-    from lab.spec.keys import Volume, own_folder, plain_target  # few commands mount any
+    from lab.spec.keys import parse_volume  # few commands mount any
 
-    source, colon, rest = word.partition(":")
-    target, _, mode = rest.partition(":")
-    path = Path(source).expanduser().resolve()
-    if not colon or not target.startswith("/") or mode not in ("", "ro", "rw"):
-        raise ValueError(f"found {word!r}; allowed: HOST:NODE or HOST:NODE:ro, NODE an absolute path")
-    if not path.exists():
-        raise ValueError(f"there is no {path}")
-    target = plain_target(target)
-    problem = own_folder(target)
-    if problem and target != str(path):
-        raise ValueError(f"found {word!r}, but {problem}; mount it in /data, /mnt or a folder that nodes do not have")
-    return Volume(source=path, target=target, read_only=mode == "ro")
+    try:
+        return parse_volume(word, Path.cwd())
+    except UsageError as error:
+        raise ValueError(f"found {word!r}{error.message}; allowed: HOST:NODE or HOST:NODE:ro") from None
 
 
 @_converter
@@ -176,7 +168,7 @@ HELP = {
     "--launcher": "what starts the workers (default: what the scenario says, else lab)",
     "--max-output": "keep so much of what a rank prints and drop the rest (default: 256MiB; 16MiB on a strict cluster)",
     "--max-processes": "processes and threads a node may have (default on Docker: 512, and 256 for each core of the "
-    "machine)",
+    "machine; 256 if strict)",
     "--memory": "memory a node may use, e.g. 1GiB (default on Docker: its part of 80%% of the machine's)",
     "--name": "cluster; default: the one of the current folder",
     "--no-trace": "do not record the collectives",

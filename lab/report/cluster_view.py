@@ -11,7 +11,7 @@ from typing import Any
 from lab.engine.select import traits_of
 from lab.plan.cluster import ClusterInfo
 from lab.report.style import Style
-from lab.report.table import MANY, alike, range_text, span_text, table_text
+from lab.report.table import MANY, group_alike, range_text, span_text, table_text
 from lab.words import NONE, format_bytes, name_nodes, plural
 
 _ODD_TIMES, _ODD_BYTES = 2, 64_000_000
@@ -77,14 +77,11 @@ def _node_rows(info: ClusterInfo, memory_bytes: Mapping[str, int | None]) -> Ite
     used = {node.node_rank: memory_bytes.get(node.name) or None for node in info.nodes}
     known = [size for size in used.values() if size is not None]
     much = max(_ODD_TIMES * median(known), _ODD_BYTES) if known else inf
-    nodes, many = {node.node_rank: node for node in info.nodes}, len(info.nodes) > MANY
-    kinds = ((rank, (one.state, one.host, (used[rank] or 0) > much) if many else rank) for rank, one in nodes.items())
-    for ranks, _ in alike(kinds):
-        ours = [nodes[rank] for rank in ranks]
+    for ours in group_alike(info.nodes, lambda one: (one.state, one.host, (used[one.node_rank] or 0) > much)):
         addresses = span_text([node.address or NONE for node in ours])
-        memory = range_text((used[rank] for rank in ranks), format_bytes)
+        memory = range_text((used[node.node_rank] for node in ours), format_bytes)
         containers = span_text([node.handle[:12] for node in ours])
         yield [name_nodes(n.name for n in ours), ours[0].state, addresses, memory, containers, ours[0].host or NONE]
-    if many:
+    if len(info.nodes) > MANY:
         total = format_bytes(sum(known) if known else None)
-        yield [plural(len(nodes), "node"), "", "", f"{total} together", "", ""]
+        yield [plural(len(info.nodes), "node"), "", "", f"{total} together", "", ""]

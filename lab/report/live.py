@@ -14,7 +14,7 @@ from lab.node.messages.agent import TERMINAL
 from lab.record.rows import Rows
 from lab.report.harmless import harmless
 from lab.report.style import style_for
-from lab.report.table import MANY, alike, form_of, nearly_alike
+from lab.report.table import MANY, alike, form_of, group_alike, nearly_alike
 from lab.run.collect import Observer
 from lab.words import format_duration, name_ranks, plural
 
@@ -287,8 +287,7 @@ class LiveOutput(Observer):
             for rank, streams in sorted(self._rows.items())
             for row in (row for rows in streams.values() for row in rows.open)
         ]
-        many = len(rows) > MANY  # of what differs in its numbers only, that of the first rank
-        for same, _ in alike((at, form_of(text) if many else at) for at, (_, text) in enumerate(rows)):
-            ranks, text = [rows[at][0] for at in same], rows[same[0]][1]
+        for same in group_alike(rows, lambda row: form_of(row[1])):  # of what differs in numbers only, the first rank's
+            ranks, text = [rank for rank, _ in same], same[0][1]
             name = self._name(*ranks)
             yield f"{self._style.rank(max(ranks[0], 0), name)} {fit(text, columns - len(name) - 1)}"

@@ -10,7 +10,7 @@ from typing import Any
 from lab.engine.protocol import Request
 from lab.plan.plan import Plan, WorkerPlan
 from lab.report.style import Style
-from lab.report.table import MANY, alike, form_of, nearly_alike, spans_text, table_text
+from lab.report.table import MANY, alike, form_of, group_alike, nearly_alike, spans_text, table_text
 from lab.run.options import DryRun
 from lab.spec.launching import Starter
 from lab.words import clip, format_duration, name_nodes, plural
@@ -75,14 +75,15 @@ def plan_text(plan: Plan, style: Style) -> str:
 
 def _worker_rows(workers: Sequence[WorkerPlan]) -> list[list[str]]:
     """A row for each worker; of many, one for all that differ in their place only."""
-    many = len(workers) > MANY
-    told = [(*(one.env[name] for name in _SHOWN[2:]), " ".join(one.argv)) for one in workers]
+
+    def told(one: WorkerPlan) -> tuple[str, ...]:
+        return (*(one.env[name] for name in _SHOWN[2:]), " ".join(one.argv))
+
     rows = []
-    for places, _ in alike((at, words if many else at) for at, words in enumerate(told)):
-        ours = [workers[at] for at in places]
+    for ours in group_alike(workers, told):
         locals_ = spans_text({int(one.env["LOCAL_RANK"]) for one in ours})
         nodes, ranks = name_nodes(one.node for one in ours), spans_text(one.rank for one in ours)
-        rows.append([nodes, ranks, locals_, *told[places[0]]])
+        rows.append([nodes, ranks, locals_, *told(ours[0])])
     return rows
 
 

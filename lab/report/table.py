@@ -15,6 +15,7 @@ _MOST_ALIKE = 6
 """Texts that differ in their numbers only: so many are shown, and how many more there are."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 def alike(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
@@ -23,6 +24,17 @@ def alike(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
     for number, thing in things:
         found.setdefault(thing, []).append(number)
     return [(numbers, thing) for thing, numbers in found.items()]
+
+
+def group_alike(things: Iterable[T], kind: Callable[[T], Hashable], most: int = MANY) -> list[list[T]]:
+    """Things of one kind put together, in the order of the first of each; of so many at most, each is by itself."""
+    things = list(things)
+    if len(things) <= most:
+        return [[thing] for thing in things]
+    groups: dict[Hashable, list[T]] = {}
+    for thing in things:
+        groups.setdefault(kind(thing), []).append(thing)
+    return list(groups.values())
 
 
 def form_of(text: str) -> str:

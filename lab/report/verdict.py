@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lab.errors import LabError, MachineLacks
 from lab.feature import view
 from lab.report.style import STATUSES, Style
-from lab.report.table import MANY, alike, form_of, nearly_alike, range_text, spans_text, table_text
+from lab.report.table import MANY, alike, form_of, group_alike, nearly_alike, range_text, spans_text, table_text
 from lab.words import (
     NONE,
     clip,
@@ -27,7 +27,7 @@ from lab.words import (
 
 if TYPE_CHECKING:
     from lab.diagnosis.explain import Explanation
-    from lab.record.result import Result
+    from lab.record.result import RankResult, Result
     from lab.spec.scenario import Scenario
 
 _MOST_EXPECTATIONS = 10
@@ -91,13 +91,11 @@ def _stacks(result: Result, style: Style) -> list[str]:
     lines = []
     culprit = result.culprit.rank if result.culprit is not None else None
     others = [rank for rank in result.ranks if rank.stack and rank.rank != culprit]
-    nodes = {rank.rank: rank.node for rank in others}
-    shown = ((rank.rank, tuple(clip_stack(rank.stack, _STACK_LINES))) for rank in others)
-    groups = alike(shown) if len(others) > MANY else [([rank], stack) for rank, stack in shown]
-    for ranks, stack in sorted(groups, key=lambda group: len(group[0]))[:MANY]:
-        where = name_nodes(nodes[rank] for rank in ranks)
-        lines.append(style.paint(f"  {name_ranks(ranks)} on {where}:", "bold"))
-        lines.extend(f"  │ {line.strip()}" for line in stack)
+    groups = group_alike(others, lambda one: tuple(clip_stack(one.stack, _STACK_LINES)))
+    for same in sorted(groups, key=len)[:MANY]:
+        who = f"{name_ranks(one.rank for one in same)} on {name_nodes(one.node for one in same)}"
+        lines.append(style.paint(f"  {who}:", "bold"))
+        lines.extend(f"  │ {line.strip()}" for line in clip_stack(same[0].stack, _STACK_LINES))
     if len(groups) > MANY:
         lines.append(style.paint(f"  and {plural(len(groups) - MANY, 'other stack')}: lab explain {result.run}", "dim"))
     return lines
@@ -112,8 +110,9 @@ def result_text(result: Result, style: Style) -> str:
     parts = [verdict_text(result, style)]
     if result.ranks:
         parts.append(table_text(["rank", "node", "ended", "time", "error"], _rank_rows(result), style))
-    if notes := _note_rows(result):
-        parts.append(table_text(["rank", "note", "value"], notes, style))
+    if notes := note_rows(result.ranks, _LONGEST, f": lab show {result.run} --json"):
+        rows = [[spans_text(ranks), name, value] for ranks, name, value in notes]
+        parts.append(table_text(["rank", "note", "value"], rows, style))
     if result.attempts:
         rows = [
             [str(one.number), str(one.world_size), listing(one.nodes), format_duration(one.duration_s), one.verdict,
@@ -127,28 +126,35 @@ def result_text(result: Result, style: Style) -> str:
     return "\n\n".join(parts)
 
 
+def ended_alike(results: Iterable[RankResult]) -> list[list[RankResult]]:
+    """Each rank; of many, those that ended alike put together, with errors that differ in numbers at most."""
+    return group_alike(results, lambda one: (one.ended, form_of(one.error)))
+
+
 def _rank_rows(result: Result) -> list[list[str]]:
-    """A row for each rank; of many, one for those that ended alike, with errors that differ in numbers at most."""
-    ranks, many = {rank.rank: rank for rank in result.ranks}, len(result.ranks) > MANY
     rows = []
-    for numbers, _ in alike((n, (rank.ended, form_of(rank.error)) if many else n) for n, rank in ranks.items()):
-        first, times = ranks[numbers[0]], (ranks[n].duration_s for n in numbers)
-        nodes = name_nodes(ranks[n].node for n in numbers)
-        time = range_text(times, format_duration)
-        rows.append([spans_text(numbers), nodes, first.ended or NONE, time, clip(first.error, 80)])
+    for same in ended_alike(result.ranks):
+        ranks, nodes = spans_text(one.rank for one in same), name_nodes(one.node for one in same)
+        time = range_text((one.duration_s for one in same), format_duration)
+        rows.append([ranks, nodes, same[0].ended or NONE, time, clip(same[0].error, 80)])
     return rows
 
 
-def _note_rows(result: Result) -> list[list[str]]:
-    """A row for each note of each rank; of many ranks, one for what all of them noted, and not all values."""
-    noted = [(r.rank, (name, format_value(value, _LONGEST))) for r in result.ranks for name, value in r.notes.items()]
-    if len(result.ranks) <= MANY:
-        return [[str(rank), *note] for rank, note in noted]
-    rows = []
-    for ranks, (name, value), more in nearly_alike(alike(noted), lambda one: (one[0], form_of(one[1]))):
-        told = f"… {more} other values: lab show {result.run} --json" if more else value
-        rows.append([spans_text(ranks), name, told])
-    return sorted(rows, key=lambda row: [*dict.fromkeys(row[1] for row in rows)].index(row[1]))
+def note_rows(results: Sequence[RankResult], longest: int, where: str = "") -> list[tuple[list[int], str, str]]:
+    """Ranks, name and value of notes; of many ranks once, and of values that differ in their numbers only some.
+
+    Args:
+        results: those of all ranks.
+        longest: letters of a value.
+        where: what is said behind a number of values that are left out, such as where to find them.
+    """
+    noted = [(one.rank, (name, format_value(value, longest))) for one in results for name, value in one.notes.items()]
+    if len(results) <= MANY:
+        return [([rank], *note) for rank, note in noted]
+    shown = nearly_alike(alike(noted), lambda one: (one[0], form_of(one[1])))
+    rows = [(ranks, name, f"… {more} other values{where}" if more else value) for ranks, (name, value), more in shown]
+    names = [*dict.fromkeys(name for _, name, _ in rows)]
+    return sorted(rows, key=lambda row: names.index(row[1]))
 
 
 _WIDTH = 80

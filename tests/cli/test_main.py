@@ -136,7 +136,7 @@ def test_an_option_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixtu
         (["up", "--cpus", "nan"], "allowed: a number above 0"),
         (["up", "--memory", "1 apple"], "--memory"),
         (["up", "--volume", "nocolon"], "allowed: HOST:NODE"),
-        (["up", "--volume", "/nowhere/at/all:/x"], "there is no /nowhere/at/all"),
+        (["up", "--volume", "/nowhere/at/all:/x"], "'/nowhere/at/all' does not exist on this host"),
         (["up", "--env", "novalue"], "allowed: NAME=VALUE"),
         (["up", "--env", "1=2"], "found the name '1'"),
         (["run", "x.py", "--env", "RANK=1"], "found RANK, which the lab sets itself"),

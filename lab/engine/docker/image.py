@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 DEFAULT_IMAGE = f"lab-node:{__version__}"
 """The image that the lab builds for itself where no other is named."""
-RECIPE_LABEL = "lab.image.recipe"
 TORCH_LABEL = "lab.image.torch"
 
 
@@ -32,8 +31,6 @@ class ImageInfo:
     size_bytes: int
     torch: str | None
     """Version of torch that the lab built it with; None for an image from elsewhere."""
-    recipe: str | None
-    """Fingerprint of the build (`BuildContext.recipe`); None for an image from elsewhere."""
 
 
 def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
@@ -56,7 +53,6 @@ def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
         id=facts["Id"],
         size_bytes=facts["Size"],
         torch=labels.get(TORCH_LABEL),
-        recipe=labels.get(RECIPE_LABEL),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -24,7 +23,7 @@ from lab.words import listing
 if TYPE_CHECKING:
     from lab.cluster import Cluster
 
-BEGUN, IN_FORCE, HEALING, UNDONE = "begun", "in force", "healing", "undone"
+BEGUN, IN_FORCE, HEALING = "begun", "in force", "healing"
 """States, in their order."""
 BY_HAND = "lab fault"
 """Who did what no run did."""
@@ -53,78 +52,58 @@ class Standing:
 
 
 class FaultJournal:
-    """The journal of one cluster; any number of commands may write in it at a time."""
+    """The journal of one cluster; whoever writes in it holds the lock of its nodes."""
 
     def __init__(self, engine: str, cluster: str) -> None:
         self.path = faults_file(engine, cluster)
 
-    def __bool__(self) -> bool:
-        return self.path.exists()
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        with suppress(OSError, ValueError):  # it is not there, or another version of the lab wrote it
+            return dict(json.loads(self.path.read_bytes()))
+        return {}
 
     def standing(self) -> list[Standing]:
         """What was begun and not undone, in its order."""
-        entries: dict[str, dict[str, Any]] = {}
-        with suppress(OSError):  # it is not there
-            for line in self.path.read_bytes().splitlines():
-                with suppress(ValueError, TypeError, AttributeError, KeyError):  # the last one may be half written
-                    entry = json.loads(line)
-                    entries.setdefault(str(entry["id"]), {}).update(entry)
-        return [_standing(entry) for entry in entries.values() if "what" in entry and entry.get("state") != UNDONE]
+        return [_standing(identity, entry) for identity, entry in self._entries().items()]
 
     def in_force(self) -> list[FaultKind]:
         """What is in force, or just being injected; not what is just being healed."""
         return [one.what for one in self.standing() if one.what is not None and one.state != HEALING]
 
-    def begin(self, what: FaultKind, by: str, until: float | None = None) -> str:
-        """Write that a fault is about to be done, so that it outlives this process; returns what it is called here.
+    def write(self, identity: str, **fields: Any) -> None:
+        """Write what became of a fault, so that it outlives this process; without fields, that it is undone.
 
         Raises:
             ClusterError: it cannot be written.
         """
-        identity = os.urandom(6).hex()
-        data = {"what": kind_data(what), "said": str(what), "by": by, "since": time.time(), "until": until}
-        self.write_state(identity, BEGUN, **data)
-        return identity
-
-    def write_state(self, identity: str, state: str, **more: Any) -> None:
-        """Write what became of it; where nothing stands any more, the file is removed.
-
-        Raises:
-            ClusterError: it cannot be written.
-        """
-        line = json.dumps({"id": identity, "state": state, **more}, ensure_ascii=False)
+        entries = self._entries()
+        if fields:
+            entries[identity] = {**entries.get(identity, {}), **fields}
+        else:
+            entries.pop(identity, None)
+        new = self.path.with_suffix(".new")
         try:
+            if not entries:
+                self.path.unlink(missing_ok=True)
+                return
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked() as fd:
-                os.write(fd, line.encode("utf-8", "surrogatepass") + b"\n")
-                os.fsync(fd)
-                if not self.standing():
-                    self.path.unlink(missing_ok=True)
+            with new.open("w", encoding="utf-8") as file:
+                json.dump(entries, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
         except OSError as error:
             raise ClusterError(
                 f"cannot write the journal of faults {self.path}: {error.strerror}",
                 "make room there, or set XDG_STATE_HOME to a folder of your own",
             ) from error
 
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        """Hold the file that is at the path, against others who write or remove it."""
-        while True:
-            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
-                if os.fstat(fd).st_nlink:  # else somebody has removed it meanwhile
-                    yield fd
-                    return
-            finally:
-                os.close(fd)
 
-
-def _standing(entry: Mapping[str, Any]) -> Standing:
+def _standing(identity: str, entry: Mapping[str, Any]) -> Standing:
     what = None
     with suppress(LabError, ValueError, TypeError, AttributeError, KeyError):
         what = kind_of(entry["what"])
-    return Standing(what=what, **{name: entry.get(name) for name in ("id", "said", "by", "since", "until", "state")})  # type: ignore[arg-type]
+    return Standing(id=identity, **{**entry, "what": what})
 
 
 _PATIENCE_S = 90.0
@@ -160,7 +139,9 @@ class Breaker:
             LabError: it cannot be done.
         """
         with self._nodes_lock.held(str(what), _PATIENCE_S):
-            identity = self._journal.begin(what, self.by, until)
+            identity, said = os.urandom(6).hex(), str(what)
+            begun = {"said": said, "by": self.by, "since": time.time(), "until": until, "state": BEGUN}
+            self._journal.write(identity, what=kind_data(what), **begun)
             try:
                 what.apply(self.target)
                 state = what.read_back(self.target)
@@ -170,7 +151,7 @@ class Breaker:
                 with suppress(LabError, OSError):  # what cannot be undone stays in the journal
                     self._undo(identity, what)
                 raise
-            self._journal.write_state(identity, IN_FORCE)
+            self._journal.write(identity, state=IN_FORCE)
         return InForce(self, identity, what, state.found)
 
     def undo(self, identity: str, what: FaultKind) -> None:
@@ -184,9 +165,9 @@ class Breaker:
                 self._undo(identity, what)
 
     def _undo(self, identity: str, what: FaultKind) -> None:
-        self._journal.write_state(identity, HEALING)
+        self._journal.write(identity, state=HEALING)
         what.undo(self.target)
-        self._journal.write_state(identity, UNDONE)
+        self._journal.write(identity)
 
 
 @dataclass(frozen=True, repr=False)
@@ -282,8 +263,8 @@ def stop(self: Cluster, *nodes: str) -> ClusterInfo:
         ClusterUnfit: there is no cluster.
         ClusterBusy: somebody makes it, changes it or removes it.
     """
-    with _changing_nodes(self, "lab stop") as info:
-        running = [node for node in info.named(*nodes) if node.state != STOPPED]
+    with nodes_lock(self.engine.name, self.name).held("lab stop"), _beside_runs(self, "lab stop"):
+        running = [node for node in self.existing().named(*nodes) if node.state != STOPPED]
         capable(self.engine, PowerControl).stop(running)
         return self.existing()
 
@@ -303,18 +284,12 @@ def start(self: Cluster, *nodes: str) -> ClusterInfo:
         ClusterBusy: somebody makes it, changes it or removes it.
         ClusterError: a node does not start; the message says why.
     """
-    with _changing_nodes(self, "lab start") as info:
+    with nodes_lock(self.engine.name, self.name).held("lab start"), _beside_runs(self, "lab start"):
+        info = self.existing()
         wanted = info.named(*nodes) if nodes else [node for node in info.nodes if node.state == STOPPED]
         down = [node for node in wanted if node.state != RUNNING]
         capable(self.engine, PowerControl).start(info, down, announce=self.announce)
         return self.existing()
-
-
-@contextmanager
-def _changing_nodes(cluster: Cluster, purpose: str) -> Iterator[ClusterInfo]:
-    """Hold the cluster where nobody has it; beside a run, only against others who change nodes."""
-    with nodes_lock(cluster.engine.name, cluster.name).held(purpose), _beside_runs(cluster, purpose):
-        yield cluster.existing()
 
 
 @contextmanager

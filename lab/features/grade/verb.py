@@ -42,22 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     shared.add(parser, "--engine", help="what provides nodes")
     shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
-    parser.add_argument(
-        "--max-output",
-        dest="output_bytes",
-        type=shared.size,
-        metavar="SIZE",
-        help="what a rank may print before its submission earns nothing (default: 16MiB)",
-    )
-    for option, name, kind, what in (
-        ("--cpus", "cpus", shared.positive_float, "CPU cores a node may use (default: its part of the machine)"),
-        ("--memory", "memory_bytes", shared.size, "memory a node may use (default: its part, at most 2GiB)"),
-        ("--max-processes", "processes", shared.positive, "processes and threads a node may have (default: 256)"),
-        ("--disk", "disk_bytes", shared.size, "what can be written to each place of a node (default: 256MiB)"),
-    ):
-        parser.add_argument(option, dest=name, type=kind, metavar=name.partition("_")[0].upper(), help=what)
-    parser.add_argument("--image", help="image of the nodes")
-    parser.add_argument("--pull", action="store_true", help="pull the image that the assignment names")
+    shared.add(parser, "--max-output", "--cpus", "--memory", "--max-processes", "--disk", "--image", "--pull")
     shared.add(parser, "--runs", "--json")
     parser.add_argument("--quiet", "-q", action="store_true", help="print the table only")
 

@@ -28,11 +28,11 @@ from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.style import VERDICTS
-from lab.report.table import MANY, alike, form_of, nearly_alike, range_text, spans_text
-from lab.report.verdict import unmet_sentences
+from lab.report.table import form_of, group_alike, range_text, spans_text
+from lab.report.verdict import ended_alike, note_rows, unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.words import NONE, format_bytes, format_duration, format_rate, format_value, listing, name_nodes
+from lab.words import NONE, format_bytes, format_duration, format_rate, listing, name_nodes
 
 MOST_PICTURES = 200
 _MOST_BLOCKS = 51_200
@@ -196,66 +196,39 @@ def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
     return [(op, [Cell(NONE, -1) if n is None else Cell(write(n), n) for n, write in cells]) for op, cells in values]
 
 
-_LONGEST = 2000
+_LONGEST_NOTE = 2000
 
 
-class WorkerRow(NamedTuple):
-    """How ranks ended."""
-
-    ranks: Sequence[int]
-    nodes: str
-    local_ranks: str
-    ended: str
-    bad: bool
-    time: str
-    error: str
-    """That of the first of them."""
-
-
-def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) -> list[WorkerRow]:
-    """A row for each rank; of many, for all that ended alike, with errors that differ in numbers at most."""
+def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) -> list[dict[str, Any]]:
+    """How each rank ended; of many, in one row for all that ended alike."""
     ended = {rank.rank: rank for rank in results}
-    planned = {worker.rank: worker for worker in workers}
-    ranks, many = {rank: ended.get(rank, RankResult(rank=rank)) for rank in planned}, len(planned) > MANY
-    rows = []
-    for numbers, _ in alike((n, (one.ended, _bad(one), form_of(one.error)) if many else n) for n, one in ranks.items()):
-        first = ranks[numbers[0]]
-        nodes = name_nodes(planned[rank].node for rank in numbers)
-        local_ranks = spans_text({planned[rank].local_rank for rank in numbers})
-        time = range_text((ranks[rank].duration_s for rank in numbers), format_duration)
-        rows.append(WorkerRow(numbers, nodes, local_ranks, first.ended, _bad(first), time, first.error))
-    return rows
-
-
-def _bad(rank: RankResult) -> bool:
-    return not rank.stopped and bool(rank.error or rank.signal or rank.exit_code)
+    known = (
+        ended.get(one.rank) or RankResult(rank=one.rank, node=one.node, local_rank=one.local_rank) for one in workers
+    )
+    return [
+        {
+            "ranks": [one.rank for one in same],
+            "nodes": name_nodes(one.node for one in same),
+            "local_ranks": spans_text({one.local_rank for one in same}),
+            "ended": same[0].ended,
+            "bad": not same[0].stopped and bool(same[0].error or same[0].signal or same[0].exit_code),
+            "time": range_text((one.duration_s for one in same), format_duration),
+            "error": same[0].error,
+        }
+        for same in ended_alike(known)
+    ]
 
 
 def stack_rows(results: Sequence[RankResult]) -> list[tuple[list[int], str]]:
     """Stacks, each with the ranks that stood so: of many ranks once, and those of the fewest first."""
-    stacks = {rank.rank: rank.stack for rank in results if rank.stack}
-    groups = alike((rank, form_of(stack) if len(stacks) > MANY else rank) for rank, stack in stacks.items())
-    return [(ranks, stacks[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))]
-
-
-def note_rows(results: Sequence[RankResult]) -> list[tuple[list[int], str, str]]:
-    """Ranks, name and value of notes; of many ranks once, and of values that differ in their numbers only some."""
-    noted = [
-        (rank.rank, (name, format_value(value, _LONGEST))) for rank in results for name, value in rank.notes.items()
-    ]
-    if len(results) <= MANY:
-        return [([rank], name, value) for rank, (name, value) in noted]
-    shown = nearly_alike(alike(noted), lambda one: (one[0], form_of(one[1])))
-    return [(ranks, name, f"… {more} other values" if more else value) for ranks, (name, value), more in shown]
+    groups = group_alike((one for one in results if one.stack), lambda one: form_of(one.stack))
+    return [([one.rank for one in same], same[0].stack) for same in sorted(groups, key=len)]
 
 
 def expectation_rows(expectations: Sequence[Expectation]) -> list[tuple[list[int], Expectation]]:
     """Expectations, each with the ranks that it is about; of many of them, what is the same of several once."""
-    kinds: list[object] = list(range(len(expectations)))
-    if len(expectations) > MANY:
-        kinds = [(one.what, one.met, repr(one.expected), repr(one.got)) for one in expectations]
-    groups = alike(enumerate(kinds))
-    return [([expectations[at].rank or 0 for at in places], expectations[places[0]]) for places, _ in groups]
+    groups = group_alike(expectations, lambda one: (one.what, one.met, repr(one.expected), repr(one.got)))
+    return [([one.rank or 0 for one in same], same[0]) for same in groups]
 
 
 _MOST_TRACEBACK_LINES = 25
@@ -366,7 +339,7 @@ class _Page:
             attempts=attempt_rows(self.record, path),
             workers=worker_rows(self.record.plan().workers, self.result.ranks),
             stacks=stack_rows(self.result.ranks),
-            noted=note_rows(self.result.ranks),
+            noted=note_rows(self.result.ranks, _LONGEST_NOTE),
             expectations=expectation_rows(self.result.expectations),
             facts=facts(self.record, self.result, self.trace),
             variables=variables(self.record),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import __version__
-from lab.engine.docker.image import DEFAULT_IMAGE, RECIPE_LABEL, ImageInfo, engine_must_answer, inspect_image, one_line
+from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, engine_must_answer, inspect_image, one_line
 from lab.engine.protocol import Announce
 from lab.errors import ImageError, ImageUnfit
 from lab.feature import bundled
@@ -46,21 +46,6 @@ class BuildContext:
     """Wheels to install from, sorted by name; empty: the package index is used."""
     build_args: Mapping[str, str]
     """The Dockerfile's ARGs; one that is not named keeps the Dockerfile's default."""
-
-    @property
-    def recipe(self) -> str:
-        """A fingerprint of what goes into the image: two builds with the same one make the same image.
-
-        Wheels count by name and size; a base image counts by its name.
-        """
-        import hashlib
-
-        lines = [f"{name}={value}" for name, value in sorted(self.build_args.items()) if not name.startswith("PIP_")]
-        lines += [f"{path.name} {path.stat().st_size}" for path in self.wheels]
-        read = (path.read_bytes() for path in (self.dockerfile, *self.sources.values()))
-        digest = hashlib.sha256(b"".join(read))
-        digest.update("\n".join(lines).encode())
-        return digest.hexdigest()[:16]
 
     def tar(self) -> Iterator[bytes]:
         """Yields the context as a tar archive, by the megabyte."""
@@ -292,20 +277,21 @@ PULL_ATTEMPTS = 3
 def make_image(client: docker.DockerClient, image: str, announce: Announce) -> ImageInfo:
     """Builds an image (the default one) or pulls it (any other)."""
     if image == DEFAULT_IMAGE:
-        return build_image(client, plan_build(), announce=announce)
+        return build_image(client, plan_build(), announce)
     return pull_image(client, image, announce)
 
 
 def build_image(
     client: docker.DockerClient,
     context: BuildContext,
+    announce: Announce,
     *,
     tag: str = DEFAULT_IMAGE,
     no_cache: bool = False,
-    announce: Announce,
+    labels: Mapping[str, str] = {},
 ) -> ImageInfo:
     """Builds the project's Dockerfile."""
-    labels = {RECIPE_LABEL: context.recipe, "org.opencontainers.image.version": __version__}
+    labels = {"org.opencontainers.image.version": __version__, **labels}
     options = {"nocache": no_cache, "buildargs": dict(context.build_args), "labels": labels}
     return build_from(client, tag, context.tar(), announce, **options)
 

@@ -74,9 +74,9 @@ def _build(arguments: argparse.Namespace) -> int:
         info = build_image(
             open_client(),
             context,
+            progress.announce,
             tag=arguments.tag,
             no_cache=arguments.no_cache,
-            announce=progress.announce,
         )
     print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
     return 0

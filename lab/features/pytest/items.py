@@ -22,7 +22,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import CHOICES
 from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import hook
-from lab.features.faults.fault import beyond, broken_in, network_first
+from lab.features.faults.fault import all_faults, beyond
 from lab.features.faults.kinds.links import network_of
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
@@ -223,10 +223,9 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
         pytest.skip.Exception: it needs what is not there.
     """
     try:
-        shape, said, nodes = wanted_by(item), broken_in(scenario), options.nodes or scenario.nodes
+        shape, nodes = wanted_by(item), options.nodes or scenario.nodes
         refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
-        broken, engine = network_first(said.network, shape.get("network"), said.faults), engine_for(item, shape)
-        if wrong := beyond(broken, engine.name):
+        if wrong := beyond(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
             pytest.skip(f"{scenario.name} is to {wrong}")
         if has_wishes(scenario):
             shape["nodes"] = nodes or shape.get("nodes", DEFAULT_NODES)

@@ -40,6 +40,7 @@ from lab.features.slurm.command import (
     Fate,
     Job,
     ask,
+    call,
     environment,
     is_well,
     last_word,
@@ -76,8 +77,6 @@ _SUSPENDED_S = 10.0
 """How often Slurm is asked, while a run goes on, whether it has suspended the job: its controller serves many."""
 _SUSPENDED = Trouble("was suspended by Slurm", silent=True)
 _PAUSED = Trouble("was paused", silent=True)
-_LISTENING_S = 10.0
-"""The process that holds the agents listens long before."""
 _FATE_S = 3.0
 """What became of a job may be known so much later than that its agents left."""
 _FATE_POLL_S = 0.05
@@ -227,9 +226,7 @@ class SlurmEngine(HeldEngine):
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
         """Ask for the allocation, and have the agents started on its machines."""
-        begin(self.home, cluster, shape, run, requests, announce)
-        end = time.monotonic() + _LISTENING_S
-        return lambda: time.monotonic() > end
+        return begin(self.home, cluster, shape, run, requests, announce)
 
     def explain_lost(self, node: Node) -> ClusterError:
         """Why a node ended while it was starting."""
@@ -401,8 +398,7 @@ def _refuse_without_pyxis(image: str) -> None:
     Raises:
         ClusterUnfit: it has none.
     """
-    helped = subprocess.run(["srun", "--help"], capture_output=True, text=True, timeout=20, check=False)
-    if "--container-image" not in helped.stdout:
+    if "--container-image" not in call("srun", "--help").stdout:
         raise ClusterUnfit(
             f"nodes cannot be made of {image}: this Slurm has no pyxis, which gives srun --container-image",
             "leave the image out: nodes then have the Python of their machines",

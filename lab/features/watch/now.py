@@ -23,6 +23,7 @@ from lab.record.layout import EVENTS
 from lab.record.read import IndexReader, LineJoiner, Piece, Record, parse_event, read_output
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Result
+from lab.report.table import MANY, group_alike
 from lab.run.conversation import Conversation
 from lab.run.options import Companion
 from lab.trace.model import Call, Mark, RankTrace
@@ -47,13 +48,13 @@ class Life:
     """Index of the latest call of which it was reported that the rank waits in it."""
 
 
-def alike_ranks(ranks: Sequence[RankNow]) -> list[list[RankNow]]:
-    """Ranks that do the same at the same place together; those of which there are the fewest first."""
-    groups: dict[object, list[RankNow]] = {}
-    for rank in ranks:
-        others = tuple(other for other in rank.waits_for if other != rank.rank)
-        groups.setdefault((rank.told, rank.state, rank.place, rank.bad, others), []).append(rank)
-    return sorted(groups.values(), key=len)
+def alike_ranks(ranks: Sequence[RankNow], most: int = MANY) -> list[list[RankNow]]:
+    """Of more ranks than that, those together that do the same at the same place, the fewest first."""
+
+    def kind(rank: RankNow) -> tuple[object, ...]:
+        return rank.told, rank.state, rank.place, rank.bad, tuple(one for one in rank.waits_for if one != rank.rank)
+
+    return sorted(group_alike(ranks, kind, most), key=len)
 
 
 @dataclass(frozen=True, kw_only=True)

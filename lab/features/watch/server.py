@@ -29,7 +29,6 @@ from lab.record.read import Record
 from lab.record.record_files import read_file
 from lab.report.harmless import harmless_json
 from lab.report.style import VERDICTS
-from lab.report.table import MANY
 from lab.trace.steps import Step
 from lab.words import clip, name_nodes, name_ranks
 
@@ -43,8 +42,7 @@ _WAITED_S = 0.5
 
 def state_of(now: Now) -> dict[str, Any]:
     """What the page shows of a run, besides lines and pictures; many ranks that do the same are shown as one."""
-    size = len(now.ranks)
-    groups = [[rank] for rank in now.ranks] if size <= MANY else alike_ranks(now.ranks)
+    size, groups = len(now.ranks), alike_ranks(now.ranks)
     data = asdict(replace(now, ranks=tuple(max(ranks, key=lambda rank: rank.since_s or 0.0) for ranks in groups)))
     for rank, ranks in zip(data["ranks"], groups, strict=True):
         rank["name"], rank["node"] = name_ranks(one.rank for one in ranks), name_nodes(one.node for one in ranks)

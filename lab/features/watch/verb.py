@@ -35,7 +35,7 @@ from lab.record.result import Result
 from lab.report.harmless import harmless
 from lab.report.live import Bottom, LiveOutput, fit
 from lab.report.style import Style, style_for
-from lab.report.table import MANY, alike
+from lab.report.table import MANY, group_alike
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
@@ -214,10 +214,8 @@ class Lines:
 
 def _together(happened: Sequence[Happening]) -> list[list[Happening]]:
     """What happened, each by itself; where it happened to many ranks, the same of all of them together."""
-    if len({one.rank for one in happened}) <= MANY:
-        return [[one] for one in happened]
-    kinds = alike((at, (one.rank is None, one.what, one.text)) for at, one in enumerate(happened))
-    return [[happened[at] for at in places] for places, _ in kinds]
+    most = len(happened) if len({one.rank for one in happened}) <= MANY else 0
+    return group_alike(happened, lambda one: (one.rank is None, one.what, one.text), most)
 
 
 _ROOMY = 72
@@ -233,7 +231,7 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
     head: list[Part] = [(now.scenario, ("bold",)), (elapsed, ()), (f"  {now.engine}", ("dim",))]
     lines = [_fitted(head, width, style)]
     room = max(1, height - 1 - len(now.remarks) - now.stepping)
-    groups = [[rank] for rank in now.ranks] if len(now.ranks) <= min(room, MANY) else alike_ranks(now.ranks)
+    groups = alike_ranks(now.ranks, min(room, MANY))
     shown = groups if len(groups) <= room else groups[: room - 1]
     named = [(f"{name_ranks(r.rank for r in ours):<8}", name_nodes(r.node for r in ours)) for ours in shown]
     names = max((len(nodes) for _, nodes in named), default=0) if width >= _ROOMY else 0

@@ -135,12 +135,3 @@ def test_the_menu_of_the_site_has_every_page() -> None:
     for topic in TOPICS.values():
         assert topic.page in menu
     assert yaml.safe_load(menu)["nav"]
-
-
-@pytest.mark.parametrize("pager", ["/no/such/pager", "'", " "])
-def test_without_a_pager_it_is_printed(
-    pager: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PAGER", pager)
-    subject._page("a page\n")
-    assert capsys.readouterr().out == "a page\n"

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from lab.features.calls.notation import steps_text
 from lab.features.export.verb import traffic_text
-from lab.features.html.page import expectation_rows, matrix_view, note_rows, stack_rows, worker_rows
+from lab.features.html.page import expectation_rows, matrix_view, stack_rows, worker_rows
 from lab.features.pytest.items import last_lines_text
-from lab.features.suite.view import rarest_first
+from lab.features.suite.view import last_printed
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import WorkerPlan
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.report.cluster_view import cluster_text, node_rows
 from lab.report.style import Style
 from lab.report.table import alike, nearly_alike
-from lab.report.verdict import result_text, verdict_text
+from lab.report.verdict import note_rows, result_text, verdict_text
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.golden import golden
@@ -112,8 +112,9 @@ def test_the_last_lines_of_many_ranks_are_told_once_and_those_of_the_odd_one_fir
 
 
 def test_of_a_few_ranks_each_has_its_own_lines():
-    texts = [(rank, ["same"]) for rank in range(16)]
-    assert rarest_first(texts) == [([rank], ["same"]) for rank in range(16)]
+    ranks = tuple(RankResult(rank=rank, node="node0") for rank in range(16))
+    shown, left = last_printed(Result(verdict="failed", ranks=ranks), 1, lambda _: ["same"])
+    assert ([one.who for one in shown], left) == ([f"rank {rank} on node0" for rank in range(16)], 0)
 
 
 def test_messages_of_a_ring_share_a_row_and_one_of_another_size_does_not(tmp_path: Path):
@@ -142,13 +143,13 @@ def test_rows_of_the_page_are_those_of_ranks_that_are_alike():
     workers = [WorkerPlan(rank=n, local_rank=0, node_rank=n, node=f"node{n}", env={}, argv=()) for n in range(40)]
     others = [*range(30), *range(31, 40)]
     rows = worker_rows(workers, ranks)
-    assert [(row.ranks, row.ended, row.bad, row.time) for row in rows] == [
+    assert [(row["ranks"], row["ended"], row["bad"], row["time"]) for row in rows] == [
         (others, "exit 0", False, "1 s to 1.39 s"),
         ([30], "exit 1", True, "1.3 s"),
     ]
-    assert rows[0].nodes == "node0-node29 and node31-node39"
+    assert rows[0]["nodes"] == "node0-node29 and node31-node39"
     assert stack_rows(ranks) == [([30], "in g"), (others, "in f, thread 0")]
-    assert note_rows(ranks) == [(others, "sum", "780"), ([30], "sum", "779")]
+    assert note_rows(ranks, 100) == [(others, "sum", "780"), ([30], "sum", "779")]
     expected = [Expectation(what="exit", rank=n, expected=0, got=int(n == 30), met=n != 30) for n in range(40)]
     assert [(numbers, one.met) for numbers, one in expectation_rows(expected)] == [(others, True), ([30], False)]
 

@@ -87,7 +87,7 @@ def test_the_default_image_is_built_if_it_is_missing():
     ((verb, asked),) = engine.api.calls
     assert verb == "build"
     assert asked["tag"] == DEFAULT_IMAGE
-    assert set(asked["labels"]) == {"lab.image.recipe", "org.opencontainers.image.version"}
+    assert set(asked["labels"]) == {"org.opencontainers.image.version"}
     assert asked["sent"] > 512
 
 
@@ -105,7 +105,7 @@ def test_a_build_removes_the_image_of_its_first_stage():
         {"stream": " ---> 1123456789ab\n"},
     ]
     engine = client(build=events)
-    build_image(engine, plan_build(), announce=print)
+    build_image(engine, plan_build(), print)
     assert engine.api.calls[-1] == ("remove", {"image": "0123456789ab"})
 
 
@@ -113,7 +113,7 @@ def test_a_build_removes_the_image_of_its_first_stage():
 def test_a_build_removes_the_image_it_replaces_unless_that_has_another_name(old: str, removed: bool):
     engine = client(images={DEFAULT_IMAGE})
     engine.api.ids[DEFAULT_IMAGE] = old
-    build_image(engine, plan_build(), announce=print)
+    build_image(engine, plan_build(), print)
     assert (("remove", {"image": old}) in engine.api.calls) == removed
 
 
@@ -124,7 +124,7 @@ def test_a_failed_build_names_the_step_and_shows_the_last_lines():
         {"error": "The command 'x' returned a non-zero code: 7"},
     ]
     with pytest.raises(ImageError, match=golden(1)):
-        build_image(client(build=events), plan_build(), announce=print)
+        build_image(client(build=events), plan_build(), print)
 
 
 def test_a_lost_connection_to_the_registry_is_tried_again():

@@ -30,7 +30,7 @@ def test_it_says_what_a_cluster_has():
         (marked(nodes="3"), "found nodes='3'"),
         (marked(engine="dokcer"), "found engine='dokcer' (did you mean 'docker'?); allowed: auto, docker"),
         (marked(memory="lots"), "memory: found 'lots'; allowed: a size such as"),
-        (marked(network="wan"), "network: found 'wan'; allowed: a profile (lan-1g, "),
+        (marked(network="wan"), "network: found 'wan'; allowed: lan-1g, "),
         (marked(network={"delay": "5 mins"}), "network.delay: found '5 mins'; allowed: a duration such as"),
     ],
 )

@@ -57,6 +57,8 @@ class FaultKind(ABC):
     """What it breaks, a line for the reference."""
     example: ClassVar[str]
     """Its key and value, as a file writes them: `kill: node2`. A class with an example is a kind of its own."""
+    main_key: ClassVar[str] = ""
+    """The key that says all in short; empty: the first one."""
     says: ClassVar[str] = "{key} {node}"
     """What it is in words, with the values of its attributes: `kill node2`."""
     shown_as: ClassVar[tuple[str, ...]]
@@ -79,26 +81,35 @@ class FaultKind(ABC):
     """Why a strict cluster cannot have it, as the end of a sentence; empty: it can."""
 
     @classmethod
-    def value(cls) -> Kind:
-        """What the value of its key may be: a mapping with keys of its own, of which the first says what it acts on.
+    def short(cls) -> Kind | None:
+        """How its value is said in short, where no key but one is required: by the value of that one."""
+        name = cls.main_key or next(iter(keys_of(cls)))
+        if required_keys(cls) not in ([], [name]):
+            return None
+        main = keys_of(cls)[name].kind
+        return Kind(main.allowed, lambda value: cls(**{name: main.read(value)}), main.schema)
 
-        Where no other is required, it may be the value of that one alone.
-        """
-        keys, required = keys_of(cls), required_keys(cls)
-        (name, main), *_ = ((name, one.kind) for name, one in keys.items())
-        alone, mapping_of = required == [name], ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
-        allowed = ", or ".join([main.allowed] * alone + [f"a mapping with the keys {mapping_of}"] * (len(keys) > 1))
+    @classmethod
+    def value(cls) -> Kind:
+        """What the value of its key may be: a mapping with keys of its own, or what is said in short."""
+        keys, short = keys_of(cls), cls.short()
+        mapping_of = ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
+        is_mapping = len(keys) > 1
+        schemas: list[Mapping[str, Any]] = [mapping_schema(cls, required=required_keys(cls))] * is_mapping
+        words = [f"a mapping with the keys {mapping_of}"] * is_mapping
+        if short is not None:
+            words, schemas = [short.allowed, *words], [short.schema, *schemas]
+        allowed = ", or ".join(words)
 
         def read(value: Value) -> Any:
-            if len(keys) == 1 or (alone and value.kind != "mapping"):
-                return cls(**{name: main.read(value)})
-            return read_fault(cls, value, allowed)
+            has_keys = value.kind == "mapping" and (is_mapping or [one.raw for one, _ in value.pairs("")] == [*keys])
+            return read_fault(cls, value, allowed) if has_keys or short is None else short.read(value)
 
         def dump(data: Any) -> Any:
             values = dump_keys(data)
-            return values if len(values) > 1 else values[name]
+            return values[name] if [*values] == [name] else values
 
-        schemas = [main.schema] * alone + [mapping_schema(cls, required=required)] * (len(keys) > 1)
+        name = cls.main_key or next(iter(keys))
         return Kind(allowed, read, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, dump)
 
     @classmethod
@@ -247,6 +258,8 @@ def read_fault(kind: type[FaultKind], value: Value, allowed: str) -> Any:
         InvalidError: a key is missing, or the fault is none.
     """
     named = {name.raw for name, _ in value.pairs(allowed)}
+    if not named:
+        raise value.refused(allowed, " that says nothing")
     missing = [name for name in required_keys(kind) if name not in named]
     if missing:
         raise value.problem(f"without {' and '.join(missing)}; allowed: {allowed}")

@@ -127,10 +127,8 @@ def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
         kind, answer = messages.KEPT, str(error).encode("utf-8", "replace")
     del value, function, arguments, named
     _let_prints_arrive()
-    groups, used_up = surroundings.groups, surroundings.renew()
-    if kind == messages.VALUE:
-        head = _json(messages.Answered(used_up, groups))
-        answer = len(head).to_bytes(8, "big") + head + answer
+    groups = surroundings.groups
+    caller.send(messages.STATE, _json(messages.State(surroundings.renew(), groups)))
     caller.send(kind, answer)
 
 
