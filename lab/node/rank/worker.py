@@ -82,10 +82,10 @@ def run_worker(spec: dict[str, Any]) -> None:
     code, names = _run(spec)
 
     def report_imports() -> None:
-        imported = [name for name in spec.get("missing", ()) if name in sys.modules]
+        imported = tuple(name for name in spec.get("missing", ()) if name in sys.modules)
         if imported:
             with suppress(OSError):  # the next run imports them itself
-                note.send(spec["note_socket"], Imported(spec["rank"], imported))
+                note.send(spec["note_socket"], Imported(spec["rank"], time.time(), names=imported))
 
     _undisturbed(report_imports)
     _leave(code, names)
