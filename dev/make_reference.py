@@ -220,11 +220,13 @@ PAGES = {
 """Those of which parts are made here."""
 
 if __name__ == "__main__":
+    from catalogue import catalogue  # which lies beside this file
+    from feature_readmes import readmes
+
+    (DOCS / "scenarios.md").write_text(catalogue(), encoding="utf-8")
     for name, made in PAGES.items():
         text = (DOCS / name).read_text(encoding="utf-8")
         (DOCS / name).write_text(made(text), encoding="utf-8")
     schema_file().write_text(schema(), encoding="utf-8")
-    from feature_readmes import readmes  # which lies beside this file
-
     for path, text in readmes().items():
         path.write_text(text, encoding="utf-8")

@@ -204,9 +204,9 @@ def ordinal(number: int) -> str:
     return f"{number}{suffix}"
 
 
-def was(ranks: Iterable[int]) -> str:
-    """`was` or `were`, as fits the number of ranks."""
-    return "was" if len(list(ranks)) == 1 else "were"
+def was(subjects: Iterable[object]) -> str:
+    """`was` or `were`, as fits the number of ranks or other subjects."""
+    return "was" if len(list(subjects)) == 1 else "were"
 
 
 def capital(sentence: str) -> str:

@@ -13,9 +13,11 @@ from lab.record.events import Over
 from lab.record.result import Result
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector, Observer
+from lab.run.options import Job, RunOptions
 from lab.run.outcome import outcome
 from lab.run.ship import Outputs
 from lab.spec.load import load_scenario
+from tests.fake_engine import FakeEngine
 
 WORK = "/var/lab/run/work"
 SCENARIO = "script: train.py\nnodes: 3\nlauncher: {torchrun: {max_restarts: 2}}\n"
@@ -76,7 +78,9 @@ class Launched:
     def over(self) -> Result:
         self.collector.fact(Over(self._now(), 5.0))
         self.collector.attempts.end()
-        return outcome(self.plan, self.cluster, self.facts, self.writer, self.outputs)
+        return outcome(
+            Job(self.plan, self.cluster, FakeEngine(), self.writer, Observer(), RunOptions()), self.facts, self.outputs
+        )
 
     def _now(self) -> float:
         self.clock += 0.25

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.errors import is_loss, lost_a_peer, telling_text
@@ -49,14 +50,17 @@ class Waiting(NamedTuple):
     evidence: Evidence
     waits: Mapping[int, Wait]
 
+    def did(self, ranks: Iterable[int]) -> tuple[f.Activity, ...]:
+        """What ranks did."""
+        return tuple(activity_of(self.evidence, rank, self.waits) for rank in ranks)
+
 
 def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, Wait]:
     """By rank: what every rank alive at the end waited in; if asked, also where ranks lost a peer or gave up."""
     waits = {}
     for rank, facts in evidence.ranks.items():
         call = _blocked_in(evidence, facts) or (_failed_in(evidence, facts) if until_failed else None)
-        step = evidence.step(call) if call is not None else None
-        if call is not None and step is not None:
+        if call is not None and (step := evidence.step(call)) is not None:
             waits[rank] = Wait(rank, call, step, step.lacks(call))
     return waits
 
@@ -70,10 +74,8 @@ def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
         return None
     unfinished = [call for call in evidence.calls(rank.rank) if call.state == "unfinished"]
     blocking = [call for call in unfinished if not call.hands_out]
-    if blocking:
-        return blocking[-1]
-    if not unfinished:
-        return None
+    if blocking or not unfinished:
+        return blocking[-1] if blocking else None
     place = evidence.stood(rank)
     waits = place is not None and bool(place.call or _WAITS.search(place.source))  # for calls that it issued before
     if rank.stack and not waits and not is_communicating(rank.stack):
@@ -132,12 +134,10 @@ def majority_step(waits: Mapping[int, Wait]) -> int | None:
 
 def call_facts(call: Call, step: Step, group: str = "") -> f.CallFacts:
     """A call as a finding tells it: `recv from rank 1 with tag 3`, `all_reduce #2`."""
-    operation = call.operation
-    common: dict[str, Any] = {"rank": call.rank, "source": call.source, "group": group}
+    operation, facts = call.operation, f.CallFacts(rank=call.rank, name=call.op, source=call.source, group=group)
     if operation.sends or operation.receives:
-        direction: Literal["to", "from"] = "to" if operation.sends else "from"
-        return f.CallFacts(name=call.op, direction=direction, peer=call.peer, tag=call.tag or 0, **common)
-    return f.CallFacts(name=step.title if call.op == step.op else f"{call.op} #{call.seq}", **common)
+        return replace(facts, direction="to" if operation.sends else "from", peer=call.peer, tag=call.tag or 0)
+    return replace(facts, name=step.title if call.op == step.op else f"{call.op} #{call.seq}")
 
 
 def waited_s(evidence: Evidence, waits: Iterable[Wait]) -> float | None:
@@ -206,23 +206,18 @@ def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> f
         return f.Activity(rank=number, what="waited", call=waits[number].facts)
     if rank is None:
         return f.Activity(rank=number, what="unrecorded")
+    before = _called_before(evidence, number)
     if rank.node_lost:
-        return f.Activity(rank=number, what="node_lost", node=rank.node, after=_called_before(evidence, number))
+        return f.Activity(rank=number, what="node_lost", node=rank.node, after=before)
     if rank.failed:
-        end = end_of(evidence, rank, brief=True)
-        return f.Activity(rank=number, what="failed", end=end, after=_called_before(evidence, number))
+        return f.Activity(rank=number, what="failed", end=end_of(evidence, rank, brief=True), after=before)
     if rank.left:
-        return f.Activity(rank=number, what="left", code=rank.code, after=_called_before(evidence, number))
+        return f.Activity(rank=number, what="left", code=rank.code, after=before)
     if rank.stack:
         return f.Activity(rank=number, what="stood", stood=stood_of(evidence, rank))
     for last in evidence.calls(number)[-1:]:
         return f.Activity(rank=number, what="called", call=f.CallFacts(rank=number, name=last.op, source=last.source))
     return f.Activity(rank=number, what="not_dumped" if evidence.dumped else "uncalled")
-
-
-def activities_of(evidence: Evidence, ranks: Iterable[int], waits: Mapping[int, Wait]) -> tuple[f.Activity, ...]:
-    """The same of several."""
-    return tuple(activity_of(evidence, rank, waits) for rank in ranks)
 
 
 def progress_of(evidence: Evidence, number: int) -> f.Progress | None:
@@ -268,10 +263,11 @@ def lines_of(calls: Iterable[Call]) -> tuple[str, ...]:
     return unique_lines(call.source for call in calls)
 
 
-def of_step(step: Step, ranks: Sequence[int], others: Sequence[int]) -> dict[str, Any]:
+def of_step(step: Step, ranks: Sequence[int] = ()) -> dict[str, Any]:
     """What the facts of every finding on a step tell: whose doing it is, who else took part, and their lines."""
+    others = tuple(rank for rank in sorted(step.calls) if rank not in ranks)
     lines = tuple(step.calls[rank].source for rank in (*ranks, *others))
-    return {"ranks": tuple(ranks), "others": tuple(others), "step": step.title, "lines": lines}
+    return {"ranks": tuple(ranks), "others": others, "step": step.title, "lines": lines}
 
 
 def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
@@ -282,12 +278,16 @@ def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> 
 
 
 def culprit_by(finding: Finding, evidence: Evidence) -> Culprit | None:
-    """The link that a finding names, or else its first rank that is on record; None where it names nobody."""
-    headline, cause = finding.headline, finding.kind.value
+    """The link that a finding names, or else its first rank that is on record; None where it names nobody.
+
+    Where a rank stood says nothing of what came over it from outside.
+    """
     if finding.link:
-        return Culprit(link=finding.link, error=headline, cause=cause)
+        return Culprit(link=finding.link, error=finding.headline, cause=finding.cause)
     rank = next((evidence.ranks[rank] for rank in finding.ranks if rank in evidence.ranks), None)
-    return None if rank is None else blame(rank, headline, cause=cause)
+    if rank is None or finding.kind not in (FindingKind.OUTSIDE, FindingKind.CUT_OFF):
+        return None if rank is None else blame(rank, finding.headline, cause=finding.cause)
+    return Culprit(rank=rank.rank, node=rank.node, error=finding.headline, cause=finding.cause)
 
 
 def _tail(traceback: str) -> str:
@@ -318,15 +318,13 @@ class Standing(NamedTuple):
     def waited_for(self, evidence: Evidence) -> Finding | None:
         """Who kept the others waiting; None where nobody can be named."""
         waiting, gone = self.waiting, tuple(self.gone)
-        if len(self.absent) > 1 and not waiting:
+        if not waiting and len(self.absent) != 1:
             return None  # each was busy with something of its own, and nobody waited for another
         if self.absent:
             ranks, others = (self.absent[0],), tuple(waiting)
             stood = stood_of(evidence, evidence.ranks[ranks[0]])
             kind = FindingKind.NEVER_ENTERED if waiting else FindingKind.OWN_CODE
             return StoodApart(kind=kind, how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
-        if not waiting:
-            return None
         if len(gone) > len(waiting):
             place = evidence.stood(evidence.ranks[waiting[0]])
             return StoodApart(kind=FindingKind.WENT_ALONE, how="alone", place=place, ranks=(waiting[0],), others=gone)

@@ -43,8 +43,7 @@ def telling_text(error: str, names: Callable[[], Sequence[str]], *, brief: bool 
         return text.partition("\n")[0]
     first, telling = lines[0], _telling(lines[1:])
     last = telling or first
-    if _UNNAMED.search(last):
-        last = _with_names(last, names())
+    last = _with_names(last, names()) if _UNNAMED.search(last) else last
     if not telling:
         return clip_middle(_SOURCE_OF_TORCH.sub("", last), _LONGEST) if brief else last
     longest = _LONGEST if brief else 2 * _LONGEST
@@ -96,23 +95,13 @@ _RUNNING = re.compile(
     r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<op>\w+)"
     r"(?:, TensorShape=(?P<shape>\[[^\]]*\]))?(?:, TensorDtypes=(?P<dtype>\w+))?"
 )
-_DTYPES = {
-    "BFloat16": "bfloat16",
-    "Double": "float64",
-    "Float": "float32",
-    "Half": "float16",
-    "Int": "int32",
-    "Long": "int64",
-}
+_DTYPES = {"Double": "float64", "Float": "float32", "Half": "float16", "Int": "int32", "Long": "int64"}
 
 
 def lost_a_peer(rank: RankFacts) -> bool:
     """Whether a rank failed because it lost a peer, even if it raised something else because of that."""
-    for text in (rank.error, *rank.traceback.split(_TRACEBACK_START)):
-        raised = _BY_TORCH.search(text)
-        if raised and _PEER_LOST.search(text, raised.end()):
-            return True
-    return False
+    texts = (rank.error, *rank.traceback.split(_TRACEBACK_START))
+    return any((raised := _BY_TORCH.search(text)) and _PEER_LOST.search(text, raised.end()) for text in texts)
 
 
 def gave_up(rank: RankFacts) -> bool:
@@ -189,22 +178,17 @@ _OF_ERRORS = {cause: re.compile(pattern, re.IGNORECASE) for cause, pattern in _B
 def with_cause(judgement: Judgement, facts: RunFacts) -> Judgement:
     """The judgement with the cause of its culprit, where that was not said already."""
     culprit = judgement.culprit
-    if culprit is None or culprit.cause:
+    rank = next((rank for rank in facts.ranks if culprit is not None and rank.rank == culprit.rank), None)
+    if culprit is None or culprit.cause or rank is None:
         return judgement
-    rank = next((rank for rank in facts.ranks if rank.rank == culprit.rank), None)
-    cause = "" if rank is None else "never_came" if judgement.verdict == "hung" else "late"
-    if rank is not None and rank.failed:
-        cause = _cause_of_end(rank)
-    elif rank is not None and rank.left:
-        cause = "left_early"
+    alive = "never_came" if judgement.verdict == "hung" else "late"
+    cause = _cause_of_end(rank) if rank.failed else "left_early" if rank.left else alive
     return replace(judgement, culprit=replace(culprit, cause=cause))
 
 
 def _cause_of_end(rank: RankFacts) -> str:
-    if rank.out_of_memory:
-        return "out_of_memory"
-    if rank.signal and rank.raised is None:
-        return "killed"
+    if rank.out_of_memory or (rank.signal and rank.raised is None):
+        return "out_of_memory" if rank.out_of_memory else "killed"
     cause = error_cause(rank.error)
     if not cause and lost_a_peer(rank):
         return "time_out" if gave_up(rank) else "connection_lost"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.feature import feature_findings
 from lab.frozen import Frozen
+from lab.record.events import Dumped
 from lab.record.layout import TRACE
 from lab.record.record_files import list_folder
 from lab.record.result import Culprit
@@ -17,7 +18,6 @@ from lab.spec.scenario import Verdict
 
 if TYPE_CHECKING:
     from lab.diagnosis.finding import CodePlace, Finding
-    from lab.record.events import Dumped
     from lab.record.read import Record
     from lab.trace.model import Call, Trace
     from lab.trace.steps import Step
@@ -77,8 +77,6 @@ class Evidence:
     @cached_property
     def dumped(self) -> Dumped | None:
         """That nobody saw the run, and it is known from dumps alone; None of any other run."""
-        from lab.record.events import Dumped
-
         return next((event for event in self.record.events() if isinstance(event, Dumped)), None)
 
     @cached_property
@@ -133,7 +131,7 @@ class Evidence:
         from lab.diagnosis.stacks import find_threads, is_leaving
 
         threads = find_threads(rank.stack, self.record.path) if rank.stack and is_leaving(rank.stack) else []
-        return threads[0] if threads else None
+        return next(iter(threads), None)
 
     def raised(self, rank: RankFacts) -> CodePlace | None:
         """The line of its script where a rank raised."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import math
-import os
 import re
 import resource
 import signal
@@ -15,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts, returncode
+from lab.diagnosis.finding import to_plain
 from lab.diagnosis.reasons import describe_limits_and_orphans, render_left_out
 from lab.errors import RecordError, ScenarioError
 from lab.record.record_files import open_log
@@ -26,6 +25,9 @@ from lab.record.result import Attempt, Culprit, Expectation, RankResult
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
 from lab.spec.reading import near
 from lab.spec.scenario import Expect
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 _LONGEST_SHOWN = 200
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -78,12 +80,9 @@ def check_expectations(
     doing. A negative code stands for the signal that killed the rank, as torchrun and `subprocess` write it (-9:
     SIGKILL). What is expected of ranks that the run does not have comes last.
     """
-    known: list[Expectation] = []
-    searches = searches or Searches()
+    known, searches = list[Expectation](), searches or Searches()
     for result in sorted(ranks, key=lambda result: result.rank):
-        planned = (
-            result.parent is None
-        )  # else no scenario knows of it: what it noted has to be right, and is not missed
+        planned = result.parent is None  # else nobody expects it: what it noted has to be right, and is not missed
         if planned and (result.rank in expect.exit or (expect.verdict == "passed" and not result.stopped)):
             known.append(_check_exit(result, expect.exit.get(result.rank, 0)))
         for name, expected in expect.notes.items():
@@ -95,11 +94,10 @@ def check_expectations(
 
 
 def _check_exit(result: RankResult, expected: int) -> Expectation:
-    got: int | str = result.exit_code if result.exit_code is not None else result.signal or "(did not exit)"
-    if result.stopped:
-        got = "(stopped by the lab)"
+    got = result.exit_code if result.exit_code is not None else result.signal or "(did not exit)"
     met = returncode(result.exit_code, result.signal) == expected
-    return Expectation(what="exit", rank=result.rank, expected=expected, got=got, met=met)
+    shown = "(stopped by the lab)" if result.stopped else got
+    return Expectation(what="exit", rank=result.rank, expected=expected, got=shown, met=met)
 
 
 def _check_note(
@@ -112,7 +110,7 @@ def _check_note(
         value = evaluate(expected, variables)
         if value is NOTHING_EXPECTED:
             return
-        expected = as_json(value)
+        expected = to_plain(value)
         if name in result.notes:
             got = result.notes[name]
             met = equal(value, got, expect.tolerance.relative, expect.tolerance.absolute)
@@ -182,10 +180,9 @@ def _check_whole_run(
 
 
 def _end_of_check(check: RankFacts) -> str:
-    if check.out_of_memory:
-        return "killed for lack of memory"
     ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
-    return next(iter(check.error.strip().splitlines()), ended)
+    said = next(iter(check.error.strip().splitlines()), ended)
+    return "killed for lack of memory" if check.out_of_memory else said
 
 
 def _compare_culprit(expected: int | str | None, culprit: Culprit | None) -> tuple[int | str | None, bool]:
@@ -223,17 +220,6 @@ def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
     if not math.isfinite(expected) or not math.isfinite(got):
         return bool(expected == got) or (math.isnan(expected) and math.isnan(got))
     return bool(abs(expected - got) <= max(relative * abs(expected), absolute))
-
-
-def as_json(value: Any) -> Any:
-    """The value with the floats that JSON lacks written as notes write them."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, list):
-        return [as_json(item) for item in value]
-    if isinstance(value, dict):
-        return {key: as_json(item) for key, item in value.items()}
-    return value
 
 
 LOG_CHUNK = 1024 * 1024
@@ -286,15 +272,37 @@ class Searches:
         return self._limited(pattern, lambda: find_in_log(path, pattern))
 
     def _limited(self, pattern: str, search: Callable[[], str | None]) -> str | None:
+        """Search in a forked child, of whose computing time the fork itself, which takes longest, is no part."""
         if _GOES_BACK.isdisjoint(pattern):
             return search()
         if self._left_s <= 0:
             raise TooLong(f"the search for the pattern was not begun: others of this run took {self._given_s:g} s")
-        match, took_s = _search_in_child(search, math.ceil(self._left_s))
+        from multiprocessing import get_context  # few patterns need it
+
+        context, limit_s = get_context("fork"), math.ceil(self._left_s)
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=_answer, args=(sender, search, limit_s), daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of them
+            child.start()
+        sender.close()
+        try:
+            match, took_s = receiver.recv()
+        except EOFError:
+            child.join()
+            killed = (child.exitcode or 0) < 0
+            match = TooLong(
+                f"the search for the pattern {f'was given up after {limit_s} s' if killed else 'broke off'}"
+            )
+            took_s = limit_s if killed else 0.0
+        finally:
+            child.kill()
+            child.join()
         self._left_s -= took_s
         if isinstance(match, Exception):
             raise match
-        return match
+        found: str | None = match
+        return found
 
 
 def _search(text: str, pattern: str, flags: int) -> str | None:
@@ -308,54 +316,20 @@ def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
         return re.compile(pattern, flags)
 
 
-def _search_in_child(search: Callable[[], str | None], limit_s: int) -> tuple[str | Exception | None, float]:
-    """Search in a forked child.
-
-    Returns:
-        The match or the error, and the seconds that the search computed. What the fork itself costs, which depends on
-        the size of this process, is not counted.
-    """
-    read, write = os.pipe2(os.O_CLOEXEC)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of them
-        child = os.fork()
-    if child == 0:
-        _answer(write, search, limit_s)
-    os.close(write)
+def _answer(sender: Connection, search: Callable[[], str | None], limit_s: int) -> None:
+    """In the child: search, and send the match or the error, and how long it took."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, limit_s)):
+        hard = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    match: str | OSError | None
+    began_s = time.process_time()
     try:
-        with open(read, "rb") as pipe:
-            answer = pipe.read()
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return TooLong(f"the search for the pattern was given up after {limit_s} s"), limit_s
-    if not answer:
-        return TooLong("the search for the pattern broke off"), 0.0
-    match, error, took_s = json.loads(answer)
-    return OSError(*error) if error else match, took_s
-
-
-def _answer(write: int, search: Callable[[], str | None], limit_s: int) -> NoReturn:
-    """In the child: search, send the match or the error, and end."""
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, limit_s)):
-            hard = resource.getrlimit(limit)[1]
-            resource.setrlimit(limit, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-        match, failure, began_s = None, None, time.process_time()
-        try:
-            match = search()
-        except OSError as error:
-            failure = error.errno or 0, error.strerror or str(error)
-        with open(write, "w", encoding="ascii") as pipe:
-            json.dump((match, failure, time.process_time() - began_s), pipe)
-        os._exit(0)
-    finally:
-        os._exit(1)
+        match = search()
+    except OSError as error:
+        match = error
+    sender.send((match, time.process_time() - began_s))
 
 
 def find_in_log(path: Path, pattern: str) -> str | None:

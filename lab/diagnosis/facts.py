@@ -39,13 +39,12 @@ class Network:
     def add(self, told: agent.Connections | events.Clock, *, over: bool) -> None:
         """Add a report; once it is `over`, connections are closed, and what is missing then means nothing."""
         if isinstance(told, events.Clock):
-            self.addresses.update({told.address: told.node} if told.address else {})
+            self.addresses |= {told.address: told.node} if told.address else {}
             self.ahead.pop(told.node, None)
-            self.ahead.update({told.node: told.offset_s} if told.error_s else {})
+            self.ahead |= {told.node: told.offset_s} if told.error_s else {}
             return
         way = told.node, told.peer
-        if told.number:
-            self.latest[way] = told
+        self.latest |= {way: told} if told.number else {}
         if not over:
             self.answers.pop(way, None)
         if told.answers is not None:
@@ -58,9 +57,8 @@ class Network:
     def lost(self, one: str, other: str) -> bool:
         """Whether nothing got through between two nodes when the run was over, or nothing that was answered."""
         ways = (one, other), (other, one)
-        if any(self.answers.get(way) for way in ways):
-            return False
-        return any(way in self.stuck or self.answers.get(way) is False for way in ways)
+        silent = any(way in self.stuck or self.answers.get(way) is False for way in ways)
+        return silent and not any(self.answers.get(way) for way in ways)
 
     def silent_s(self, one: str, other: str) -> float:
         """For how long at least nothing was acknowledged between two nodes."""
@@ -70,11 +68,9 @@ class Network:
     def arrives(self, one: str, other: str) -> bool:
         """Whether all that one node sent again and again did reach the other, and only the answers were lost."""
         sent, came = self.latest.get((one, other)), self.latest.get((other, one))
-        if sent is None or came is None or (one, other) not in self.stuck:
+        if sent is None or came is None or (one, other) not in self.stuck or came.number != sent.number:
             return False
-        if came.number != sent.number or not sent.sent_again:
-            return False
-        return sent.stuck and came.segments_in >= sent.segments_out
+        return bool(sent.sent_again and sent.stuck and came.segments_in >= sent.segments_out)
 
 
 _LISTS = {agent.LeftRunning: "left_running", agent.Named: "named", agent.Limited: "limits"}
@@ -189,7 +185,7 @@ class RunFacts:
             self.rank(event.rank).halted = event.signal
         elif isinstance(event, events.NodeTroubled) and not self.timed_out:
             self.troubled.pop(event.node, None)
-            self.troubled.update({event.node: event} if event.how else {})
+            self.troubled |= {event.node: event} if event.how else {}
         elif isinstance(event, (events.NodeLost, events.EngineLost)):
             everybody = (*self.ranks, *self.started.values(), *self.starters)
             lost = [rank for rank in everybody if rank.node == event.node and not rank.over]
@@ -211,14 +207,13 @@ class RunFacts:
             self.timed_out = True
             self.timeout_s = event.timeout_s or self.timeout_s
             self.starting_s = event.starting_s
-        elif isinstance(event, events.Cancelled):
-            self.interrupted = True
+        elif isinstance(event, (events.Cancelled, events.Restarted)):
+            self.interrupted |= isinstance(event, events.Cancelled)
+            self.restarted |= isinstance(event, events.Restarted)
         elif isinstance(event, events.NotShipped):
             self.not_shipped[event.module] = event
         elif isinstance(event, events.Over):
             self.duration_s = event.duration_s
-        elif isinstance(event, events.Restarted):
-            self.restarted = True
 
     def place_started(self, started: Started) -> None:
         """Have processes that scripts started be ranks; workers that are none any more become their parents."""
@@ -240,12 +235,10 @@ class RunFacts:
 
     def _add_of_starter(self, event: events.Event) -> None:
         if isinstance(event, agent.Started):
-            self.starters.append(
-                RankFacts(rank=agent.STARTER, node=event.node, local_rank=agent.STARTER, started=event.time)
-            )
+            starter = RankFacts(rank=agent.STARTER, node=event.node, local_rank=agent.STARTER, started=event.time)
+            self.starters.append(starter)
         elif isinstance(event, agent.Exited):
-            running = [one for one in self.starters if one.node == event.node and one.ended is None]
-            for starter in running[:1]:
+            for starter in [one for one in self.starters if one.node == event.node and one.ended is None][:1]:
                 _add(event, starter)
                 starter.stopped |= self.timed_out
 

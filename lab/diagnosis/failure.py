@@ -13,7 +13,7 @@ from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
 from lab.diagnosis.hang import explain_stand_off, left_by
-from lab.diagnosis.links import culprit_of, find_causes_outside
+from lab.diagnosis.links import find_causes_outside
 from lab.diagnosis.wording import FirstFailure, WentAlone
 from lab.feature import hook
 from lab.plan.plan import HOST
@@ -41,10 +41,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
         return _blame_node(facts, lost)
     outside = find_causes_outside(evidence)
     if outside and all(map(errors.gave_way, own)):
-        reason = "; ".join(one.headline for one in outside)
-        return Judgement(
-            verdict="failed", reason=reason, culprit=culprit_of(outside[0], evidence), findings=tuple(outside)
-        )
+        reason, culprit = "; ".join(one.headline for one in outside), culprit_by(outside[0], evidence)
+        return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=tuple(outside))
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
     blame_starter = hook("blame_starter") if starter is not None else None
     if blame_starter and starter and (not failed or failed_at(starter) < failed_at(failed[0])):
@@ -165,7 +163,7 @@ def _failed(rank: RankFacts, end: End) -> Finding:
 
 def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "") -> Judgement:
     """A rank as the culprit, by what a finding says that it did."""
-    did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.kind.value
+    did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.cause
     return Judgement(
         verdict="failed",
         reason=f"{wording.full_name(rank.rank, rank.node)} {did}{then}",
@@ -261,17 +259,16 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     stuck = explain_stand_off(evidence)
     if stuck and (culprit is None or culprit in stuck[0].ranks):
         return stuck
-    link = next(iter(apply_rules(evidence, "connections")), None)
-    if link is not None and (culprit is None or culprit in link.ranks):
-        return [link]
+    link = apply_rules(evidence, "connections")[:1]
+    if link and (culprit is None or culprit in link[0].ranks):
+        return link
     if culprit is None and (judged := judge_failure(evidence).culprit) is not None:
         culprit = judged.rank
-    first = evidence.ranks.get(culprit) if culprit is not None else None
+    first = evidence.ranks.get(-1 if culprit is None else culprit)
     if first is None:
         return []
-    meeting = apply_rules(evidence, "rendezvous") if errors.lost_a_peer(first) else []
-    one = next(iter(meeting), None) or _went_alone(evidence, first) or _explain_first(evidence, first)
-    return [one] if one is not None else []
+    meeting = apply_rules(evidence, "rendezvous")[:1] if errors.lost_a_peer(first) else []
+    return meeting or [*filter(None, [_went_alone(evidence, first) or _explain_first(evidence, first)])]
 
 
 def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:

@@ -126,6 +126,11 @@ class Finding(Frozen):
         return ""
 
     @property
+    def cause(self) -> str:
+        """What sort of thing it is, in the word that a culprit has for it."""
+        return str(self.kind)
+
+    @property
     def words(self) -> tuple[str, ...]:
         """A headline, as a clause, and whole sentences that follow it."""
         words = self.render()

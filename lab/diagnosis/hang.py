@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from lab.diagnosis import ends, wording
 from lab.diagnosis import finding as f
 from lab.diagnosis.disagreement import that_stop_a_run
-from lab.diagnosis.ends import Wait
+from lab.diagnosis.ends import Waiting
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, majority
-from lab.diagnosis.links import cause_of, culprit_of, find_causes_outside
+from lab.diagnosis.links import find_causes_outside
 from lab.diagnosis.wording import Activities, InFlight, MissedStep, Ring
 from lab.trace.steps import Step
 
@@ -41,7 +40,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
     if first is None:
         findings, heads, cause = [one for one in (going_on, seen) if one is not None][:1], list[str](), ""
     else:
-        findings, error, cause = outside or causes, first.headline, cause_of(first) if outside else first.kind.value
+        findings, error, cause = outside or causes, first.headline, first.cause
         heads = [one.headline for one in findings]
         culprit = culprit if culprit in first.ranks and not outside else next(iter(first.ranks), None)
     if going_on is not None and culprit is None:
@@ -55,7 +54,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
     reason = wording.hang_reason(facts.time_given, heads, did)
     blamed = ends.blame(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
-        blamed = culprit_of(outside[0], evidence)
+        blamed = ends.culprit_by(outside[0], evidence)
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
 
 
@@ -78,17 +77,12 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     """What kept the run from going on; ranks that wait after others called different things wait because of that."""
     if any(finding.kind is FindingKind.RENDEZVOUS for finding in differing):
         return []  # they are not in the same world, so nobody waits for whom it means
-    hang = _Hang(evidence, ends.find_waits(evidence))
-    waits = hang.waits
+    hang = _Hang(evidence, waits := ends.find_waits(evidence))
     findings = hang.stand_off(differing)
     if not findings and not differing and hang.longest_s() is not None:
         return [hang.still_going_on()]
-    explained = {
-        rank
-        for finding in findings
-        for rank in (*finding.ranks, *finding.others)
-        if finding.kind is FindingKind.DEADLOCK or waits[rank].step.message
-    }
+    of_findings = [(one, rank) for one in findings for rank in (*one.ranks, *one.others)]
+    explained = {rank for one, rank in of_findings if one.kind is FindingKind.DEADLOCK or waits[rank].step.message}
     by_groups = [finding for finding in differing if finding.kind is FindingKind.GROUPS]
     over_groups = {rank for finding in by_groups for rank in (*finding.ranks, *finding.others)}
     for step, waiting, missing in ends.missed_steps(waits):
@@ -105,12 +99,8 @@ def explain_stand_off(evidence: Evidence) -> list[Finding]:
     return _Hang(evidence, ends.find_waits(evidence, until_failed=True)).stand_off(())
 
 
-@dataclass(frozen=True)
-class _Hang:
+class _Hang(Waiting):
     """Makes the findings on a run that did not go on."""
-
-    evidence: Evidence
-    waits: Mapping[int, Wait]
 
     def longest_s(self) -> float | None:
         """The longest wait, where the time was up before anybody had waited long for ranks that could still come."""
@@ -151,7 +141,7 @@ class _Hang:
             unknown=unknown,
             message=step.message,
             receives=self.waits[waiting[0]].call.operation.receives,
-            did=self._did(missing),
+            did=self.did(missing),
             refused=refused if len(refused) == len(missing) and all(call.error for call in refused) else (),
             several_groups=several,
             untold_messages=untold,
@@ -161,7 +151,7 @@ class _Hang:
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
         """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
         waits, cycle = self.waits, ends.find_cycle(self.waits)
-        known = [] if differing else apply_rules(ends.Waiting(self.evidence, waits), "stand_off")
+        known = [] if differing else apply_rules(self, "stand_off")
         messages = all(waits[rank].step.message for rank in cycle)
         if known or not cycle or not (messages or (ends.majority_step(waits) is None and not differing)):
             return known
@@ -189,14 +179,12 @@ class _Hang:
     def all_there(self, named: set[str]) -> list[Finding]:
         """Steps that everybody entered and that still did not end."""
         findings = list[Finding]()
-        steps = {wait.step.number: wait.step for wait in self.waits.values() if not wait.on}
-        for step in steps.values():
-            if step.title in named or (len({call.op for call in step.calls.values()}) > 1 and not step.message):
-                continue
-            ours = {rank: wait.call for rank, wait in self.waits.items() if wait.step is step}
-            entered = tuple(step.calls) if self.evidence.dumped else None
-            sources, common = ends.lines_of(ours.values()), self._common([*ours], step=step)
-            findings.append(InFlight(entered=entered, sources=sources, **common))
+        for step in {wait.step.number: wait.step for wait in self.waits.values() if not wait.on}.values():
+            if step.title not in named and (step.message or len({call.op for call in step.calls.values()}) == 1):
+                ours = {rank: wait.call for rank, wait in self.waits.items() if wait.step is step}
+                entered = tuple(step.calls) if self.evidence.dumped else None
+                sources, common = ends.lines_of(ours.values()), self._common([*ours], step=step)
+                findings.append(InFlight(entered=entered, sources=sources, **common))
         return findings
 
     def still_going_on(self) -> Finding:
@@ -230,13 +218,7 @@ class _Hang:
         ranks: Sequence[int] = (),
         **more: Any,
     ) -> Finding:
-        return Activities(kind=kind, did=self._did(alive), **more, **self._common(waiting or alive, ranks))
-
-    def _did(self, ranks: Sequence[int]) -> tuple[f.Activity, ...]:
-        return ends.activities_of(self.evidence, ranks, self.waits)
-
-    def _waited_s(self, ranks: Sequence[int]) -> float | None:
-        return ends.waited_s(self.evidence, [self.waits[rank] for rank in ranks if rank in self.waits])
+        return Activities(kind=kind, did=self.did(alive), **more, **self._common(waiting or alive, ranks))
 
     def _common(
         self, waiting: Sequence[int], ranks: Sequence[int] = (), step: Step | None = None, others: Sequence[int] = ()
@@ -247,7 +229,7 @@ class _Hang:
             "others": tuple(others or waiting),
             "step": step.title if step is not None else "",
             "lines": tuple(map(self._line, (*ranks, *waiting))),
-            "seconds": self._waited_s(waiting),
+            "seconds": ends.waited_s(self.evidence, [self.waits[one] for one in waiting if one in self.waits]),
         }
 
     def _line(self, rank: int) -> str:

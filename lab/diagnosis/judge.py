@@ -94,8 +94,8 @@ _MOST_BYTES = 1 << 20
 _HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
 _SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"'
 _SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, rb'"nan"', rb"\de\+\d")))
-_REPLICAS = re.compile(rb'"d":(\d+),(?:[^\n]*?"params":(\[.*?\]),"buckets"|"steps":(\d+),"norms":(\[.*?\]))')
-_WEIGHTS = re.compile(rb'"o":(\d+),"steps":(\d+),[^\n]*?"grads":(\[.*?\]),"norms":(\[.*?\])')
+_STATE = re.compile(rb'("[do]":\d+,[^\n]*?)"(?:params|norms)":(\[.*?\])(?:,"buckets"|})')
+"""Of a module, or of a step of an optimizer with its gradients, what all ranks should have."""
 
 
 def worth_reading(folder: Path) -> bool:
@@ -103,17 +103,9 @@ def worth_reading(folder: Path) -> bool:
     sizes = list_folder(folder.parent, folder.name)
     if sum(sizes.values()) > _MOST_BYTES:
         return False
-    known: dict[tuple[bytes, ...], bytes] = {}
-    traces = list[bytes]()
+    traces, known = list[bytes](), dict[bytes, bytes]()
     for name in sizes:
         with suppress(OSError):
             traces.append(read_file(folder.parent, f"{folder.name}/{name}", _MOST_BYTES))
-    if any(map(_SIGNS.search, traces)):
-        return True
-    for trace in traces:
-        same = [((number, steps), parameters or norms) for number, parameters, steps, norms in _REPLICAS.findall(trace)]
-        same += [((*step, b""), norms) for *step, norms in _WEIGHTS.findall(trace)]
-        for what, values in same:  # of a module or a step, what all ranks should have
-            if known.setdefault(what, values) != values:
-                return True
-    return False
+    state = (found for trace in traces for found in _STATE.findall(trace))
+    return any(map(_SIGNS.search, traces)) or any(known.setdefault(what, values) != values for what, values in state)

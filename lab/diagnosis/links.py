@@ -11,7 +11,6 @@ from collections.abc import Collection
 from lab.diagnosis.evidence import Evidence, apply_rules
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.wording import Outside
-from lab.record.result import Culprit
 
 
 def find_causes_outside(evidence: Evidence) -> list[Finding]:
@@ -27,22 +26,6 @@ def find_causes_outside(evidence: Evidence) -> list[Finding]:
     if outside or not facts.network.stuck:
         return outside
     return apply_rules(evidence, "cut")
-
-
-def cause_of(finding: Finding) -> str:
-    """What sort of thing came over ranks, in the word that a culprit has for it."""
-    if not isinstance(finding, Outside):
-        return "cut_off"
-    return "stopped" if finding.what == "rank" else "node_disconnected" if finding.disconnected else "node_paused"
-
-
-def culprit_of(finding: Finding, evidence: Evidence) -> Culprit | None:
-    """Whom it came over first, in place of whose fault it was; or the link."""
-    error, cause = finding.headline, cause_of(finding)
-    if finding.link:
-        return Culprit(link=finding.link, error=error, cause=cause)
-    first = evidence.ranks[finding.ranks[0]] if finding.ranks else None
-    return None if first is None else Culprit(rank=first.rank, node=first.node, error=error, cause=cause)
 
 
 # -- the parts that a broken network falls into

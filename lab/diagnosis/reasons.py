@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lab.node.messages.agent import CHECK, FILES_IN, LeftRunning, Limited, Staged
-from lab.words import clip, format_bytes, format_duration, format_limit, listing, plural
+from lab.words import clip, format_bytes, format_duration, format_limit, listing, plural, was
 
 if TYPE_CHECKING:
     from lab.diagnosis.facts import RunFacts
@@ -82,9 +82,8 @@ def render_orphans(left: Sequence[LeftRunning]) -> list[str]:
     for (node, rank), ours in by_rank.items():
         who = f"rank {rank} left" if rank is not None else f"processes of {node} had left"
         commands = ", ".join(dict.fromkeys(clip(one.command, _LONGEST_COMMAND) for one in ours))
-        was = "was" if len(ours) == 1 else "were"
         many = plural(len(ours), "process", "processes")
-        clauses.append(f"{who} {many} running, which {was} stopped: {commands}")
+        clauses.append(f"{who} {many} running, which {was(ours)} stopped: {commands}")
     return clauses
 
 

@@ -45,17 +45,11 @@ def find_place(dump: str, folder: Path) -> CodePlace | None:
     place = _innermost(_frames(_main_part(own)), folder)
     if place is None or (not place.own and (is_leaving(dump) or has_returned(dump))):
         return None
-    return replace(place, child=_children([fork for _, fork in forks], folder)) if forks else place
-
-
-def _children(dumps: list[str], folder: Path) -> CodePlace | None:
-    """Where the first of the forked processes stood that was in the script's own code."""
-    for dump in dumps:
-        frames = _frames(_main_part(dump))
-        place = _innermost(frames, folder) if any(map(_is_own, frames)) else None
-        if place is not None:
-            return replace(place, loader=any(frame["file"].endswith(_LOADER) for frame in frames))
-    return None
+    for frames in (_frames(_main_part(fork)) for _, fork in forks):  # the first that was in the script's own code
+        if any(map(_is_own, frames)) and (child := _innermost(frames, folder)) is not None:
+            loader = any(frame["file"].endswith(_LOADER) for frame in frames)
+            return replace(place, child=replace(child, loader=loader))
+    return place
 
 
 def _frames(text: str) -> list[dict[str, str]]:
@@ -65,9 +59,8 @@ def _frames(text: str) -> list[dict[str, str]]:
 def _main_part(dump: str) -> str:
     """The stack of the thread that matters; faulthandler writes the innermost frame first, the main thread last."""
     dump = _CHILD.split(dump)[0]
-    if dump.startswith(_FATAL) and (crashed := _CRASHED.search(dump)):
-        return _THREAD.split(dump[crashed.end() :])[0]
-    return _THREAD.split(dump)[-1]
+    crashed = _CRASHED.search(dump) if dump.startswith(_FATAL) else None
+    return _THREAD.split(dump[crashed.end() :])[0] if crashed else _THREAD.split(dump)[-1]
 
 
 def is_leaving(dump: str) -> bool:
@@ -106,9 +99,7 @@ def _innermost(frames: list[dict[str, str]], folder: Path) -> CodePlace | None:
         if _is_own(frame):
             file, line, call = _WORK.sub("", frame["file"]), int(frame["line"]), _function_of_torch(frames[:index])
             return CodePlace(file=file, line=line, call=call, source=_source(folder, file, line))
-    if not frames:
-        return None
-    return CodePlace(file=frames[0]["file"], line=int(frames[0]["line"]), call="")
+    return CodePlace(file=frames[0]["file"], line=int(frames[0]["line"]), call="") if frames else None
 
 
 def _is_own(frame: dict[str, str]) -> bool:

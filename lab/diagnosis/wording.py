@@ -89,12 +89,12 @@ def render_stood(stood: f.Stood) -> str:
     """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`, `done, but did not end`."""
     if stood.state == "returned":
         return "done with the call"
+    place = render_place(stood.place) if stood.place else ""
     if stood.state == "leaving":
-        held = f": it was {render_place(stood.place)}" if stood.place else ""
-        held = held or (f": a thread of it was {render_place(stood.thread)}" if stood.thread else "")
-        return f"done, but did not end{held}"
+        thread = f": a thread of it was {render_place(stood.thread)}" if stood.thread else ""
+        return f"done, but did not end{f': it was {place}' if place else thread}"
     after = f", after a thread of it had {render_raised(stood.raised)}" if stood.raised else ""
-    return (render_place(stood.place) if stood.place else "in code without a Python stack") + after
+    return (place or "in code without a Python stack") + after
 
 
 def render_raised(raised: f.ThreadError) -> str:
@@ -104,17 +104,15 @@ def render_raised(raised: f.ThreadError) -> str:
 
 def render_end(end: f.End) -> str:
     """`raised ValueError: ... at train.py:30`."""
-    place = f" {render_place(end.place)}" if end.place else ""
-    where = f" at {end.place.at}" if end.place else ""
-    if end.how == "memory":
-        sizes = [f"it held {format_bytes(end.held_bytes)}"] if end.held_bytes else []
-        sizes += [f"its node's limit is {format_limit(end.limit_bytes)}"] if end.limit_bytes else []
-        seen = end.last_seen
-        if not place and seen is not None:
-            place = f", last seen {'after' if seen.ended else 'in'} {seen.name}{at([seen.source])}"
-        return f"was killed for lack of memory{place}{': ' if sizes else ''}{', '.join(sizes)}"
+    place, where = (f" {render_place(end.place)}", f" at {end.place.at}") if end.place else ("", "")
+    held = f"it held {format_bytes(end.held_bytes)}" if end.held_bytes else ""
+    limit = f"its node's limit is {format_limit(end.limit_bytes)}" if end.limit_bytes else ""
+    if (seen := end.last_seen) is not None and not place:
+        place = f", last seen {'after' if seen.ended else 'in'} {seen.name}{at([seen.source])}"
     expected = f", expected {end.expected_code}," if end.expected_code else ""
+    sizes = ", ".join(filter(None, [held, limit]))
     return {
+        "memory": f"was killed for lack of memory{place}{': ' if sizes else ''}{sizes}",
         "signal": f"was killed by {end.signal}{place}",
         "raised": f"raised {end.error}{where}",
         "unseen": f"ended{where}, and nobody saw how",
@@ -146,14 +144,10 @@ def describe_activities(did: Iterable[f.Activity]) -> list[str]:
 
 
 def _render_progress(progress: f.Progress | None) -> str:
-    if progress is None:
-        return ""
-    if not progress.calls:
-        return "before its first call"
+    if progress is None or not progress.calls:
+        return "" if progress is None else "before its first call"
     where = progress.name + at([progress.source])
-    if progress.unfinished:
-        return f"in {where}"
-    return f"after {plural(progress.calls, 'call')}, the last of them {where}"
+    return f"in {where}" if progress.unfinished else f"after {plural(progress.calls, 'call')}, the last of them {where}"
 
 
 def _refusal(title: str, calls: Sequence[f.CallFacts]) -> str:
@@ -219,10 +213,9 @@ class MissedStep(Finding):
 
     def render(self) -> Words:
         """Who never entered it, who waited there, and what the missing ones did."""
-        who, lines, unknown = name_ranks(call.rank for call in self.waits), _at(self.waits), ""
-        if self.unknown:
-            them = "them" if len(self.unknown) > 1 else "it"
-            unknown = f"Whether {name_ranks(self.unknown)} came to it is not known: there is no dump of {them}."
+        who, lines = name_ranks(call.rank for call in self.waits), _at(self.waits)
+        dump = f"there is no dump of {'them' if len(self.unknown) > 1 else 'it'}."
+        unknown = f"Whether {name_ranks(self.unknown)} came to it is not known: {dump}" if self.unknown else ""
         if not self.missing:
             return f"{who} waited in {self.step}{lines}", unknown
         there = render_waited(self.seconds, " {}," if lines else " {}") + lines
@@ -234,10 +227,9 @@ class MissedStep(Finding):
             verb = "sent" if self.receives else "received"
             head = f"{who} waited in {describe_call(self.waits[0])}{there}: {whom} never {verb}"
             rest = f"{capital(did)}."
-        untold = ""
-        if self.untold_messages:
-            untold = f"If {name_ranks(self.untold_messages)} waited for a message, these dumps do not tell it."
-        return head, rest, unknown, _GROUP_ORDER if self.several_groups else "", untold
+        untold = f"If {name_ranks(self.untold_messages)} waited for a message, these dumps do not tell it."
+        order = _GROUP_ORDER if self.several_groups else ""
+        return head, rest, unknown, order, untold if self.untold_messages else ""
 
 
 class Ring(Finding):
@@ -351,6 +343,11 @@ class Outside(Finding):
     """Of a node: what the engine says of it."""
     disconnected: bool = False
     signal: str = ""
+
+    @property
+    def cause(self) -> str:
+        """Whether the rank or its node was stopped, or the node cut off."""
+        return "stopped" if self.what == "rank" else "node_disconnected" if self.disconnected else "node_paused"
 
     def render(self) -> Words:
         """What happened to the node or the rank."""

@@ -8,13 +8,14 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab.engine.interrupts import uninterrupted
+from lab.engine.interrupts import may_outlive, uninterrupted
 from lab.engine.ownership import Taken, owner
 from lab.engine.packages import package_store
 from lab.engine.protocol import Announce, Channel, Engine, NodeState, PauseControl, PowerControl, Request
@@ -158,6 +159,32 @@ def remove_folder(folder: Path) -> bool:
     for path in set(folder.glob("*")) - {folder / DESCRIPTION}:
         remove_tree(path)
     return remove_tree(folder)
+
+
+def start_holder(argv: Sequence[str], environment: Mapping[str, str], log: Path, told: str = "") -> Callable[[], bool]:
+    """Start the process that holds the agents of a cluster; returns what tells whether it has ended.
+
+    Args:
+        argv: its command.
+        environment: its variables.
+        log: the file for what it writes.
+        told: what it reads from its standard input.
+    """
+    with log.open("wb") as written:
+        holder = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=written,
+            stderr=written,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
+    may_outlive(holder)
+    assert holder.stdin is not None
+    with suppress(BrokenPipeError), holder.stdin:  # it may have ended, and has written why
+        holder.stdin.write(told.encode())
+    return lambda: holder.poll() is not None
 
 
 def _ask_holder(control: Path, node: Node) -> None:

@@ -227,12 +227,6 @@ _FACTS = (
     agent.Joined, agent.LeftRunning, agent.Staged,
 )  # fmt: skip
 """Messages that go into the record as they are."""
-_FOR_OTHERS = (
-    agent.Output, agent.Made, agent.Piece, agent.Taken, agent.Breakpoint, agent.Continued, agent.Cleaning, agent.Done,
-    agent.Reached,
-)  # fmt: skip
-"""Messages of which nothing is recorded: parts of the run, and what goes along with it, act on them; `Output` of the
-stream of answers."""
 
 
 class Collector:
@@ -309,17 +303,12 @@ class Collector:
                 )
             case agent.Refused():
                 self._refused(node, message)
-            case _ if isinstance(message, _FACTS):
+            case wire.Malformed() if node in self.prepared:
+                self.fact(events.Misunderstood(time.time(), node, message.reason))
+            case wire.Malformed():  # nothing can be expected of such a node
+                self.fact(events.Refusal(time.time(), node, f"{node} cannot be understood: {message.reason}"))
+            case _ if isinstance(message, _FACTS):  # parts of the run act on others
                 self.fact(message)
-            case _ if not isinstance(message, _FOR_OTHERS):
-                if isinstance(message, wire.Malformed):
-                    reason = message.reason
-                else:
-                    reason = f"{wire.kind_of(message)} is not an answer"
-                if node in self.prepared:
-                    self.fact(events.Misunderstood(time.time(), node, reason))
-                else:  # nothing can be expected of such a node
-                    self.fact(events.Refusal(time.time(), node, f"{node} cannot be understood: {reason}"))
         self.listener(node, message)
 
     def where(self, elapsed_s: float, columns: int) -> str:

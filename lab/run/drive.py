@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import owner
-from lab.engine.protocol import Channel, Engine
+from lab.engine.protocol import Channel
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import hook
 from lab.node.messages import agent
@@ -24,11 +24,10 @@ from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.plan.plan import HOST, Plan
 from lab.record import events
 from lab.record.layout import OUTPUTS
-from lab.record.write import RecordWriter
-from lab.run.collect import Collector, Observer
+from lab.run.collect import Collector
 from lab.run.conversation import Conversation
 from lab.run.lock import LEASE_S, nodes_lock
-from lab.run.options import SELDOM_S, Companion, RunOptions, Stdin
+from lab.run.options import SELDOM_S, Job, Stdin
 from lab.run.ship import EMPTY, LIMIT_BYTES, Outputs, file_messages, pack_folder
 from lab.spec.launching import LAB, Starter, find_launcher
 from lab.spec.load import dump_scenario
@@ -142,54 +141,34 @@ class Starters:
 
 
 class Driver:
-    """Drives one plan.
+    """Drives one run.
 
     Args:
-        plan: what to run.
-        cluster: where.
-        engine: of the cluster.
+        job: what to run, and where.
         channels: to the agents of the nodes that take part.
-        writer: of the record.
-        observer: told what happens.
         stdin: what the ranks read.
         archive: the scenario's folder, from `pack_folder`.
-        outputs: receives the files that the run makes.
-        companions: what goes along with the run.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        cluster: ClusterInfo,
-        engine: Engine,
-        channels: Sequence[Channel],
-        writer: RecordWriter,
-        observer: Observer,
-        stdin: Stdin,
-        archive: bytes,
-        outputs: Outputs,
-        companions: Sequence[Companion] = (),
-    ) -> None:
-        self.plan = plan
-        self.cluster = cluster
-        self.engine = engine
-        self.observer = observer
+    def __init__(self, job: Job, channels: Sequence[Channel], stdin: Stdin, archive: bytes) -> None:
+        self.job = job
+        self.plan = job.plan
+        """Of the attempt that is under way."""
         self.stdin = stdin
         self.archive = archive
-        self.outputs = outputs
-        self.companions = companions
-        self.facts = begin_facts(plan, cluster.limits.memory_bytes)
+        self.outputs = Outputs(job.options.outputs or job.writer.path / OUTPUTS)
+        """Receives the files that the run makes."""
+        self.facts = begin_facts(job.plan, job.cluster.limits.memory_bytes)
         """Those that are known before the run begins are filled in."""
         self.began = 0.0
         """Monotonic time at which the workers were let go; 0: never."""
-        self.collector = Collector(self.facts, writer, observer, self._hear)
-        self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick, stdin.look)
-        self.starters = Starters(plan, self.agents.say)
+        self.collector = Collector(self.facts, job.writer, job.observer, self._hear)
+        self.agents = Conversation(job.plan.run, job.engine, channels, self.collector, self._tick, stdin.look)
+        self.starters = Starters(job.plan, self.agents.say)
         self.attempt = ""
         """See `Started`."""
-        self._planned = plan
         self._restarts = 0
-        self._least_nodes = plan.launcher.least_nodes(plan.nnodes)
+        self._least_nodes = job.plan.launcher.least_nodes(job.plan.nnodes)
         """The launcher goes on with so many."""
         self._came: list[Channel] = []
         """To nodes that were taken in while the run went on."""
@@ -201,14 +180,11 @@ class Driver:
         else:
             self.outputs.hear(node, message)
             self.stdin.hear(message)
-        for companion in self.companions:
+        for companion in self.job.companions:
             companion.hear(message)
 
-    def drive(self, afterwards: Callable[[RunFacts], object] = lambda _: None) -> RunFacts:
+    def drive(self) -> RunFacts:
         """Run the plan to its end, whatever end that is; nothing of it is left in any node.
-
-        Args:
-            afterwards: called when all ranks have ended by themselves and their folder is still there.
 
         Raises:
             ClusterBusy: somebody else has a node.
@@ -227,14 +203,14 @@ class Driver:
                     self._begin_anew()
                     self._follow()
                 if not (self.facts.timed_out or self._failed()):
-                    afterwards(self.facts)
+                    self._check()
         except KeyboardInterrupt:
             self.agents.say_all(agent.Stop(self.plan.run, hard=True))
             self.collector.fact(events.Cancelled(time.time()))
             self._note_duration()
         finally:
             self.stdin.end()
-            for companion in self.companions:
+            for companion in self.job.companions:
                 companion.finish()
             self._leave()
             for channel in self._came:
@@ -252,11 +228,11 @@ class Driver:
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
-            **_users_of(self.plan, self.cluster),
+            **_users_of(self.plan, self.job.cluster),
         )
         self.collector.claims_sent[node] = time.time()
         self.agents.say(node, claim)
-        for companion in self.companions:
+        for companion in self.job.companions:
             companion.claim(self.agents, node)
 
     def _prepare(self, node: str, files: Iterable[agent.Files]) -> None:
@@ -264,11 +240,11 @@ class Driver:
         plan = self.plan
         starts = (self.stdin.start(worker) for worker in plan.workers if worker.node == node)
         workers = tuple(start._replace(attempt=self.attempt) for start in starts)
-        held = tuple(trigger for companion in self.companions for trigger in companion.triggers)
+        held = tuple(trigger for companion in self.job.companions for trigger in companion.triggers)
         prepare = self.starters.prepare(node, agent.Prepare(plan.run, workers, triggers=held))
         if node == HOST:
             store = agent.Store(plan.master_addr, plan.master_port, plan.world_size)
-            emptied = self.cluster.shared if plan.fresh and not self._restarts else ""  # a restart goes on from it
+            emptied = self.job.cluster.shared if plan.fresh and not self._restarts else ""  # a restart goes on from it
             prepare = prepare._replace(store=store, emptied=emptied)
         self.agents.say(node, *files, prepare)
 
@@ -303,12 +279,12 @@ class Driver:
         return len(self.agents.alive) >= self._least_nodes and HOST in self.agents.alive
 
     def _missing_nodes(self) -> set[str]:
-        return {worker.node for worker in self._planned.workers} - self.agents.alive.keys()
+        return {worker.node for worker in self.job.plan.workers} - self.agents.alive.keys()
 
     @property
     def _is_changing(self) -> bool:
         """Whether something that goes along is changing nodes just now."""
-        return any(companion.pending for companion in self.companions)
+        return any(companion.pending for companion in self.job.companions)
 
     def add_nodes(self) -> None:
         """Take in nodes of the run that run and are not there: they were stopped and are started, or were late.
@@ -319,10 +295,10 @@ class Driver:
             return
         if self.starters.ending or self.facts.timed_out or self._failed() or self._is_changing:
             return
-        if nodes_lock(self.engine.name, self.cluster.name).holder() is not None:
+        if nodes_lock(self.job.engine.name, self.job.cluster.name).holder() is not None:
             return
         try:
-            found = self.engine.find(self.cluster.name)
+            found = self.job.engine.find(self.job.cluster.name)
         except LabError:  # what becomes of the run is seen by its own nodes
             return
         self._add_running(found)
@@ -336,9 +312,9 @@ class Driver:
         from lab.engine.protocol import PowerControl, capable
 
         if missing := self._missing_nodes():
-            lost = [node for node in self.cluster.nodes if node.name in missing]
-            capable(self.engine, PowerControl).start(self.cluster, lost, announce=lambda _: None)
-            self._add_running(self.engine.find(self.cluster.name))
+            lost = [node for node in self.job.cluster.nodes if node.name in missing]
+            capable(self.job.engine, PowerControl).start(self.job.cluster, lost, announce=lambda _: None)
+            self._add_running(self.job.engine.find(self.job.cluster.name))
 
     def _add_running(self, found: Sequence[ClusterInfo]) -> None:
         missing = self._missing_nodes()
@@ -348,7 +324,7 @@ class Driver:
 
     def _add_node(self, node: Node) -> None:
         try:
-            (channel,) = self.engine.connect(self.cluster, [node])
+            (channel,) = self.job.engine.connect(self.job.cluster, [node])
         except LabError:  # it is gone again
             return
         self._came.append(channel)
@@ -364,7 +340,7 @@ class Driver:
 
     def _go(self) -> None:
         self.began = time.monotonic()
-        for companion in self.companions:
+        for companion in self.job.companions:
             companion.attend(self.agents, self.collector.fact, self.add_nodes)
         self.agents.say_all(agent.Go(self.plan.run))
         if self.starters and self.plan.ranks_planned:  # those that are not there yet could be given nothing to read
@@ -401,7 +377,7 @@ class Driver:
         """The monotonic time at which the run has taken too long; it moves while none has started, or some are held."""
         if self.stdin.held:
             return time.monotonic() + SELDOM_S
-        held_s = self.stdin.held_s + sum(companion.held_s for companion in self.companions)
+        held_s = self.stdin.held_s + sum(companion.held_s for companion in self.job.companions)
         return self.began + self.starters.took_s(self.began, self.facts.ranks) + self.plan.timeout_s + held_s
 
     def _is_explained(self) -> bool:
@@ -441,7 +417,7 @@ class Driver:
         if self.began:
             running = sum(not rank.over for rank in self.facts.ranks)
             self.add_nodes()
-            self.observer.tick(time.monotonic() - self.began, running, self.collector.where)
+            self.job.observer.tick(time.monotonic() - self.began, running, self.collector.where)
 
     # -- its end
 
@@ -455,7 +431,7 @@ class Driver:
                 collector.clocks.compare(agents.run, nodes)
                 agents.listen_for(lambda: collector.clocks.settled(nodes & set(agents.alive)), _CLOCKS_DEADLINE_S)
             for node in list(agents.alive):  # files of the shared folder go with the nodes
-                shared = self.cluster.shared if node == HOST and self.cluster.run else ""
+                shared = self.job.cluster.shared if node == HOST and self.job.cluster.run else ""
                 agents.say(node, agent.Finish(agents.run, wanted, LIMIT_BYTES, shared=shared))
             self._hear_out(lambda: nodes & agents.alive.keys() <= collector.finished | self.outputs.nodes)
             for node, paths in self.outputs.choose().items():
@@ -479,11 +455,25 @@ class Driver:
             with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
                 self.agents.listen(done, deadline)
 
+    def _check(self) -> None:
+        """Run the scenario's own check, after all ranks have ended and before anything is removed."""
+        reference, archive = self.plan.scenario.expect.check, self.job.options.check_archive
+        if reference and HOST in self.agents.alive:
+            from lab.run.outcome import results_for_check
+
+            facts, results = self.facts.rank(agent.CHECK), results_for_check(self.facts, self.job.writer)
+            files = file_messages(self.plan.run, archive, for_check=True) if archive else ()
+            env = dict(self.plan.workers[0].env)
+            self.agents.say(HOST, *files, agent.Check(self.plan.run, reference, results, env))
+            if not self.agents.listen_for(lambda: facts.over, _CHECK_DEADLINE_S):
+                error = f"the check did not end within {format_duration(_CHECK_DEADLINE_S)}"
+                self.collector.fact(agent.Exited(time=time.time(), rank=agent.CHECK, node=HOST, error=error))
+
     # -- the lab's own launcher begins the workers anew after a failure
 
     def _plan_attempt(self) -> None:
         """Have the workers that are started next meet one another, and nobody of an earlier attempt."""
-        self.plan = plan_of_attempt(self._planned, self._restarts)
+        self.plan = plan_of_attempt(self.job.plan, self._restarts)
         self.attempt = f"{self._restarts}@{self.plan.master_addr}:{self.plan.master_port}"
 
     def _may_restart(self) -> bool:
@@ -495,7 +485,7 @@ class Driver:
 
     def _begin_anew(self) -> None:
         """Have all workers begin anew, and nodes that were lost first."""
-        if self.companions:  # what cut a node's power is done before it gets it back
+        if self.job.companions:  # what cut a node's power is done before it gets it back
             self.agents.listen_for(lambda: not self._is_changing, _FAULT_DEADLINE_S)
         there = list(self.agents.alive)
         self._restarts += 1
@@ -530,21 +520,13 @@ def plan_of_attempt(plan: Plan, number: int) -> Plan:
     return replace(plan, workers=tuple(worker._replace(env={**worker.env, **counts}) for worker in plan.workers))
 
 
-def execute(
-    plan: Plan,
-    cluster: ClusterInfo,
-    engine: Engine,
-    channels: list[Channel],
-    writer: RecordWriter,
-    observer: Observer,
-    options: RunOptions,
-    companions: Sequence[Companion] = (),
-) -> Result:
+def execute(job: Job, channels: Sequence[Channel]) -> Result:
     """Run a plan on a cluster, through channels to the agents of the nodes that take part, and judge it.
 
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
     """
+    plan, cluster, options, writer, observer = job.plan, job.cluster, job.options, job.writer, job.observer
     scenario = plan.scenario
     parcel = EMPTY if options.calls else pack_folder(scenario.script.parent, cluster.shape.data.values())
     if parcel.warning:
@@ -556,25 +538,16 @@ def execute(
         "memory_bytes": cluster.limits.memory_bytes,
         "began": time.time(),
     }
-    for companion in companions:
+    for companion in job.companions:
         description |= companion.describe(writer.path)
     if options.turn is not None:
         description["turn"] = vars(options.turn)
     writer.describe(dump_scenario(scenario), scenario.script, description)
     if plan.launcher.name != (options.launcher or scenario.launcher.name):
         observer.progress(f"{plan.launcher.name} starts the ranks: {plan.backend} needs it")
-    outputs, stdin = Outputs(options.outputs or writer.path / OUTPUTS), _choose_stdin(plan, options, observer)
-    driver = Driver(plan, cluster, engine, channels, writer, observer, stdin, parcel.archive, outputs, companions)
-
-    def run_check(facts: RunFacts) -> None:
-        if scenario.expect.check:
-            from lab.run.outcome import results_for_check
-
-            results = results_for_check(facts, writer)
-            check(driver, scenario.expect.check, results, _CHECK_DEADLINE_S, options.check_archive)
-
+    driver = Driver(job, channels, _choose_stdin(job), parcel.archive)
     try:
-        facts = driver.drive(run_check)
+        facts = driver.drive()
     except BaseException:
         writer.close()
         raise
@@ -582,39 +555,23 @@ def execute(
     if any(rank.error.startswith("ModuleNotFoundError") for rank in facts.ranks):
         for fact in not_shipped(facts, scenario.script.parent):
             driver.collector.fact(fact)
-    for companion in companions:
+    for companion in job.companions:
         companion.end()
     from lab.run.outcome import outcome
 
-    return outcome(plan, cluster, facts, writer, outputs, options.update, companions)
+    return outcome(job, facts, driver.outputs)
 
 
-def _choose_stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin:
+def _choose_stdin(job: Job) -> Stdin:
     """What the ranks read."""
+    plan, options = job.plan, job.options
     if options.calls is not None:
         options.calls.timeout_s = plan.timeout_s
         calls: Stdin = options.calls
         return calls
     has_terminal = options.terminal and os.isatty(0) and os.isatty(1)
     choose = hook("stdin") if options.stdin or plan.interactive is not None or has_terminal else None
-    return (choose and choose(plan, observer, fed=options.stdin)) or Stdin()
-
-
-def check(
-    driver: Driver, reference: str, results: list[dict[str, Any]], deadline_s: float, archive: bytes = b""
-) -> RankFacts:
-    """Run the check `file.py:function`, after all ranks have ended and before anything is removed.
-
-    `archive` is the folder that it is in, where that is not the one that was shipped to the ranks.
-    """
-    plan, agents, facts = driver.plan, driver.agents, driver.facts.rank(agent.CHECK)
-    if HOST in agents.alive:
-        files = file_messages(plan.run, archive, for_check=True) if archive else ()
-        agents.say(HOST, *files, agent.Check(plan.run, reference, results, dict(plan.workers[0].env)))
-        if not agents.listen_for(lambda: facts.over, deadline_s):
-            error = f"the check did not end within {format_duration(deadline_s)}"
-            driver.collector.fact(agent.Exited(time=time.time(), rank=agent.CHECK, node=HOST, error=error))
-    return facts
+    return (choose and choose(plan, job.observer, fed=options.stdin)) or Stdin()
 
 
 _LEVELS = 4

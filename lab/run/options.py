@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lab.engine.protocol import Request
+from lab.engine.protocol import Engine, Request
 from lab.frozen import dataclass
 from lab.node.messages.agent import NOTHING, WorkerStart
 from lab.plan.cluster import ClusterInfo
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lab.record.events import Event
     from lab.record.read import Record, Turn
     from lab.record.result import Expectation
+    from lab.record.write import RecordWriter
+    from lab.run.collect import Observer
     from lab.run.conversation import Conversation
 
 SELDOM_S = 1.0
@@ -171,6 +173,20 @@ class RunOptions(PlanOptions):
         for number, scenario in enumerate(scenarios, start=1):
             turn = Turn(suite=suite, number=number, of=len(scenarios))
             yield scenario, replace(self, turn=turn, outputs=self.outputs and self.outputs / scenario.name)
+
+
+class Job(NamedTuple):
+    """One run: what is run, where and how, and who is told of it."""
+
+    plan: Plan
+    cluster: ClusterInfo
+    engine: Engine
+    writer: RecordWriter
+    """Of its record."""
+    observer: Observer
+    options: RunOptions
+    companions: Sequence[Companion] = ()
+    """What goes along with it."""
 
 
 def suite_name() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
 from lab.errors import LabError
 from lab.feature import hook
-from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
 from lab.record.result import Attempt, RankResult, Result
@@ -23,26 +21,19 @@ from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:
     from lab.record.read import Started
-    from lab.run.options import Companion
+    from lab.run.options import Job
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
 
 
-def outcome(
-    plan: Plan,
-    cluster: ClusterInfo,
-    facts: RunFacts,
-    writer: RecordWriter,
-    outputs: Outputs,
-    update: bool | None = None,
-    companions: Sequence[Companion] = (),
-) -> Result:
+def outcome(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     """The result of a run that is over, which is written into its record.
 
     Raises:
         RecordError: it cannot be written.
     """
-    earlier = [_settle_earlier(plan, cluster, facts, writer, number) for number in range(len(facts.earlier))]
+    plan, writer = job.plan, job.writer
+    earlier = [_settle_earlier(job, facts, number) for number in range(len(facts.earlier))]
     writer.settle()
     find_started = hook("find_started") if facts.joined else None
     started: Started | None = find_started(facts, Record(path=writer.path)) if find_started else None
@@ -55,7 +46,7 @@ def outcome(
     variables = _variables(plan, facts, started)
     expect = plan.scenario.expect
     of_features = [
-        judge_stated(stated, plan, evidence, variables, update)
+        judge_stated(stated, plan, evidence, variables, job.options.update)
         for name, stated in expect.extra.items()
         if (judge_stated := hook(f"expect.{name}"))
     ]
@@ -64,12 +55,12 @@ def outcome(
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
         with_attempts = hook("with_attempts")
         bare = with_attempts(bare, attempts, facts, plan.launcher.max_restarts) if with_attempts else bare
-    reports = [companion.told(evidence.record, expect) for companion in companions]
+    reports = [companion.told(evidence.record, expect) for companion in job.companions]
     of_companions = [expectation for _, expectations in reports for expectation in expectations]
     everybody = (*parents, *ranks)
     judgement, expectations = settle(bare, expect, evidence, everybody, variables, of_features, attempts, of_companions)
     result = Result(
-        **_describe(plan, cluster, writer),
+        **_describe(job),
         **_describe_judgement(judgement, facts),
         ranks=ranks,
         parents=parents,
@@ -85,15 +76,16 @@ def outcome(
     return result
 
 
-def _settle_earlier(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWriter, number: int) -> Attempt:
+def _settle_earlier(job: Job, facts: RunFacts, number: int) -> Attempt:
     """An attempt before the last one, whose result is written into its record."""
+    writer = job.writer
     writer.settle(attempt=number)
     own = facts.attempt(number)
-    _keep_sources(own, plan.scenario.script.parent, writer, number)
+    _keep_sources(own, job.plan.scenario.script.parent, writer, number)
     record = Record(path=writer.attempts[number].path)
     judgement = judge(Evidence(facts=own, record=record))
     result = Result(
-        **{**_describe(plan, cluster, writer), "run": record.run, "path": record.path},
+        **{**_describe(job), "run": record.run, "path": record.path},
         **_describe_judgement(judgement, own),
         ranks=tuple(_rank_result(rank, writer, number) for rank in own.ranks),
         exit_code=_EXIT_CODES[judgement.verdict],
@@ -145,10 +137,11 @@ def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, A
     return [{**asdict(replace(result, log_path=None)), "log": result.log[-65536:]} for result in results]
 
 
-def _describe(plan: Plan, cluster: ClusterInfo, writer: RecordWriter) -> dict[str, Any]:
+def _describe(job: Job) -> dict[str, Any]:
     """What of a result is known before the run begins."""
+    plan, cluster = job.plan, job.cluster
     names = {"scenario": plan.scenario.name, "run": plan.run, "engine": cluster.engine, "cluster": cluster.name}
-    return {**names, "path": writer.path}
+    return {**names, "path": job.writer.path}
 
 
 def _keep_sources(facts: RunFacts, folder: Path, writer: RecordWriter, attempt: int = LATEST) -> None:
@@ -188,11 +181,11 @@ def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) 
     )
 
 
-def crash_result(plan: Plan, cluster: ClusterInfo, writer: RecordWriter, error: LabError) -> None:
+def crash_result(job: Job, error: LabError) -> None:
     """Write the result of a run that could not begin.
 
     Raises:
         RecordError: it cannot be written.
     """
-    known = _describe(plan, cluster, writer)
-    writer.finish(Result(**known, verdict="error", reason=error.message, exit_code=error.exit_code))
+    result = Result(**_describe(job), verdict="error", reason=error.message, exit_code=error.exit_code)
+    job.writer.finish(result)

@@ -19,7 +19,7 @@ from lab.plan.plan import Plan, asked_for_own, make_plan, not_made, own_name, pr
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults
-from lab.run.options import Companion, RunOptions
+from lab.run.options import Companion, Job, RunOptions
 from lab.spec.reading import did_you_mean, shown
 from lab.spec.scenario import Scenario
 from lab.words import listing, name_nodes
@@ -223,13 +223,14 @@ class Place:
         removed_after = cluster.run == writer.run
         of_parts = (load(one.companion)(one, plan, self.engine, cluster, removed=removed_after) for one in plan.parts)
         companions: list[Companion] = [*options.companions, *of_parts]
+        job = Job(plan, cluster, self.engine, writer, observer, options, companions)
         try:
             for companion in companions:
                 companion.begin()
             there = present(cluster, plan.nnodes, plan.parts)
             channels = self.engine.connect(cluster, [node for node in cluster.nodes if node.name in there])
             try:
-                return execute(plan, cluster, self.engine, channels, writer, observer, options, companions)
+                return execute(job, channels)
             finally:
                 for channel in channels:
                     channel.close()
@@ -238,7 +239,7 @@ class Place:
 
             told = error if isinstance(error, LabError) else unforeseen(error)
             with suppress(LabError):
-                crash_result(plan, cluster, writer, told)
+                crash_result(job, told)
             if told is error or os.environ.get("LAB_DEBUG"):
                 raise
             raise told from error
@@ -418,22 +419,14 @@ class ClusterSlot:
         return self.cluster
 
     def try_run(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result | LabError:
-        """Return the result of a run, or what kept it from beginning.
-
-        A scenario whose faults made it fail is run once more without them, where it says so; then that counts.
+        """Return the result of a run, or what kept it from beginning; see `run_one`.
 
         Raises:
             EngineUnavailable: the engine does not answer.
             LabError: the cluster cannot be made.
         """
         cluster = self.make_ready()
-        first = catch_error(lambda: self.place.run(cluster, scenario, options, observer))
-        again = None if isinstance(first, LabError) or first.verdict != "failed" else _once_more(scenario, options)
-        if again is None:
-            return first
-        cluster = self.make_ready()
-        self.place.announce(f"{scenario.name} failed under its faults, and is run once more without them")
-        return catch_error(lambda: self.place.run(cluster, *again, observer))
+        return catch_error(lambda: run_one(self.place, cluster, scenario, options, observer))
 
     def is_last(self, outcome: Result | LabError) -> bool:
         """Whether other runs are not wanted after this one, or cannot be had."""
@@ -451,25 +444,21 @@ class ClusterSlot:
 def run_one(
     place: Place, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer
 ) -> Result:
-    """Run a scenario, and where it says so once more without its faults, on a cluster or on one that is made for it.
+    """Run a scenario on a cluster, or on one that is made for it.
+
+    One whose faults made it fail is run once more without them, where it says so; then that counts.
 
     Raises:
         LabError: it could not begin.
     """
-    if _once_more(scenario, options) is None:
-        return place.run(cluster, scenario, options, observer)
-    if cluster is None:
-        refuse_foreign_wishes(scenario, place.engine, place.asked, options)
-    made_for = None if cluster or options.keep else scenario.name
-    shape = shape_for(scenario, options, place.asked)
-    slot = ClusterSlot(place=place, shape=shape, cluster=cluster, made_for=made_for)
-    try:
-        outcome = slot.try_run(scenario, options, observer)
-    finally:
-        slot.clear()
-    if isinstance(outcome, LabError):
-        raise outcome
-    return outcome
+    first = place.run(cluster, scenario, options, observer)
+    again = _once_more(scenario, options) if first.verdict == "failed" else None
+    if again is None:
+        return first
+    if cluster is not None:
+        cluster = place.still_there() or place.make(cluster.shape, cluster.run)
+    place.announce(f"{scenario.name} failed under its faults, and is run once more without them")
+    return place.run(cluster, *again, observer)
 
 
 def run_apart(

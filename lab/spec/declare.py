@@ -116,7 +116,13 @@ def section(declared: type) -> Kind:
     def read(value: Value) -> Any:
         if is_switch and value.kind == "boolean":
             return declared(on=boolean().read(value))
-        return declared(**read_keys(value, declared))
+        data = read_keys(value, declared)
+        for one in keys_of(declared).values():
+            if one.default is MISSING and all(name.raw != one.name for name, _ in value.pairs(allowed)):
+                raise value.refused(_allowed(declared, keys_of(declared)), f" without the key {one.name!r}")
+            if one.default is MISSING:
+                data.setdefault(one.attribute, "")  # its problem is noted
+        return declared(**data)
 
     def dump(data: Any) -> Any:
         return dump_keys(data) if not is_switch or data.on else False

@@ -295,19 +295,31 @@ def volume_list() -> Kind:
 
 def _read_volume(value: Value) -> Volume:
     text = read_text(value, _VOLUME, quotable=False)
+    try:
+        return parse_volume(text, value.reading.folder)
+    except UsageError as error:
+        raise value.refused(_VOLUME, error.message) from None
+
+
+def parse_volume(text: str, folder: Path) -> Volume:
+    """The volume that a text such as `../data:/data:ro` stands for; a relative source is relative to the folder.
+
+    Raises:
+        UsageError: it is none, or may not be mounted; the message is a clause, empty where the text has another form.
+    """
     source, _, rest = text.partition(":")
     target, colon, mode = rest.partition(":")
     if not source or not target or (colon and mode not in ("ro", "rw")):
-        raise value.refused(_VOLUME)
+        raise UsageError("")
     if not target.startswith("/") or ".." in PurePosixPath(target).parts or not target.strip("/."):
-        raise value.refused(f"{_VOLUME}; the folder in the node is absolute, without '..', and not /")
+        raise UsageError("; the folder in the node is absolute, without '..', and not /")
     target = plain_target(target)
-    path = Path(os.path.abspath(value.reading.folder / source))
+    path = Path(os.path.abspath(folder / os.path.expanduser(source)))
     if not os.path.exists(path):
         meant = _near_path(path, names_in(path.parent))
-        raise value.refused(_VOLUME, f", but {shown(str(path), 1000)} does not exist on this host{meant}")
+        raise UsageError(f", but {shown(str(path), 1000)} does not exist on this host{meant}")
     if (problem := own_folder(target)) and target != str(path):
-        raise value.refused(_VOLUME, f", but {problem}: mount it in /data, /mnt or a folder that nodes do not have")
+        raise UsageError(f", but {problem}: mount it in /data, /mnt or a folder that nodes do not have")
     return Volume(source=path, target=target, read_only=mode == "ro")
 
 

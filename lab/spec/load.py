@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from lab.feature import bundled, hook
 from lab.spec.declare import dump_keys, every_key, read_keys
 from lab.spec.keys import missing_script, script_problem
 from lab.spec.kinds import slug
-from lab.spec.reading import Position, Reading, Value, near
+from lab.spec.reading import Position, Reading, Value, did_you_mean, near
 from lab.spec.scenario import Scenario
 
 SIGN = "@"
@@ -58,19 +58,6 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def find_lesson(name: str) -> Path:
-    """The file of a lesson, by its name or by `@NAME`.
-
-    Raises:
-        UsageError: there is none of that name, or several; the message names near matches.
-    """
-    find = hook("find_lesson")
-    if find is None:
-        raise UsageError(f"{name}: lessons are found by the feature lessons, which is not there")
-    file: Path = find(name)
-    return file
-
-
 def named_file(path: Path) -> Path:
     """What a person meant by a path: the file of the lesson where it is `@NAME`, else the path itself."""
     return find_lesson(str(path)) if str(path).startswith(SIGN) and not path.suffix else path
@@ -83,6 +70,58 @@ def read_head(path: Path, most_bytes: int) -> bytes:
             return file.read(most_bytes) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except (OSError, ValueError):
         return b""
+
+
+_HEAD = 1000
+"""Bytes of a file in which it says its name."""
+
+
+def lesson_folders() -> list[Path]:
+    """Where a lesson is looked for, in this order."""
+    library = library_folder()
+    if not OWN_FOLDER.is_dir():
+        return [library]
+    return [OWN_FOLDER] if os.path.samefile(OWN_FOLDER, library) else [OWN_FOLDER, library]
+
+
+def list_lessons(folders: Sequence[Path] | None = None) -> dict[str, list[Path]]:
+    """Name -> files of that name, in the first of the folders that has one; by default those of `lesson_folders`."""
+    found: dict[str, list[Path]] = {}
+    for folder in lesson_folders() if folders is None else folders:
+        here: dict[str, list[Path]] = {}
+        for file in files_below(folder):
+            here.setdefault(file.stem.replace("-", "_"), []).append(file)
+        found = {**here, **found}
+    return found
+
+
+def find_lesson(name: str, folders: Sequence[Path] | None = None) -> Path:
+    """The file of a lesson.
+
+    Args:
+        name: that of the file or the one that stands in it, such as `scatter` or `@scatter`; - and _ are the same.
+        folders: where to look; None: see `lesson_folders`.
+
+    Raises:
+        UsageError: there is none of that name, or several; the message names near matches.
+    """
+    known = list_lessons(folders)
+    plain = name.removeprefix(SIGN)
+    wanted = plain.replace("-", "_")
+    files = known.get(wanted) or [file for file in chain(*known.values()) if _says_its_name_is(file, wanted)]
+    if len(files) > 1:
+        raise UsageError(f"{plain!r} could be {' or '.join(map(str, files))}", "name the file")
+    if not files:
+        where = f" in {' or '.join(map(str, folders))}" if folders else ""
+        meant = did_you_mean(plain, known)
+        raise UsageError(f"there is no lesson {plain!r}{where}{meant}", "`lab scenarios` lists them")
+    return files[0]
+
+
+def _says_its_name_is(file: Path, name: str) -> bool:
+    head = read_head(file, _HEAD).decode("utf-8", "replace")
+    said = re.search(r"^name: *([\w-]+)", head, re.MULTILINE)
+    return said is not None and said[1].replace("-", "_") == name
 
 
 def looks_like_one(path: Path) -> bool:
@@ -183,10 +222,8 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
                 raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
             found.extend(inside)
         else:
-            if not (path.suffix or path.exists()):
-                list_lessons = hook("list_lessons")
-                if list_lessons and str(path).replace("-", "_") in list_lessons():
-                    raise UsageError(f"there is no file {path}", f"the lesson of that name is {SIGN}{path}")
+            if not (path.suffix or path.exists()) and str(path).replace("-", "_") in list_lessons():
+                raise UsageError(f"there is no file {path}", f"the lesson of that name is {SIGN}{path}")
             found.append(path)
     return list(dict.fromkeys(found))
 

@@ -198,7 +198,7 @@ def test_what_ranks_print_is_printed_here(called: Cluster, capsys: pytest.Captur
     "forged",
     [
         b"V" + (1 << 50).to_bytes(8, "big"),
-        b"V" + (9).to_bytes(8, "big") + b"\xff" * 9,
+        b"S" + (9).to_bytes(8, "big") + b"\xff" * 9,
         b"Z" + bytes(8),
         b"F" + (2).to_bytes(8, "big") + b"[]",
         b"F" + (200_000).to_bytes(8, "big") + b"[" * 200_000,
@@ -228,7 +228,7 @@ def test_a_value_that_names_what_it_should_run_is_refused(called: Cluster, tmp_p
         from labnode.features.functions.on_node import called as ends
 
         plain = json.dumps(["fields", "subprocess", "Popen", {"args": ["touch", str(proof)]}]).encode()
-        body = (2).to_bytes(8, "big") + b"{}" + len(plain).to_bytes(8, "big") + plain
+        body = len(plain).to_bytes(8, "big") + plain
         os.write(ends.ends[1], b"V" + len(body).to_bytes(8, "big") + body)
         time.sleep(600)
 

@@ -17,6 +17,7 @@ from lab.features.started.started import StartedByScript, StartedKind, ThreadEnd
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
 from lab.features.stragglers.timing import PathPart, TimeShare
+from lab.features.training import ddp, replicas
 from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
 from lab.features.values import findings as values
@@ -215,7 +216,7 @@ EXAMPLES: list[Finding] = [
         sides=(f.Side(ranks=(1, 2), what="float64 [1]"), f.Side(ranks=(0,), what="int64 [1]")),
         at=("train.py:20",),
     ),
-    training.Replicas(
+    replicas.Replicas(
         kind=FindingKind.SHAPE,
         others=(0, 1),
         lines=("train.py:20",),
@@ -223,7 +224,7 @@ EXAMPLES: list[Finding] = [
         at=("train.py:20",),
         sides=(f.Side(ranks=(0,), what="2 parameters"), f.Side(ranks=(1,), what="1 parameter")),
     ),
-    training.Replicas(
+    replicas.Replicas(
         kind=FindingKind.SHAPE,
         ranks=(0,),
         others=(1, 2),
@@ -596,7 +597,7 @@ EXAMPLES: list[Finding] = [
         forwards={1: 6, 0: 6},
         backwards={1: 5, 0: 6},
     ),
-    training.Replicas(
+    replicas.Replicas(
         kind=TrainingKind.PARAMETER_ORDER,
         ranks=(2,),
         others=(0, 1),
@@ -606,7 +607,7 @@ EXAMPLES: list[Finding] = [
         sides=(f.Side(ranks=(0, 1), what="a.weight"), f.Side(ranks=(2,), what="b.weight")),
         place=1,
     ),
-    training.Replicas(
+    replicas.Replicas(
         kind=TrainingKind.DIVERGED,
         ranks=(0,),
         others=(1, 2),
@@ -616,7 +617,7 @@ EXAMPLES: list[Finding] = [
         stepped=(0,),
         stepped_at=("train.py:31",),
     ),
-    training.Replicas(
+    replicas.Replicas(
         kind=TrainingKind.DIVERGED,
         ranks=(1,),
         others=(0, 2),
@@ -630,7 +631,7 @@ EXAMPLES: list[Finding] = [
         unused_forward=True,
         no_exchange=True,
     ),
-    training.WeightsApart(
+    replicas.WeightsApart(
         kind=TrainingKind.DIVERGED,
         ranks=(2,),
         others=(0, 1),
@@ -732,7 +733,7 @@ EXAMPLES: list[Finding] = [
         most_s=0.10000000000000009,
         turns=5,
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_COUNTED,
         others=(0, 1),
         step="all_gather #1",
@@ -742,7 +743,7 @@ EXAMPLES: list[Finding] = [
         what=("all_gather of int64 [1]",),
         parameters=0,
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_VERIFIED,
         others=(0, 1),
         step="broadcast #2",
@@ -751,7 +752,7 @@ EXAMPLES: list[Finding] = [
         made_at="train.py:5",
         what=("broadcast of int64 [12]",),
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_STATE,
         others=(0, 1),
         step="broadcast #3",
@@ -763,7 +764,7 @@ EXAMPLES: list[Finding] = [
         with_buffers=True,
         parameters=4,
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_BUFFERS,
         others=(0, 1),
         step="broadcast #4",
@@ -774,7 +775,7 @@ EXAMPLES: list[Finding] = [
         count=3,
         of=3,
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_REDUCED,
         others=(0, 1),
         step="all_reduce #4",
@@ -786,7 +787,7 @@ EXAMPLES: list[Finding] = [
         first=1,
         number=1,
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_COMPRESSED,
         others=(0, 1),
         step="all_reduce #4",
@@ -797,7 +798,7 @@ EXAMPLES: list[Finding] = [
         before=288,
         dtype="float16",
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_REBUILT,
         others=(0, 1),
         step="broadcast #5",
@@ -809,7 +810,7 @@ EXAMPLES: list[Finding] = [
         before=1,
         number=2,
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_OVERLAP,
         others=(0, 1),
         lines=("train.py:5",),
@@ -817,7 +818,7 @@ EXAMPLES: list[Finding] = [
         step_s=0.01,
         single_bucket=True,
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_UNUSED,
         others=(0, 1),
         step="all_reduce #5",
@@ -826,7 +827,7 @@ EXAMPLES: list[Finding] = [
         made_at="train.py:5",
         what=("all_reduce of int32 [4]",),
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_OTHER,
         others=(0, 1),
         step="all_reduce #4",
@@ -836,7 +837,7 @@ EXAMPLES: list[Finding] = [
         what=("all_reduce by backward", "all_reduce by backward"),
         count=2,
     ),
-    training.DdpStory(
+    ddp.DdpStory(
         kind=TrainingKind.DDP_SILENT, others=(0, 1), lines=("train.py:5",), made_at="train.py:5", count=3, of=4
     ),
     stragglers.CriticalPath(

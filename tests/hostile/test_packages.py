@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import struct
-import sys
 import tempfile
 import uuid
 import zipfile
@@ -210,7 +209,7 @@ OVERLAPS = {
 def target() -> Target:
     """The Python of the lab, as local nodes have it."""
     with tempfile.TemporaryDirectory() as folder:
-        return ask_python(sys.executable, "image x", Path(folder))
+        return ask_python("image x", Path(folder))
 
 
 @pytest.mark.parametrize("name", OVERLAPS)

@@ -23,7 +23,6 @@ from lab.features.grade.grades import Grade, Grades, Score
 from lab.features.grade.view import grades_csv, write_grades
 from lab.features.html.notebook import result_html
 from lab.features.html.page import write_report
-from lab.features.lessons.verb_scenarios import catalogue_text
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.records.records import Suite
@@ -35,7 +34,6 @@ from lab.features.watch.server import Server, page_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.record.result import Output
-from lab.spec.scenario import Expect, Scenario
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.cli.test_damaged_records import make
@@ -242,24 +240,6 @@ def test_junit_of_a_suite_is_valid_and_shows_what_would_act(tmp_path: Path) -> N
         for value in (*element.attrib.values(), element.text or "", element.tail or ""):
             assert_nothing_acts(value)
     assert "\\u202e" in text
-
-
-def test_the_catalogue_of_a_stranger_s_scenarios_is_text(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    found = Scenario(name=EVIL, script=script, learn=EVIL, nodes=2, expect=Expect())
-    text = catalogue_text(tmp_path, {tmp_path / "a](javascript:x) <b>.yaml": found}, {f"Chapter {EVIL}": []})
-    entry = text.partition("## All")[2] or text.partition("## More")[2]
-    for line in text.splitlines():
-        assert_nothing_acts(line)
-    links = [
-        dict(inner.attrs)["href"]
-        for token in MarkdownIt("commonmark").parse(entry)
-        for inner in token.children or ()
-        if inner.type == "link_open"
-    ]
-    assert len(links) == 1, links
-    assert str(links[0]).startswith("../")
-    assert "<img" not in MarkdownIt("commonmark").render(entry).replace("&lt;img", "")
 
 
 def test_files_of_a_run_are_named_harmlessly(record: Record, tmp_path: Path) -> None:

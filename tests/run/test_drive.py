@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
+from lab.diagnosis.facts import RunFacts, read_facts
 from lab.diagnosis.judge import judge
 from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     ANOTHERS,
+    CHECK,
     FIRST_UID,
     OWN,
     Busy,
@@ -43,7 +44,6 @@ from lab.node.users import GROUP
 from lab.plan.cluster import MASTER_PORT, Shape
 from lab.plan.plan import PlanOptions, make_plan
 from lab.record.events import Clock
-from lab.record.layout import OUTPUTS
 from lab.record.read import Record
 from lab.record.write import RecordWriter
 from lab.run import conversation
@@ -51,9 +51,9 @@ from lab.run import drive as leave
 from lab.run import drive as subject
 from lab.run.collect import EXCHANGES, Observer, clock_of
 from lab.run.conversation import Conversation
-from lab.run.drive import Driver, check
-from lab.run.options import Stdin
-from lab.run.ship import Outputs, pack_folder
+from lab.run.drive import Driver
+from lab.run.options import Job, RunOptions, Stdin
+from lab.run.ship import pack_folder
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
 from tests.fake_engine import ANY_RANK, END, FakeAgent, FakeEngine, exits, notes, prints
@@ -86,29 +86,23 @@ class Driven:
         self,
         observer: Any = None,
         stdin: Stdin | None = None,
-        **more: Any,
     ) -> RunFacts:
         self.channels = self.engine.connect(self.cluster, self.cluster.nodes)
-        self.driver = Driver(
-            self.plan,
-            self.cluster,
-            self.engine,
-            self.channels,
-            self.writer,
-            observer or Observer(),
-            stdin or Stdin(),
-            self.archive,
-            Outputs(self.writer.path / OUTPUTS),
-        )
+        job = Job(self.plan, self.cluster, self.engine, self.writer, observer or Observer(), RunOptions())
+        self.driver = Driver(job, self.channels, stdin or Stdin(), self.archive)
         try:
-            facts = self.driver.drive(**more)
+            facts = self.driver.drive()
         finally:
             self.writer.close()
         assert read_facts(self.record) == facts  # whatever happened
         return facts
 
-    def check(self, results: list[dict[str, Any]], deadline_s: float) -> RankFacts:
-        return check(self.driver, "c.py:check", results, deadline_s)
+    def with_check(self) -> Driven:
+        """The same, whose scenario has a check of its own."""
+        scenario = self.plan.scenario
+        expect = replace(scenario.expect, check="c.py:check")
+        self.plan = replace(self.plan, scenario=replace(scenario, expect=expect))
+        return self
 
 
 @pytest.fixture
@@ -475,25 +469,23 @@ def test_what_belongs_to_another_run_is_passed_over(drive):
 
 
 def test_the_check_runs_on_the_first_node_after_all_ranks_ended(drive):
-    driven = drive(FakeEngine())
-    found = []
-    driven.drive(afterwards=lambda facts: found.append(driven.check([{"rank": 0}], 1.0)))
-    assert found[0].code == 0
+    driven = drive(FakeEngine()).with_check()
+    facts = driven.drive()
+    assert facts.rank(CHECK).code == 0
     assert operations(driven)[-2:] == ["check", "finish"]
     assert "check" not in operations(driven, "node1")
 
 
 def test_the_check_is_left_out_when_a_rank_failed(drive):
-    called = []
-    drive(FakeEngine({0: [exits(1)]})).drive(afterwards=called.append)
-    assert called == []
+    driven = drive(FakeEngine({0: [exits(1)]})).with_check()
+    driven.drive()
+    assert "check" not in operations(driven)
 
 
-def test_a_check_that_does_not_end_says_so(drive):
-    driven = drive(FakeEngine(answers={"node0": {"check": []}}))
-    found = []
-    driven.drive(afterwards=lambda facts: found.append(driven.check([], 0.1)))
-    assert found[0].error == golden(1)
+def test_a_check_that_does_not_end_says_so(drive, monkeypatch):
+    monkeypatch.setattr(subject, "_CHECK_DEADLINE_S", 0.1)
+    driven = drive(FakeEngine(answers={"node0": {"check": []}})).with_check()
+    assert driven.drive().rank(CHECK).error == golden(1)
 
 
 def test_every_event_is_a_line_of_json(drive):

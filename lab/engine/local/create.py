@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lab import __version__
-from lab.engine.held import DESCRIPTION, read_description
-from lab.engine.interrupts import may_outlive
+from lab.engine.held import DESCRIPTION, read_description, start_holder
 from lab.engine.ownership import new_folder
 from lab.engine.protocol import Announce, Request, refuse_for_one_host
 from lab.errors import ClusterUnfit
@@ -22,8 +19,6 @@ from lab.words import plural
 
 MARK = "LAB_LOCAL_CLUSTER"
 """Environment variable of every process of a cluster."""
-PACKAGES_VARIABLE = "LAB_PACKAGES"
-"""Environment variable that names the virtual environment of workers, where they have one."""
 _NODES_OF_A_NETWORK = 250
 CONTROL, LIFE, LOG = "zygote.sock", "zygote.lock", "zygote.log"
 """Files of a cluster: where the process that holds the nodes is asked for an agent, what it locks, what it wrote."""
@@ -50,21 +45,9 @@ def begin(
     for name, source in shape.data.items():
         (folder / "data" / name).symlink_to(source)
     announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
-    with (folder / LOG).open("wb") as log:
-        zygote = subprocess.Popen(
-            process["argv"],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **process["environment"]},
-            cwd="/",
-            start_new_session=True,
-        )
-    may_outlive(zygote)
-    assert zygote.stdin is not None
-    with suppress(BrokenPipeError), zygote.stdin:  # it may have ended, and has said why
-        zygote.stdin.write(json.dumps(process["agents"]).encode())
-    return lambda: zygote.poll() is not None
+    return start_holder(
+        process["argv"], {**os.environ, **process["environment"]}, folder / LOG, json.dumps(process["agents"])
+    )
 
 
 def free_network(home: Path, cluster: str, nodes: int) -> str:
@@ -146,14 +129,10 @@ def requests_for(
         }
         for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
     ]
-    environment = {
-        "GLOO_SOCKET_IFNAME": "lo",
-        **({PACKAGES_VARIABLE: packages} if packages else {}),
-        **shape.env,
-        MARK: str(folder),
-    }
+    environment = {"GLOO_SOCKET_IFNAME": "lo", **shape.env, MARK: str(folder)}
     argv = [sys.executable, "-c", start, str(folder / LIFE), str(folder / CONTROL)]
     description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
+    description |= {"python": sys.executable, "packages": packages}
     return [
         Request(what=f"folder {folder}", body={DESCRIPTION: description}),
         Request(

@@ -37,7 +37,6 @@ from lab.engine.local.create import (
     LIFE,
     LOG,
     MARK,
-    PACKAGES_VARIABLE,
     begin,
     count_nodes,
     free_network,
@@ -198,7 +197,7 @@ class LocalEngine(HeldEngine):
         """Run a command with the node's environment; returns its exit code."""
         folder = Path(node.handle).with_suffix("")
         folder.mkdir(exist_ok=True)
-        packages = _packages_of(node)
+        packages = read_description(self.home / cluster.name).get("packages", "")
         first = {"VIRTUAL_ENV": packages, "PATH": f"{packages}/bin:{os.environ.get('PATH', os.defpath)}"}
         environment = {
             **os.environ,
@@ -215,9 +214,8 @@ class LocalEngine(HeldEngine):
         """What a program prints that the Python of the nodes runs."""
         from lab.engine.packages import package_folders
 
-        node = cluster.nodes[0]
-        python = _read_process(node, "cmdline")[0] or sys.executable
-        packages = _packages_of(node) or self.packages(cluster.shape)
+        description = read_description(self.home / cluster.name)
+        python, packages = description.get("python", sys.executable), description.get("packages", "")
         command = [python, "-c", program, *([package_folders(packages)] if packages else [])]
         try:
             done = subprocess.run(command, cwd=self.home, capture_output=True, timeout=_PYTHON_S, check=False)
@@ -286,20 +284,6 @@ def _pids(node: Node) -> list[int]:
     """
     pid = agent_pid(node)
     return [pid, *processes.descendants(pid)]
-
-
-def _read_process(node: Node, what: str) -> list[str]:
-    """The words of a file of a node's agent in /proc; an empty one where it does not run."""
-    try:
-        return os.fsdecode(Path(f"/proc/{agent_pid(node)}/{what}").read_bytes()).split("\0")
-    except OSError:
-        return [""]
-
-
-def _packages_of(node: Node) -> str:
-    """The virtual environment that the workers of a node use; empty where there is none, or the node does not run."""
-    named = (one.partition("=") for one in _read_process(node, "environ"))
-    return next((value for name, _, value in named if name == PACKAGES_VARIABLE), "")
 
 
 def _set_aside(folder: Path) -> Path:

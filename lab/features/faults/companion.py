@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from lab.diagnosis.expectations import Searches, TooLong, equal
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
-from lab.features.faults.injection import Breaker, InForce
+from lab.features.faults.injection import InForce, inject
 from lab.features.faults.target import ClusterTarget
 from lab.node.messages.agent import Output, Reached, Release, Started
 from lab.record import events
@@ -77,7 +76,7 @@ class Cause(NamedTuple):
 
 
 _NOTHING = Cause("")
-WAITING, APPLYING, IN_FORCE, HEALING, HEALED, FAILED = "waiting", "applying", "in force", "healing", "healed", "failed"
+WAITING, APPLYING, IN_FORCE, HEALING, FAILED = "waiting", "applying", "in force", "healing", "failed"
 
 
 @dataclass
@@ -152,10 +151,9 @@ class Armed:
 _HEAL_S = 120.0
 """Everything is taken back long before."""
 _SELDOM_S = 1.0
+_WORKING_S = 0.002
+"""How often it is seen whether the thread of faults is done, while it works."""
 Recorder = Callable[[events.Event], object]
-
-
-_After = Callable[[Armed, Cause, "BaseException | None"], object]
 
 
 class Faults(Companion):
@@ -177,13 +175,13 @@ class Faults(Companion):
         self._target = ClusterTarget(engine, cluster)
         self._target.addresses = {node.name: node.address for node in cluster.nodes[: plan.nnodes]}
         self._target.ranks = {worker.rank: worker.node for worker in plan.workers}
-        self._breaker = Breaker(self._target, plan.run)
+        self._run = plan.run
         self._armed = [Armed(index, fault) for index, fault in enumerate(part.faults)]
+        self._events = [(one, event, heals) for one in self._armed for event, heals in one.fault.events()]
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
         """One after the other, beside the run: starting a node takes seconds."""
-        self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._running: list[tuple[Future[None], Callable[[BaseException | None], object]]] = []
-        """What the thread has to do, and what follows once it is done, or has failed."""
+        self._running: list[tuple[Future[None], Armed, Cause, bool]] = []
+        """What the thread has to do, why, and whether it heals."""
         self._timers: list[tuple[float, Callable[[], object]]] = []
         """Monotonic times, and what is due then."""
         self._held: list[Reached] = []
@@ -221,13 +219,12 @@ class Faults(Companion):
         self._agents, self._record, self._done, self._began = agents, record, done, time.time()
         look_often = agents.look_often
         agents.look_often = lambda: min(look_often(), self._fire())
-        agents.hear(self._wake_r, self._proceed)
         for one in self._armed:
             if one.state == IN_FORCE:
                 self._report_in_force(one)
-            for event, heals in one.fault.events():
-                if event.at_s is not None:
-                    self._come_after(event.at_s, one, heals=heals)
+        for one, event, heals in self._events:
+            if event.at_s is not None:
+                self._come_after(event.at_s, one, heals=heals)
 
     def hear(self, message: Any) -> None:
         """See whether what an agent says of its ranks sets something off."""
@@ -244,18 +241,16 @@ class Faults(Companion):
             self._held_since = time.monotonic()
         self._held.append(reached)
         comes = False
-        for one in self._armed:
-            for event, heals in one.fault.events():
-                if (one.index, heals) == (reached.trigger, reached.heals) and (why := describe_reached(event, reached)):
-                    comes = self._come(one, Cause(why, reached.rank, reached), heals=heals)
+        for one, event, heals in self._events:
+            if (one.index, heals) == (reached.trigger, reached.heals) and (why := describe_reached(event, reached)):
+                comes = self._come(one, Cause(why, reached.rank, reached), heals=heals)
         if not comes:
             self._release(reached)
 
     def _hear_lines(self, output: Output) -> None:
         waiting = [
             (one, event.log, heals)
-            for one in self._armed
-            for event, heals in one.fault.events()
+            for one, event, heals in self._events
             if event.log is not None and event.rank in (None, output.rank) and one.awaits(heals=heals)
         ]
         if not waiting:
@@ -285,7 +280,7 @@ class Faults(Companion):
             self._fail(one, unfit)
             return False
         if not one.fault.what.by_worker:
-            self._submit(one, self._apply, self._applied, cause)
+            self._running.append((self._thread.submit(self._apply, one), one, cause, False))
             return True
         one.at = time.time()
         self._report_in_force(one)
@@ -305,7 +300,7 @@ class Faults(Companion):
         if one.fault.what.by_worker:
             return False
         one.state = HEALING
-        self._submit(one, self._undo, self._undone, cause)
+        self._running.append((self._thread.submit(self._undo, one), one, cause, True))
         return True
 
     @property
@@ -317,7 +312,7 @@ class Faults(Companion):
 
     def _apply(self, one: Armed) -> None:
         until = time.time() + one.fault.for_s if one.fault.for_s is not None else None
-        one.in_force = self._breaker.apply(one.fault.what, until)
+        one.in_force = inject(self._target, one.fault.what, self._run, until)
         one.at, one.measured = time.time(), one.in_force.found
 
     def _undo(self, one: Armed) -> None:
@@ -329,42 +324,23 @@ class Faults(Companion):
 
     # -- in the thread of the run
 
-    def _submit(self, one: Armed, work: Callable[[Armed], None], after: _After, cause: Cause) -> None:
-        """Have the thread of faults do something, and then go on here; a rank that is held for it is let go then."""
-
-        def follow(error: BaseException | None) -> None:
-            after(one, cause, error)
+    def _proceed(self) -> None:
+        """Go on with what the thread has done; a rank that is held for it is let go then."""
+        for work in [work for work in self._running if work[0].done()]:
+            self._running.remove(work)
+            future, one, cause, heals = work
+            error = future.exception()
+            if error is not None:
+                if not heals:  # else it is in the journal
+                    self._fail(one, str(getattr(error, "message", error)))
+            elif not heals:
+                self._report_in_force(one)
+                self._done()
+            elif one.healed is not None:
+                self._record(events.FaultHealed(one.healed, str(one.fault), one.index, cause.why))
+                self._done()
             if cause.reached is not None:
                 self._release(cause.reached)
-
-        future = self._thread.submit(work, one)
-        self._running.append((future, follow))
-        future.add_done_callback(self._wake)
-
-    def _wake(self, _: object) -> None:
-        with suppress(BlockingIOError):  # it is awake
-            os.write(self._wake_w, b".")
-
-    def _proceed(self) -> None:
-        """Go on with what the thread has done."""
-        with suppress(BlockingIOError):
-            os.read(self._wake_r, 4096)
-        for future, follow in [one for one in self._running if one[0].done()]:
-            self._running.remove((future, follow))
-            follow(future.exception())
-
-    def _applied(self, one: Armed, _: Cause, error: BaseException | None) -> None:
-        if error is not None:
-            self._fail(one, str(getattr(error, "message", error)))
-        else:
-            self._report_in_force(one)
-            self._done()
-
-    def _undone(self, one: Armed, cause: Cause, error: BaseException | None) -> None:
-        if error is None and one.healed is not None:  # else it is in the journal
-            one.state = HEALED
-            self._record(events.FaultHealed(one.healed, str(one.fault), one.index, cause.why))
-            self._done()
 
     def _report_in_force(self, one: Armed) -> None:
         one.state = IN_FORCE if one.state == APPLYING else one.state
@@ -374,11 +350,12 @@ class Faults(Companion):
 
     def _fire(self) -> float:
         """Do what is due; returns for how many seconds nothing will be."""
+        self._proceed()
         now = time.monotonic()
         for timer in [timer for timer in self._timers if timer[0] <= now]:
             self._timers.remove(timer)
             timer[1]()
-        return min((due - now for due, _ in self._timers), default=_SELDOM_S)
+        return min([_WORKING_S if self._running else _SELDOM_S, *(due - now for due, _ in self._timers)])
 
     # -- ranks that are held
 
@@ -421,10 +398,8 @@ class Faults(Companion):
                 one.wrong = one.wrong or "it never came"
 
     def close(self) -> None:
-        """Let go of what it listened with; what still is in force is in the journal."""
+        """End its thread; what still is in force is in the journal."""
         self._thread.shutdown(wait=True)
-        os.close(self._wake_r)
-        os.close(self._wake_w)
 
     def told(self, record: Record, expect: Expect) -> tuple[tuple[Mapping[str, Any], ...], list[Expectation]]:
         """Those that were set off, as results tell them; and each as something that had to come, and to be noticed."""

@@ -100,14 +100,8 @@ def _detection(fault: events.Fault, notices: Sequence[Fact], known: Sequence[eve
     for fact in notices:
         if fact.time >= since:
             seen.setdefault(fact.by, fact)
-    ends = (
-        one.time
-        for one in known
-        if isinstance(one, events.FaultHealed)
-        and one.fault == fault.fault
-        and one.number in (None, fault.number)
-        and one.time >= fault.time
-    )
+    healed = (one for one in known if isinstance(one, events.FaultHealed) and one.fault == fault.fault)
+    ends = (one.time for one in healed if one.number in (None, fault.number) and one.time >= fault.time)
     first = tuple(seen.values())[:_MOST_KEPT]
     return Detection(fault=fault.fault, time=fault.time, seen=first, why=fault.why, healed=next(ends, None))
 
@@ -147,14 +141,11 @@ def with_detections(faults: Sequence[Mapping[str, Any]], found: Sequence[Detecti
     """Faults as results have them, each with when it was noticed and by whom."""
     left, results = list(found), []
     for fault in faults:
-        mine = next((one for one in left if one.fault == fault["fault"] and not fault["failed"]), None)
-        if mine is not None:
-            left.remove(mine)
-        results.append({**fault, **(mine or _NEVER).to_result()})
+        mine = [one for one in left if one.fault == fault["fault"] and not fault["failed"]][:1]
+        left = [one for one in left if one not in mine]
+        detected = mine[0] if mine else Detection(fault="", time=0.0)
+        results.append({**fault, **detected.to_result()})
     return tuple(results)
-
-
-_NEVER = Detection(fault="", time=0.0)
 
 
 def check_detected(within_s: float, found: Sequence[Detection]) -> Expectation:
@@ -177,28 +168,18 @@ _COUNTS = {
 }
 
 
-_AIMS = (
-    (
-        "asked_rate_bits_per_s",
-        "asked {}, {}",
-        "bits_per_s",
-        "got {}",
-        "which is too fast to be measured here",
-        format_bit_rate,
-    ),
-    ("asked_delay_s", "asked {} one way, got {}", "round_trip_s", "{} there and back", "no answer", format_duration),
-)
-"""What was asked for, and in words; what was measured, and in words; what stands where it could not be measured."""
-
-
 def found_words(found: Mapping[str, Any]) -> str:
     """`asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty where nothing was measured."""
     numbers = {name: float(value) for name, value in found.items() if type(value) in (int, float)}
     measured = []
-    for aim, words, result, got, nothing, form in _AIMS:
-        if aim in numbers:
-            reached = got.format(form(numbers[result])) if result in numbers else nothing
-            measured.append(words.format(form(numbers[aim]), reached))
+    if rate := numbers.get("asked_rate_bits_per_s"):
+        got = numbers.get("bits_per_s")
+        reached = "which is too fast to be measured here" if got is None else f"got {format_bit_rate(got)}"
+        measured.append(f"asked {format_bit_rate(rate)}, {reached}")
+    if delay_s := numbers.get("asked_delay_s"):
+        got = numbers.get("round_trip_s")
+        reached = "no answer" if got is None else f"{format_duration(got)} there and back"
+        measured.append(f"asked {format_duration(delay_s)} one way, got {reached}")
     way = f" ({found['measured']})" if measured and isinstance(found.get("measured"), str) else ""
     counts = [
         f"{plural(int(numbers[name]), what)} {words}" for name, (what, words) in _COUNTS.items() if name in numbers

@@ -262,9 +262,7 @@ def fault_sentence(data: Mapping[str, Any]) -> str:
 class FaultKeys:
     """Keys of a scenario."""
 
-    network: Network | None = key(
-        None, late("lab.features.faults.kinds.links", "network"), "network: {rate: 100mbit, delay: 5ms}", "as it is"
-    )
+    network: Network | None = key(None, Network.value(), "network: {rate: 100mbit, delay: 5ms}", "as it is")
     """What the links between nodes are like while it runs: rate, delay, jitter and loss of all of them, or of some, or
     a profile by name, on the docker engine; see networks."""
     faults: tuple[Fault, ...] = key(
@@ -307,9 +305,6 @@ def with_faults(scenario: Scenario, faults: Sequence[Fault], *, rerun: bool = Fa
     return replace(scenario, extra={**extra, "rerun": True} if rerun else extra)
 
 
-_KEY = "faults"
-
-
 def named_faults(named: Iterable[str]) -> tuple[Fault, ...]:
     """What a command line names: each a fault, or a YAML file with a list of them.
 
@@ -318,28 +313,14 @@ def named_faults(named: Iterable[str]) -> tuple[Fault, ...]:
     """
     faults: list[Fault] = []
     for one in named:
-        faults += read_faults(Path(one)) if one.endswith((".yaml", ".yml")) else [parse_fault(one)]
+        if one.endswith((".yaml", ".yml")):
+            reading = Reading(Path(one))
+            with reading.attempt():
+                faults += fault_list().read(Value(read_document(Path(one)), "faults", reading))
+            reading.raise_if_any()
+        else:
+            faults.append(parse_fault(one))
     return tuple(faults)
-
-
-def read_faults(path: Path) -> tuple[Fault, ...]:
-    """The faults in a file: a list, or a mapping with the key `faults`, such as a scenario.
-
-    Raises:
-        ScenarioError: it says no faults; a line a problem.
-    """
-    reading, faults = Reading(path), tuple[Fault, ...]()
-    with reading.attempt():
-        value = Value(read_document(path), "", reading)
-        if value.kind == "mapping":
-            named = {name.raw: one for name, one in value.pairs("")}
-            if _KEY not in named:
-                raise value.problem(f"it has no key {_KEY}; allowed: {fault_list().allowed}")
-            value = named[_KEY]
-        value.field = _KEY
-        faults = tuple(fault_list().read(value))
-    reading.raise_if_any()
-    return faults
 
 
 def parse_fault(text: str) -> Fault:
@@ -421,8 +402,7 @@ def plan_faults(
         ScenarioError: what is asked for is no network.
         UsageError: the run cannot have it.
     """
-    said = broken_in(scenario)
-    faults = network_first(said.network, options.network, (*said.faults, *options.faults))
+    faults = all_faults(scenario, options.network, options.faults)
     if not faults and detected_within(scenario.expect) is None:
         return None
     off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
@@ -432,18 +412,18 @@ def plan_faults(
     return FaultsPart(faults)
 
 
-def network_first(
-    planned: Network | None, asked: str | Mapping[str, Any] | None, faults: Sequence[Fault]
+def all_faults(
+    scenario: Scenario, network: str | Mapping[str, Any] | None = None, more: Sequence[Fault] = ()
 ) -> tuple[Fault, ...]:
-    """The network of a run, before all that is broken in it: like a fault, it is made, read back and taken back.
+    """What is broken in a run, after its network: like a fault, that is made, read back and taken back.
 
     Raises:
         ScenarioError: what is asked for is no network.
     """
-    like = planned if asked is None else network_of(asked)
-    if like is None:
-        return tuple(faults)
-    return (Fault(what=like, when=START), *faults)
+    said = broken_in(scenario)
+    like = said.network if network is None else network_of(network)
+    first = [] if like is None else [Fault(what=like, when=START)]
+    return (*first, *said.faults, *more)
 
 
 def beyond(faults: Sequence[Fault], engine: str) -> str:
@@ -453,8 +433,7 @@ def beyond(faults: Sequence[Fault], engine: str) -> str:
 
 def beyond_engine(scenario: Scenario, engine: str) -> str:
     """Why an engine cannot do what is to be broken in a scenario; empty where it can."""
-    said = broken_in(scenario)
-    return beyond(network_first(said.network, None, said.faults), engine)
+    return beyond(all_faults(scenario), engine)
 
 
 def once_more(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine, PowerControl, capable
@@ -24,7 +23,7 @@ from lab.words import listing
 if TYPE_CHECKING:
     from lab.cluster import Cluster
 
-BEGUN, IN_FORCE, HEALING, UNDONE = "begun", "in force", "healing", "undone"
+BEGUN, IN_FORCE, HEALING = "begun", "in force", "healing"
 """States, in their order."""
 BY_HAND = "lab fault"
 """Who did what no run did."""
@@ -53,78 +52,58 @@ class Standing:
 
 
 class FaultJournal:
-    """The journal of one cluster; any number of commands may write in it at a time."""
+    """The journal of one cluster; whoever writes in it holds the lock of its nodes."""
 
     def __init__(self, engine: str, cluster: str) -> None:
         self.path = faults_file(engine, cluster)
 
-    def __bool__(self) -> bool:
-        return self.path.exists()
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        with suppress(OSError, ValueError):  # it is not there, or another version of the lab wrote it
+            return dict(json.loads(self.path.read_bytes()))
+        return {}
 
     def standing(self) -> list[Standing]:
         """What was begun and not undone, in its order."""
-        entries: dict[str, dict[str, Any]] = {}
-        with suppress(OSError):  # it is not there
-            for line in self.path.read_bytes().splitlines():
-                with suppress(ValueError, TypeError, AttributeError, KeyError):  # the last one may be half written
-                    entry = json.loads(line)
-                    entries.setdefault(str(entry["id"]), {}).update(entry)
-        return [_standing(entry) for entry in entries.values() if "what" in entry and entry.get("state") != UNDONE]
+        return [_standing(identity, entry) for identity, entry in self._entries().items()]
 
     def in_force(self) -> list[FaultKind]:
         """What is in force, or just being injected; not what is just being healed."""
         return [one.what for one in self.standing() if one.what is not None and one.state != HEALING]
 
-    def begin(self, what: FaultKind, by: str, until: float | None = None) -> str:
-        """Write that a fault is about to be done, so that it outlives this process; returns what it is called here.
+    def write(self, identity: str, **fields: Any) -> None:
+        """Write what became of a fault, so that it outlives this process; without fields, that it is undone.
 
         Raises:
             ClusterError: it cannot be written.
         """
-        identity = os.urandom(6).hex()
-        data = {"what": kind_data(what), "said": str(what), "by": by, "since": time.time(), "until": until}
-        self.write_state(identity, BEGUN, **data)
-        return identity
-
-    def write_state(self, identity: str, state: str, **more: Any) -> None:
-        """Write what became of it; where nothing stands any more, the file is removed.
-
-        Raises:
-            ClusterError: it cannot be written.
-        """
-        line = json.dumps({"id": identity, "state": state, **more}, ensure_ascii=False)
+        entries = self._entries()
+        if fields:
+            entries[identity] = {**entries.get(identity, {}), **fields}
+        else:
+            entries.pop(identity, None)
+        new = self.path.with_suffix(".new")
         try:
+            if not entries:
+                self.path.unlink(missing_ok=True)
+                return
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked() as fd:
-                os.write(fd, line.encode("utf-8", "surrogatepass") + b"\n")
-                os.fsync(fd)
-                if not self.standing():
-                    self.path.unlink(missing_ok=True)
+            with new.open("w", encoding="utf-8") as file:
+                json.dump(entries, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
         except OSError as error:
             raise ClusterError(
                 f"cannot write the journal of faults {self.path}: {error.strerror}",
                 "make room there, or set XDG_STATE_HOME to a folder of your own",
             ) from error
 
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        """Hold the file that is at the path, against others who write or remove it."""
-        while True:
-            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
-                if os.fstat(fd).st_nlink:  # else somebody has removed it meanwhile
-                    yield fd
-                    return
-            finally:
-                os.close(fd)
 
-
-def _standing(entry: Mapping[str, Any]) -> Standing:
+def _standing(identity: str, entry: Mapping[str, Any]) -> Standing:
     what = None
     with suppress(LabError, ValueError, TypeError, AttributeError, KeyError):
         what = kind_of(entry["what"])
-    return Standing(what=what, **{name: entry.get(name) for name in ("id", "said", "by", "since", "until", "state")})  # type: ignore[arg-type]
+    return Standing(id=identity, **{**entry, "what": what})
 
 
 _PATIENCE_S = 90.0
@@ -136,77 +115,40 @@ _AGENT_ANSWERS = "disconnected"
 # -- injecting and healing
 
 
-class Breaker:
-    """Injects faults into one cluster, and takes them back.
-
-    Args:
-        target: what they act on.
-        by: who does it: a run, or `lab fault`.
-    """
-
-    def __init__(self, target: ClusterTarget, by: str = BY_HAND) -> None:
-        self.target = target
-        self.by = by
-        self._journal = FaultJournal(target.engine, target.cluster)
-        target.in_force = self._journal.in_force
-        self._nodes_lock = nodes_lock(target.engine, target.cluster)
-
-    def apply(self, what: FaultKind, until: float | None = None) -> InForce:
-        """Inject it, and read back that it is in force.
-
-        What could be done in part only is undone.
-
-        Raises:
-            LabError: it cannot be done.
-        """
-        with self._nodes_lock.held(str(what), _PATIENCE_S):
-            identity = self._journal.begin(what, self.by, until)
-            try:
-                what.apply(self.target)
-                state = what.read_back(self.target)
-                if not state.in_force:
-                    raise LabError(f"{what} was done, and is not in force")
-            except (LabError, OSError):
-                with suppress(LabError, OSError):  # what cannot be undone stays in the journal
-                    self._undo(identity, what)
-                raise
-            self._journal.write_state(identity, IN_FORCE)
-        return InForce(self, identity, what, state.found)
-
-    def undo(self, identity: str, what: FaultKind) -> None:
-        """Take it back; where that fails, it stays in the journal.
-
-        Raises:
-            LabError: it cannot be taken back.
-        """
-        with self._nodes_lock.held(f"healing {what}", _PATIENCE_S):
-            if any(one.id == identity for one in self._journal.standing()):  # else somebody else has
-                self._undo(identity, what)
-
-    def _undo(self, identity: str, what: FaultKind) -> None:
-        self._journal.write_state(identity, HEALING)
-        what.undo(self.target)
-        self._journal.write_state(identity, UNDONE)
+def _journal_of(target: ClusterTarget) -> FaultJournal:
+    journal = FaultJournal(target.engine, target.cluster)
+    target.in_force = journal.in_force
+    return journal
 
 
 @dataclass(frozen=True, repr=False)
 class InForce:
     """A fault that is in force; as a context manager it is healed at the end of its block."""
 
-    breaker: Breaker
+    target: ClusterTarget
+    """What it acts on."""
     id: str
     """What the journal calls it."""
     what: FaultKind
-    found: Mapping[str, Any]
+    found: Mapping[str, Any] = field(default_factory=dict)
     """What was read back where it was injected."""
 
     def heal(self) -> None:
-        """Take it back; does nothing where somebody else has.
+        """Take it back; does nothing where somebody else has. Where that fails, it stays in the journal.
 
         Raises:
             LabError: it cannot be taken back.
         """
-        self.breaker.undo(self.id, self.what)
+        with nodes_lock(self.target.engine, self.target.cluster).held(f"healing {self.what}", _PATIENCE_S):
+            if any(one.id == self.id for one in _journal_of(self.target).standing()):
+                self.take_back()
+
+    def take_back(self) -> None:
+        """Take it back; the caller holds the lock of the nodes."""
+        journal = _journal_of(self.target)
+        journal.write(self.id, state=HEALING)
+        self.what.undo(self.target)
+        journal.write(self.id)
 
     def __enter__(self) -> InForce:
         return self
@@ -216,6 +158,35 @@ class InForce:
 
     def __repr__(self) -> str:
         return f"<{self.what}, in force>"
+
+
+def inject(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, until: float | None = None) -> InForce:
+    """Inject a fault, and read back that it is in force; what could be done in part only is undone.
+
+    Args:
+        target: what it acts on.
+        what: is to be done.
+        by: who does it: a run, or `lab fault`.
+        until: Unix time at which it is to be healed.
+
+    Raises:
+        LabError: it cannot be done.
+    """
+    journal, one = _journal_of(target), InForce(target, os.urandom(6).hex(), what)
+    begun = {"said": str(what), "by": by, "since": time.time(), "until": until, "state": BEGUN}
+    with nodes_lock(target.engine, target.cluster).held(str(what), _PATIENCE_S):
+        journal.write(one.id, what=kind_data(what), **begun)
+        try:
+            what.apply(target)
+            state = what.read_back(target)
+            if not state.in_force:
+                raise LabError(f"{what} was done, and is not in force")
+        except (LabError, OSError):
+            with suppress(LabError, OSError):  # what cannot be undone stays in the journal
+                one.take_back()
+            raise
+        journal.write(one.id, state=IN_FORCE)
+    return replace(one, found=state.found)
 
 
 def heal_all(
@@ -234,7 +205,7 @@ def heal_all(
     if info is None:
         journal.path.unlink(missing_ok=True)
         return []
-    breaker, healed = Breaker(ClusterTarget(engine, info)), []
+    target, healed = ClusterTarget(engine, info), []
     for one in reversed(journal.standing()):
         if one.by == BY_HAND and not by_hand:
             continue
@@ -242,7 +213,7 @@ def heal_all(
             tell(f"warning: {one.said} was done by another version of the lab: remove the cluster with `lab down`")
             continue
         try:
-            breaker.undo(one.id, one.what)
+            InForce(target, one.id, one.what).heal()
         except (LabError, OSError) as error:
             tell(f"warning: {one.said} could not be taken back: {getattr(error, 'message', error)}")
         else:
@@ -282,8 +253,8 @@ def stop(self: Cluster, *nodes: str) -> ClusterInfo:
         ClusterUnfit: there is no cluster.
         ClusterBusy: somebody makes it, changes it or removes it.
     """
-    with _changing_nodes(self, "lab stop") as info:
-        running = [node for node in info.named(*nodes) if node.state != STOPPED]
+    with nodes_lock(self.engine.name, self.name).held("lab stop"), _beside_runs(self, "lab stop"):
+        running = [node for node in self.existing().named(*nodes) if node.state != STOPPED]
         capable(self.engine, PowerControl).stop(running)
         return self.existing()
 
@@ -303,18 +274,12 @@ def start(self: Cluster, *nodes: str) -> ClusterInfo:
         ClusterBusy: somebody makes it, changes it or removes it.
         ClusterError: a node does not start; the message says why.
     """
-    with _changing_nodes(self, "lab start") as info:
+    with nodes_lock(self.engine.name, self.name).held("lab start"), _beside_runs(self, "lab start"):
+        info = self.existing()
         wanted = info.named(*nodes) if nodes else [node for node in info.nodes if node.state == STOPPED]
         down = [node for node in wanted if node.state != RUNNING]
         capable(self.engine, PowerControl).start(info, down, announce=self.announce)
         return self.existing()
-
-
-@contextmanager
-def _changing_nodes(cluster: Cluster, purpose: str) -> Iterator[ClusterInfo]:
-    """Hold the cluster where nobody has it; beside a run, only against others who change nodes."""
-    with nodes_lock(cluster.engine.name, cluster.name).held(purpose), _beside_runs(cluster, purpose):
-        yield cluster.existing()
 
 
 @contextmanager
@@ -355,7 +320,7 @@ def fault(self: Cluster, what: str | FaultKind, *words: str, for_s: float | None
         if cannot:
             raise UsageError(f"cluster {info.name} cannot have {wanted}, which {cannot}")
         until = time.time() + for_s if for_s is not None else None
-        return Breaker(ClusterTarget(self.engine, info)).apply(wanted, until)
+        return inject(ClusterTarget(self.engine, info), wanted, until=until)
 
 
 def faults(self: Cluster) -> list[Standing]:

@@ -34,13 +34,17 @@ class Misread(ValueError):
     """Bytes are no value, or one that is not taken here; the message says why."""
 
 
-def known_class(module: str, name: str, sent: Mapping[tuple[str, str], type | None] | None = None) -> type:
+Classes = Mapping[tuple[str, str], "type | None"]
+"""Those that were sent by value, by module and name; None: there are two."""
+
+
+def known_class(module: str, name: str, sent: Classes | None = None) -> type:
     """A class that was sent, or of a module that is imported already; nothing is imported or run to find it.
 
     Args:
         module: where it is.
         name: its qualified name.
-        sent: those that were sent, by module and name.
+        sent: those that were sent.
 
     Raises:
         Misread: there is none, or one that does something when its objects end.
@@ -57,12 +61,12 @@ def known_class(module: str, name: str, sent: Mapping[tuple[str, str], type | No
     return found
 
 
-def read_value(data: bytes, find_class: Callable[[str, str], type] = known_class) -> Any:
+def read_value(data: bytes, classes: Classes | None = None) -> Any:
     """The value that bytes stand for; nothing that they name is called.
 
     Args:
         data: from `write_value`, or from somebody who would like to harm.
-        find_class: the class of a module and qualified name; raises Misread where there is none that may be taken.
+        classes: those that were sent.
 
     Raises:
         Misread: they are none.
@@ -74,7 +78,7 @@ def read_value(data: bytes, find_class: Callable[[str, str], type] = known_class
             raise Misread("it is cut short")
         if length > MOST_PLAIN_BYTES:
             raise Misread(f"more than {MOST_PLAIN_BYTES:,} bytes besides tensors and arrays")
-        reader = _Reader(memoryview(data)[end:], find_class)
+        reader = _Reader(memoryview(data)[end:], classes)
         return reader.value(json.loads(data[HEAD.size : end].decode("utf-8", "surrogatepass")))
     except Misread:
         raise
@@ -112,9 +116,9 @@ _MADE_OF_VALUES: dict[Any, Callable[..., Any]] = {"complex": complex, "slice": s
 
 
 class _Reader:
-    def __init__(self, blobs: memoryview, find_class: Callable[[str, str], type]) -> None:
+    def __init__(self, blobs: memoryview, classes: Classes | None) -> None:
         self._blobs = blobs
-        self._find_class = find_class
+        self._classes = classes
 
     def _blob(self, size: Any) -> bytearray:
         if type(size) is not int or not 0 <= size <= len(self._blobs):
@@ -147,19 +151,19 @@ class _Reader:
         return method(*rest)
 
     def _read_enum(self, module: str, name: str, member: str) -> Any:
-        kind = self._find_class(module, name)
+        kind = known_class(module, name, self._classes)
         if not issubclass(kind, enum.Enum) or member not in kind.__members__:
             raise Misread(f"{module}.{name} is no enum with a member {member!r:.60}")
         return kind.__members__[member]
 
     def _read_named(self, module: str, name: str, items: Any) -> Any:
-        kind = self._find_class(module, name)
+        kind = known_class(module, name, self._classes)
         if not issubclass(kind, tuple) or len(getattr(kind, "_fields", ())) != len(items):
             raise Misread(f"{module}.{name} is no named tuple of {len(items)}")
         return tuple.__new__(kind, map(self.value, items))
 
     def _read_fields(self, module: str, name: str, found: Any) -> Any:
-        kind = self._find_class(module, name)
+        kind = known_class(module, name, self._classes)
         if not is_dataclass(kind) or not found.keys() <= {field.name for field in fields(kind)}:
             raise Misread(f"{module}.{name} is no dataclass with the fields {', '.join(map(str, found))[:100]}")
         made = object.__new__(kind)
@@ -195,8 +199,6 @@ def _as_it_was(tensor: Any, how: Any) -> Any:
     return tensor.requires_grad_() if how["grad"] is True else tensor
 
 
-Classes = Mapping[tuple[str, str], "type | None"]
-"""Those that were sent by value, by module and name; None: there are two."""
 _MADE_IN_PYTHON = 1 << 9
 """The flag of classes that are not part of the interpreter."""
 _SHADOWED = ("message", "hint", "ranks", "record", "shown_inside")

@@ -12,14 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
-from lab.features.functions.answers import Misread, all_lost_a_peer, known_class, raised, read_value
+from lab.features.functions.answers import Misread, all_lost_a_peer, raised, read_value
 from lab.features.functions.on_node import called, messages
-from lab.features.functions.on_node.messages import Answered, Failure
+from lab.features.functions.on_node.messages import Failure, State
 from lab.features.functions.pack import How, Packed, is_own, lend, pack_call
 from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, Output, Taken, WorkerStart
 from lab.node.messages.typed import Misfit, read
@@ -315,11 +315,14 @@ class Session(Observer):
         if answers.kept:
             rank, why = min(answers.kept.items())
             raise LabError(f"rank {rank} returned {why}", "return numbers, tensors or containers of them; or nothing")
+        values = list[Any]()
         try:
-            return decode([answers.values[rank] for rank in sorted(answers.values)], self.packed.classes)
-        except LabError:  # whoever answered so may not be done
-            self.give_up()
-            raise
+            for _, value in sorted(answers.values.items()):
+                values.append(read_value(value, self.packed.classes))
+        except Misread as error:
+            self.give_up()  # whoever answered so may not be done
+            raise LabError(f"what rank {len(values)} returned cannot be read: {error}") from None
+        return values
 
     def end(self) -> Result | None:
         """Have the ranks end, as a script that is over; returns the result of their run."""
@@ -398,11 +401,12 @@ class Session(Observer):
 
     def _handle(self, rank: int, kind: bytes, body: bytes) -> None:
         answers = self._answers
-        if kind == messages.VALUE:
-            end = 8 + int.from_bytes(body[:8], "big")
-            answered = read(Answered, json.loads(body[8:end]))
-            self.worn = self.worn or answered.used_up
-            answers.groups[rank], answers.values[rank] = answered.groups, body[end:]
+        if kind == messages.STATE:
+            state = read(State, json.loads(body))
+            self.worn = self.worn or state.used_up
+            answers.groups[rank] = state.groups
+        elif kind == messages.VALUE:
+            answers.values[rank] = body
         elif kind == messages.FAILURE:
             answers.failures[rank] = read(Failure, json.loads(body.decode("utf-8", "surrogatepass")))
             self._silenced.add(rank)
@@ -435,77 +439,16 @@ class Session(Observer):
             self._changed.notify_all()
 
 
-def decode(answers: list[bytes], classes: Mapping[tuple[str, str], type | None]) -> list[Any]:
-    """What a call returned, by rank.
-
-    Args:
-        answers: by rank.
-        classes: those that were sent by value, by module and name.
-
-    Raises:
-        LabError: a rank returned what is not taken here.
-    """
-    values = list[Any]()
-    try:
-        for answer in answers:
-            values.append(read_value(answer, partial(known_class, sent=classes)))
-    except Misread as error:
-        raise LabError(f"what rank {len(values)} returned cannot be read: {error}") from None
-    return values
-
-
 MAX_TIMEOUT_S = 720 * 3600
 
 
-class Calling:
-    """Calls functions on the ranks of one cluster; the first call starts them, and they stay until `end`.
+@dataclass
+class _Ranks:
+    """The ranks of a cluster that take calls: the first call starts them, and they stay until `end_calls`."""
 
-    Threads may call at once: one call begins when the one before it is over.
-
-    Args:
-        cluster: where.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._session: Session | None = None
-        self._turn = threading.Lock()
-
-    def call(
-        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
-    ) -> list[Any]:
-        """Call a function on every rank; returns what it returned, by rank. For what it raises, see `Cluster.call`."""
-        __tracebackhide__ = True
-        if not callable(function):
-            raise UsageError(f"a {type(function).__name__} cannot be called", "give a function, and then its arguments")
-        if not 0 < how.timeout_s <= MAX_TIMEOUT_S:
-            raise UsageError(f"timeout_s is {how.timeout_s}; allowed: a number of seconds above 0")
-        if how.backend:
-            check_backend(how.backend)
-        with self._turn:
-            session = self._usable(function, how)
-            call = pack_call(session.packed, function, arguments, named, how)
-            try:
-                return session.call(call, how)
-            finally:
-                session.show_printed()
-
-    @property
-    def result(self) -> Result | None:
-        """Of the run of the ranks that were called last, once they have ended."""
-        return self._session.result if self._session is not None else None
-
-    def end(self) -> Result | None:
-        """Have the ranks end; returns the result of their run, if there are any."""
-        session, self._session = self._session, None
-        return session.end() if session is not None else None
-
-    def _usable(self, function: Callable[..., Any], how: How) -> Session:
-        session = self._session
-        if session is None or session.backend != how.backend or session.over or session.worn or how.fresh:
-            self.end()
-            session = self._session = Session(self._cluster, function, how)
-        return session
+    session: Session | None = None
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Threads may call at once: one call begins when the one before it is over."""
 
 
 class Calls(Cluster):
@@ -546,21 +489,40 @@ class Calls(Cluster):
     ) -> list[Any]:
         """As `call`, in a way that has more to it."""
         __tracebackhide__ = True
-        return calling_of(self).call(function, arguments, named, how)
+        if not callable(function):
+            raise UsageError(f"a {type(function).__name__} cannot be called", "give a function, and then its arguments")
+        if not 0 < how.timeout_s <= MAX_TIMEOUT_S:
+            raise UsageError(f"timeout_s is {how.timeout_s}; allowed: a number of seconds above 0")
+        if how.backend:
+            check_backend(how.backend)
+        ranks = ranks_of(self)
+        with ranks.turn:
+            session = ranks.session
+            if session is None or session.backend != how.backend or session.over or session.worn or how.fresh:
+                self.end_calls()
+                session = ranks.session = Session(self, function, how)
+            call = pack_call(session.packed, function, arguments, named, how)
+            try:
+                return session.call(call, how)
+            finally:
+                session.show_printed()
 
     @property
     def called(self) -> Result | None:
         """What came of the ranks that were called last, once they have ended."""
-        return calling_of(self).result
+        session = ranks_of(self).session
+        return session.result if session is not None else None
 
     def end_calls(self) -> Result | None:
         """Have the ranks end that were called; returns the result of their run, if there were any."""
-        return calling_of(self).end()
+        ranks = ranks_of(self)
+        session, ranks.session = ranks.session, None
+        return session.end() if session is not None else None
 
 
-def calling_of(cluster: Cluster) -> Calling:
-    """What calls functions on a cluster; made when it is first asked for."""
-    calling: Calling = vars(cluster).setdefault("_calling", Calling(cluster))  # threads may do so at once
-    if calling.end not in cluster.before_use:
-        cluster.before_use.append(calling.end)
-    return calling
+def ranks_of(cluster: Cluster) -> _Ranks:
+    """The ranks of a cluster that take calls, or will."""
+    if "_ranks" not in vars(cluster):  # threads may do so at once
+        cluster.before_use.append(cluster.end_calls)
+    ranks: _Ranks = vars(cluster).setdefault("_ranks", _Ranks())
+    return ranks

@@ -17,7 +17,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -124,7 +124,6 @@ _ASSERTIONS = "labnode.features.functions.on_node.call_assertions"
 _LOOP = ("_asyncioRunner", "_asyncioTestContext", "_asyncioTestLoop", "_asyncioCallsQueue")
 _OF_RUNNER: dict[str, Any] = {"_outcome": None, "_subtest": None, "_cleanups": [], **dict.fromkeys(_LOOP)}
 """Attributes of a test of unittest that belong to who runs it, and what ranks find there."""
-_ONE_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _FUNCTIONS = "a function of a module or a nested one, whose arguments and variables can be pickled"
 _pickling = threading.RLock()
 """What travels by value is noted for the whole process."""
@@ -161,9 +160,8 @@ class How:
     """Start new ranks for it."""
     backend: str = "gloo"
     """What the process group of all ranks is made with; empty: there is none."""
-    filled: Mapping[str, str] = field(default_factory=dict)
-    """What each rank fills in, `rank`, `world_size` or `group`, by the number of a position or the name of an argument.
-    """
+    filled: tuple[str, ...] = ()
+    """What each rank fills in, unless it is given by name: `rank`, `world_size` or `group`."""
     wanted: bool = True
     """Whether what it returns comes back."""
     settings: Callable[[], Mapping[str, Any]] = lambda: {"assertion_text_diff_style": "ndiff"}
@@ -203,7 +201,7 @@ def pack_call(
         with open(path, encoding="utf-8", errors="replace") as file:
             sources[packed.name(path)] = file.read()
     assertions = dict(how.settings()) if packed.rewritten else {}
-    head = pickle.dumps((dict(how.filled), how.wanted, sources, assertions, how.variables), protocol=4)
+    head = pickle.dumps((how.filled, how.wanted, sources, assertions, how.variables), protocol=4)
     size = len(head) + len(body)
     if size > LIMIT_BYTES:
         raise UsageError(
@@ -217,11 +215,10 @@ def _that_cannot_be_sent(
     packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
 ) -> str:
     """The first argument that cannot be, as a part of a sentence; empty: it is not one of them."""
-    names: Sequence[str] = ()
+    values = {**{f"number {number}": value for number, value in enumerate(arguments, 1)}, **named}
     with suppress(TypeError, ValueError):  # not every function tells its parameters
-        names = [name for name, one in inspect.signature(function).parameters.items() if one.kind in _ONE_BY_POSITION]
-    by_position = [names[number] if number < len(names) else f"number {number + 1}" for number in range(len(arguments))]
-    for name, value in [*zip(by_position, arguments, strict=True), *named.items()]:
+        values = inspect.signature(function).bind(*arguments, **named).arguments
+    for name, value in values.items():
         try:
             _dumps(packed, [_module_of(function), _module_of(value)], value)
         except Exception:  # noqa: BLE001 - the same as before, as a rule

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lab.engine import ownership as label
@@ -22,6 +23,7 @@ from lab.words import plural
 _DEADLINE_S, _CONTAINER_DEADLINE_S = 270, 300
 _DRIVER = Path("/proc/driver/nvidia/version")
 _TOOLS = ("nvidia-ctk", "nvidia-container-cli", "nvidia-container-runtime")
+_SEE = "see nvidia-smi and dmesg"
 _TOOLKIT_PAGE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
 
 
@@ -53,24 +55,17 @@ def check_gpus(wanted: Wanted, connection: Connection | None, image: str) -> lis
 def _test_here(variables: Mapping[str, str]) -> list[Check]:
     """Run the self-test with this interpreter, which is that of local nodes."""
     command, environment = [sys.executable, "-c", self_test.START], {**os.environ, **variables}
+    run = partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S)
     try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_DEADLINE_S,
-            check=False,
-        )
+        done = run(command, env=environment, check=False)
     except subprocess.TimeoutExpired:
-        return [Check("failed", "gpu test", f"no end after {_DEADLINE_S} s", "see nvidia-smi and dmesg")]
+        return [Check("failed", "gpu test", f"no end after {_DEADLINE_S} s", _SEE)]
     return read_steps(done.stdout, done.returncode, done.stderr)
 
 
 def _test_in_container(connection: Connection, image: str, variables: Mapping[str, str]) -> list[Check]:
     """Run the self-test in a container that has all GPUs."""
-    if inspect_image(connection.client, image) is None:
+    if inspect_image(connection, image) is None:
         return [Check("failed", "gpu test", f"{image} is not there yet", "lab up")]
     body = {
         "Image": image,
@@ -81,10 +76,9 @@ def _test_in_container(connection: Connection, image: str, variables: Mapping[st
         "HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}], "ShmSize": 1 << 30},
     }
     try:
-        done = connection.run_container(body, deadline_s=_CONTAINER_DEADLINE_S)
+        code, output, errors = connection.run_container(body, deadline_s=_CONTAINER_DEADLINE_S)
     except LabError as error:  # the engine has no such device, and says so in words of its own
         return [Check("failed", "a container with GPUs", error.message, "`lab doctor --gpus 1` says what is missing")]
-    code, output, errors = done
     return [Check("ok", "a container with GPUs", image), *read_steps(output, code, errors)]
 
 
@@ -103,27 +97,28 @@ def look_for_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
 
 def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
     """A line for each thing that GPUs need, in the order in which they are to be mended."""
-    found = []
+    checks = list[Check]()
+
+    def judge(what: str, found: str, is_there: object, mend: str) -> None:
+        checks.append(Check.judge(what, found, not is_there, mend, "failed"))
+
     if facts.driver is not None:
         mend = "install the NVIDIA driver of this machine's system, then look at nvidia-smi"
-        found.append(
-            Check.judge("gpu driver", facts.driver or "no NVIDIA driver is loaded", not facts.driver, mend, "failed")
-        )
+        judge("gpu driver", facts.driver or "no NVIDIA driver is loaded", facts.driver, mend)
     if facts.devices is not None:
         what = f"{plural(facts.devices, 'GPU')}, {wanted} for each of {plural(nodes, 'node')}"
         if wanted <= facts.devices < wanted * nodes:
-            found.append(Check("warning", "gpus", f"{what}: there is none for some of them", "fewer nodes"))
+            checks.append(Check("warning", "gpus", f"{what}: there is none for some of them", "fewer nodes"))
         else:
-            mend = "ask for fewer with --gpus, or add some"
-            found.append(Check.judge("gpus", what, facts.devices < wanted, mend, "failed"))
+            judge("gpus", what, wanted <= facts.devices, "ask for fewer with --gpus, or add some")
     if facts.runtime is not None:
         if facts.toolkit is not None:
             told = "installed" if facts.toolkit else "the NVIDIA container toolkit is not installed"
-            found.append(Check.judge("gpu toolkit", told, not facts.toolkit, _TOOLKIT_PAGE, "failed"))
+            judge("gpu toolkit", told, facts.toolkit, _TOOLKIT_PAGE)
         told = "known to the engine" if facts.runtime else "the engine does not know the NVIDIA runtime"
         mend = "sudo nvidia-ctk runtime configure --runtime=docker, then restart the engine"
-        found.append(Check.judge("gpu runtime", told, not facts.runtime, mend, "failed"))
-    return found
+        judge("gpu runtime", told, facts.runtime, mend)
+    return checks
 
 
 def read_steps(output: str, code: int, errors: str = "") -> list[Check]:
@@ -137,5 +132,5 @@ def read_steps(output: str, code: int, errors: str = "") -> list[Check]:
             continue
     if code and not any(check.level == "failed" for check in found):
         last = next(iter(errors.strip().splitlines()[-1:]), f"exit code {code}")
-        found.append(Check("failed", "gpu test", f"it ended early: {last}", "see nvidia-smi and dmesg"))
+        found.append(Check("failed", "gpu test", f"it ended early: {last}", _SEE))
     return found

@@ -14,6 +14,7 @@ import sys
 TEXT = "LAB_GPU_TEST"
 ON = "LAB_GPU_TEST_ON"
 DEADLINE_S = 90
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 START = "import os; exec(os.environ['LAB_GPU_TEST'])"
 
 
@@ -35,12 +36,10 @@ def of_torch(on: str) -> int:
     told("torch", True, torch.__version__)
     if on == "cpu":
         return 2
-    told(
-        "torch with CUDA",
-        torch.version.cuda is not None,
-        f"built for CUDA {torch.version.cuda}" if torch.version.cuda else f"{torch.__version__} is built without CUDA",
-        "install a build with CUDA (pip's own index has one), or name an image that has it with --image",
-    )
+    cuda = torch.version.cuda
+    built = f"built for CUDA {cuda}" if cuda else f"{torch.__version__} is built without CUDA"
+    mend = "install a build with CUDA (pip's own index has one), or name an image that has it with --image"
+    told("torch with CUDA", cuda is not None, built, mend)
     try:
         count = torch.cuda.device_count()
         torch.cuda.init()
@@ -55,9 +54,8 @@ def of_torch(on: str) -> int:
             name = torch.cuda.get_device_name(number)
             told(f"GPU {number}", total == 1000, f"{name}: the sum of 1000 ones is {total:g}")
         except Exception as error:
-            told(
-                f"GPU {number}", False, str(error).splitlines()[0], "see nvidia-smi: is it in use, or of another kind?"
-            )
+            mend = "see nvidia-smi: is it in use, or of another kind?"
+            told(f"GPU {number}", False, str(error).splitlines()[0], mend)
     there = dist.is_nccl_available()
     version = ".".join(map(str, torch.cuda.nccl.version())) if there else "this torch is built without it"
     told("nccl", there, version, "install a build of torch that has nccl")
@@ -75,8 +73,7 @@ def as_rank(on: str) -> None:
     device = f"cuda:{rank}" if on == "cuda" else "cpu"
     if on == "cuda":
         torch.cuda.set_device(rank)
-    backend = "nccl" if on == "cuda" else "gloo"
-    dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timedelta(seconds=DEADLINE_S // 2))
+    dist.init_process_group(BACKENDS[on], rank=rank, world_size=world_size, timeout=timedelta(seconds=DEADLINE_S // 2))
     tensor = torch.full((1000,), float(rank + 1), device=device)
     dist.all_reduce(tensor)
     expected = world_size * (world_size + 1) / 2
@@ -90,29 +87,28 @@ def together(on: str, count: int) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    ranks = []
-    for rank in range(count):
-        who = {"RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        said = {**os.environ, **who, "NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN")}
-        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        ranks.append(subprocess.Popen([sys.executable, "-c", START], env=said, text=True, **both))  # type: ignore[call-overload]
+    world = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command, here = [sys.executable, "-c", START], {"NCCL_DEBUG": "WARN", **os.environ, **world}
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    ranks = [
+        subprocess.Popen(command, env={**here, "RANK": str(rank)}, text=True, stdout=pipe, stderr=both)
+        for rank in range(count)
+    ]
     problems = []
     for rank, process in enumerate(ranks):
         try:
             output, _ = process.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            output, _ = process.communicate()
-            output += f"\nrank {rank} did not end within {DEADLINE_S} s"
+            output = f"{process.communicate()[0]}\nrank {rank} did not end within {DEADLINE_S} s"
         if process.returncode:
             problems += [line for line in output.strip().splitlines()[-3:] if line.strip()]
-    backend = "nccl" if on == "cuda" else "gloo"
     mend = "the words are nccl's own; NCCL_DEBUG=INFO says more, NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 may tell why"
-    told(f"all_reduce over {backend}", not problems, "; ".join(problems) or f"right on {count} ranks", mend)
+    told(f"all_reduce over {BACKENDS[on]}", not problems, "; ".join(problems) or f"right on {count} ranks", mend)
 
 
 if os.environ.get(TEXT):
-    where = os.environ.get(ON, "cuda")
+    where = os.environ.get(ON) or "cuda"
     if "RANK" in os.environ:
         as_rank(where)
     else:

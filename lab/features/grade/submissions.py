@@ -11,9 +11,10 @@ import unicodedata
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
@@ -49,63 +50,96 @@ class Room(NamedTuple):
             raise UsageError(f"it holds more than {self.files:,} files")
 
 
+class _Entry(NamedTuple):
+    """Something in what was handed in that is no folder."""
+
+    path: PurePosixPath
+    open: Callable[[], IO[bytes]] | None
+    """None: it is a link or a device."""
+
+
+def _copy(entries: Iterable[_Entry], folder: Path, room: Room) -> list[str]:
+    """Write files into a folder; returns what was left out, a phrase each.
+
+    The sizes that they state are not believed: bytes are counted as they come.
+
+    Raises:
+        UsageError: there is too much, or something twice, or it cannot be read.
+    """
+    left_out, size = list[str](), 0
+    for number, entry in enumerate(entries, start=1):
+        name = printable(str(entry.path))
+        room.refuse_more(number, size)
+        if len(entry.path.parts) > room.depth:
+            raise UsageError(f"it holds folders that lie more than {room.depth} deep")
+        if entry.open is None:
+            left_out.append(f"{name} is a link or a device")
+            continue
+        target = folder / entry.path
+        try:
+            os.makedirs(target.parent, exist_ok=True)
+            with entry.open() as source, open(target, "xb") as file:
+                while chunk := source.read(_CHUNK_BYTES):
+                    size += len(chunk)
+                    room.refuse_more(number, size)
+                    file.write(chunk)
+        except FileExistsError:
+            raise UsageError(f"it holds {name!r} twice") from None
+        except OSError as error:
+            raise UsageError(f"{name} cannot be read: {error.strerror or error}") from error
+    return left_out
+
+
 def unzip(path: Path, folder: Path, room: Room) -> list[str]:
     """Unpack a zip file into an empty folder; returns what was left out, a phrase each.
 
-    The sizes that it states are not believed: bytes are counted as they come out. Links, and what macOS adds, are left
-    out.
+    Links, and what macOS adds, are left out.
 
     Raises:
         UsageError: it is no zip file or damaged, needs a password, holds too much, or names a file outside of itself,
             twice, or in a way that other systems read differently.
     """
-    left_out, seen, size = list[str](), set[PurePosixPath](), 0
     try:
         room.refuse_more(0, path.stat().st_size)
         with zipfile.ZipFile(path) as archive:
             room.refuse_more(len(archive.infolist()), 0)
-            for entry in archive.infolist():
-                below = _path_of(entry, room)
-                if entry.is_dir() or below.parts[0] == "__MACOSX" or below.name == ".DS_Store":
-                    continue
-                if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
-                    left_out.append(f"{below} is a link or a device")
-                    continue
-                if entry.compress_type not in _TAKEN:  # others may take gigabytes of memory
-                    raise UsageError("it is compressed in another way than by deflate, which is not taken")
-                if below in seen:
-                    raise UsageError(f"it holds {str(below)!r} twice")
-                seen.add(below)
-                os.makedirs((folder / below).parent, exist_ok=True)
-                with archive.open(entry) as source, open(folder / below, "xb") as target:
-                    size = _copy_within(source, target, room, size)
+            return _copy(_zip_entries(archive), folder, room)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise UsageError("it is no zip file, or damaged") from error
     except RuntimeError as error:  # what zipfile says of passwords; NotImplementedError is one too
         raise UsageError("it needs a password") from error
     except OSError as error:
         raise UsageError(f"it cannot be unpacked: {error.strerror or error}") from error
-    return left_out
 
 
-def _path_of(entry: zipfile.ZipInfo, room: Room) -> PurePosixPath:
-    """The path of an entry, if that is one below the folder on every system."""
-    name, below = entry.filename, PurePosixPath(entry.filename)
-    is_foreign = not below.parts or "\\" in name or ":" in below.parts[0] or below.is_absolute()
-    if is_foreign or ".." in below.parts or any(letter < _FIRST_PRINTABLE for letter in name):
-        raise UsageError(f"it names {name[:100]!r}, which is no path below a folder")
-    if len(below.parts) > room.depth:
-        raise UsageError(f"it holds folders that lie more than {room.depth} deep")
-    return below
+def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
+    for entry in archive.infolist():
+        name, below = entry.filename, PurePosixPath(entry.filename)
+        is_foreign = not below.parts or "\\" in name or ":" in below.parts[0] or below.is_absolute()
+        if is_foreign or ".." in below.parts or any(letter < _FIRST_PRINTABLE for letter in name):
+            raise UsageError(f"it names {name[:100]!r}, which is no path below a folder")
+        if entry.is_dir() or below.parts[0] == "__MACOSX" or below.name == ".DS_Store":
+            continue
+        if entry.compress_type not in _TAKEN:  # others may take gigabytes of memory
+            raise UsageError("it is compressed in another way than by deflate, which is not taken")
+        is_plain = stat.S_IFMT(entry.external_attr >> 16) in (0, stat.S_IFREG)
+        yield _Entry(below, partial(archive.open, entry) if is_plain else None)
 
 
-def _copy_within(source: IO[bytes], target: IO[bytes], room: Room, used_bytes: int) -> int:
-    """Copy a file for which there is still room; returns how many bytes are used then."""
-    while chunk := source.read(_CHUNK_BYTES):
-        used_bytes += len(chunk)
-        room.refuse_more(0, used_bytes)
-        target.write(chunk)
-    return used_bytes
+def _folder_entries(top: Path) -> Iterator[_Entry]:
+    waiting = [PurePosixPath()]
+    while waiting:
+        where = waiting.pop()
+        for path in _visible(top / where):
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                waiting.append(where / path.name)
+            else:
+                yield _Entry(where / path.name, _opener(path))
+
+
+def _opener(path: Path) -> Callable[[], IO[bytes]] | None:
+    """What opens a file, unless it is none; a link that is put there meanwhile is not followed."""
+    return (lambda: open(os.open(path, _FILE), "rb")) if stat.S_ISREG(os.lstat(path).st_mode) else None
 
 
 _MOODLE = re.compile(r"_assignsubmission_(?:file|onlinetext)_?$")
@@ -254,8 +288,7 @@ def _lives(pid: int) -> bool:
 def _put(source: Path, unpacked: Path, folder: Path, name: str) -> list[str]:
     """Copy what was handed in into an empty folder; returns what there is to tell of it."""
     if source.suffix.lower() == ".py":
-        _copy_file(source, folder / name, 0)
-        return []
+        return _left_out(_copy([_Entry(PurePosixPath(name), _opener(source))], folder, ROOM))
     told = []
     if source.is_file():
         told, source = _left_out(unzip(source, unpacked, ROOM)), unpacked
@@ -264,7 +297,7 @@ def _put(source: Path, unpacked: Path, folder: Path, name: str) -> list[str]:
     if source is not unpacked and len(zips) == 1 and not _scripts(top):
         told += _left_out(unzip(zips[0], unpacked, ROOM))
         top = _top(unpacked, name)
-    told += _left_out(_copy_tree(top, folder))
+    told += _left_out(_copy(_folder_entries(top), folder, ROOM))
     if not (folder / name).is_file():
         scripts = _scripts(folder)
         if len(scripts) != 1:
@@ -299,41 +332,6 @@ def _visible(folder: Path) -> list[Path]:
 
 def _scripts(folder: Path) -> list[Path]:
     return [path for path in _visible(folder) if path.suffix == ".py" and path.is_file() and not path.is_symlink()]
-
-
-def _copy_tree(top: Path, target: Path) -> list[str]:
-    """Copy plain files and folders; returns what was left out, a phrase each."""
-    left_out, waiting, count, size = list[str](), [Path()], 0, 0
-    while waiting:
-        where = waiting.pop()
-        if len(where.parts) > ROOM.depth:
-            raise UsageError(f"it holds folders that lie more than {ROOM.depth} deep")
-        for path in _visible(top / where):
-            below = where / path.name
-            mode = os.lstat(path).st_mode
-            if stat.S_ISDIR(mode):
-                os.mkdir(target / below)
-                waiting.append(below)
-            elif stat.S_ISREG(mode):
-                size = _copy_file(path, target / below, size)
-            else:
-                left_out.append(f"{printable(str(below))} is a link or a device")
-            count += 1
-            ROOM.refuse_more(count, size)
-    return left_out
-
-
-def _copy_file(source: Path, target: Path, used_bytes: int) -> int:
-    """Copy a plain file for which there is still room; returns how many bytes are used then."""
-    try:
-        with open(os.open(source, _FILE), "rb") as file, open(target, "xb") as copy:
-            facts = os.fstat(file.fileno())
-            if not stat.S_ISREG(facts.st_mode):
-                raise UsageError(f"{printable(source.name)} is a link or a device, not a file")
-            ROOM.refuse_more(0, used_bytes + facts.st_size)
-            return _copy_within(file, copy, ROOM, used_bytes)
-    except OSError as error:
-        raise UsageError(f"{printable(source.name)} cannot be read: {error.strerror or error}") from error
 
 
 def _add_files(assignment: Scenario, folder: Path) -> list[str]:

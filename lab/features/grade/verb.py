@@ -42,29 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     shared.add(parser, "--engine", help="what provides nodes")
     shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
-    parser.add_argument(
-        "--max-output",
-        dest="output_bytes",
-        type=shared.size,
-        metavar="SIZE",
-        help="what a rank may print before its submission earns nothing (default: 16MiB)",
-    )
-    for option, name, kind, what in (
-        ("--cpus", "cpus", shared.positive_float, "CPU cores a node may use (default: its part of the machine)"),
-        ("--memory", "memory_bytes", shared.size, "memory a node may use (default: its part, at most 2GiB)"),
-        ("--max-processes", "processes", shared.positive, "processes and threads a node may have (default: 256)"),
-        ("--disk", "disk_bytes", shared.size, "what can be written to each place of a node (default: 256MiB)"),
-    ):
-        parser.add_argument(option, dest=name, type=kind, metavar=name.partition("_")[0].upper(), help=what)
-    parser.add_argument("--image", help="image of the nodes")
-    parser.add_argument("--pull", action="store_true", help="pull the image that the assignment names")
+    shared.add(parser, "--max-output", "--cpus", "--memory", "--max-processes", "--disk", "--image", "--pull")
     shared.add(parser, "--runs", "--json")
     parser.add_argument("--quiet", "-q", action="store_true", help="print the table only")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
-    from lab.cli.arguments import ProgressDisplay
+    from lab.cli.arguments import Progress
     from lab.features.grade.grades import Grade, Grades
     from lab.features.grade.run import Grader, opened
     from lab.features.grade.view import progress_line
@@ -73,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     asked = {name: getattr(arguments, name) for name in ("cpus", "memory_bytes", "processes", "disk_bytes", "image")}
     quiet, style = bool(arguments.quiet or arguments.json), style_for(sys.stderr)
-    with opened(arguments.folder) as folder, ProgressDisplay(sys.stderr, quiet=quiet) as display:
+    with opened(arguments.folder) as folder, Progress(quiet=quiet) as display:
 
         def show(grade: Grade, done: int, of: int) -> None:
             display.line(progress_line(grade, done, of, style))

@@ -13,19 +13,10 @@ from dataclasses import replace
 from typing import Literal
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.ends import Wait, activities_of, find_waits, lines_of
+from lab.diagnosis.ends import Wait, Waiting, find_waits, lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
-from lab.diagnosis.finding import (
-    Finding,
-    FindingKind,
-    Kind,
-    Words,
-    group_ranks,
-    majority,
-    sides_of,
-    unique_lines,
-)
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, majority, sides_of, unique_lines
 from lab.diagnosis.wording import at, describe_activities, join_ranks
 from lab.trace.model import Call, Group, Mark, StoreLookup, World, is_end_of_world, worlds_of
 from lab.trace.steps import Step
@@ -45,16 +36,14 @@ class GroupsDiffer(Finding):
 
     def render(self) -> Words:
         """Who made which group, and where."""
-        if self.common is not None:
-            return f"{listing(_made(self.sides))} {self._as_their_group()}", _GROUP_RULE
-        made = "; ".join(_made(self.sides))
-        return f"the {ordinal(self.number)} new_group of ranks was not for the same group: {made}", _GROUP_RULE
-
-    def _as_their_group(self) -> str:
-        whose, common = "its" if len(self.ranks) == 1 else "their", self.common
-        made = f"made {common.what}{at(common.lines[:1])}" if common else ""
+        made = join_ranks((rank, _made(side)) for side in self.sides for rank in side.ranks)
+        if self.common is None:
+            head = f"the {ordinal(self.number)} new_group of ranks was not for the same group"
+            return f"{head}: {'; '.join(made)}", _GROUP_RULE
         slip = {"": "", "left_out": f": {name_ranks(self.ranks)} left that one out", "added": ", a group more"}
-        return f"as {whose} {ordinal(self.number)} group, where {name_ranks(self.others)} {made}{slip[self.slip]}"
+        whose = f"{'its' if len(self.ranks) == 1 else 'their'} {ordinal(self.number)} group"
+        others = f"{name_ranks(self.others)} {_made(self.common)}{slip[self.slip]}"
+        return f"{listing(made)} as {whose}, where {others}", _GROUP_RULE
 
 
 class GroupNotMade(Finding):
@@ -68,13 +57,8 @@ class GroupNotMade(Finding):
     def render(self) -> Words:
         """Who never called new_group, and who waited there."""
         there = f"{format_duration(self.seconds)}, at {listing(self.at)}; {listing(describe_activities(self.did))}"
-        return (
-            f"{name_ranks(self.ranks)} {self._never_called()}",
-            f"{capital(name_ranks(self.others))} waited there {there}.",
-        )
-
-    def _never_called(self) -> str:
-        return f"never called new_group for [{', '.join(map(str, self.members))}]"
+        head = f"{name_ranks(self.ranks)} never called new_group for [{', '.join(map(str, self.members))}]"
+        return head, f"{capital(name_ranks(self.others))} waited there {there}."
 
 
 class GroupDestroyed(Finding):
@@ -95,20 +79,16 @@ class GroupDestroyed(Finding):
 
     def render(self) -> Words:
         """Who destroyed the group, and who still used it."""
-        if not self.alone:
-            return f"{name_ranks(self.gone)} {self._destroyed_while_used()}"
-        called = f"{'it' if len(self.entered) == 1 else 'they'} called {self.step} at {listing(self.used_at)}"
-        gone = f"{name_ranks(self.gone)} had {self._destroyed_group()}"
-        return f"{name_ranks(self.entered)} went on alone: {called}, when {gone}"
-
-    def _destroyed_group(self) -> str:
+        gone, entered = name_ranks(self.gone), name_ranks(self.entered)
         group = f"group {self.group}" if self.group else "the default group"
-        return f"destroyed {group} at {listing(self.destroyed_at)}"
-
-    def _destroyed_while_used(self) -> str:
+        destroyed = f"destroyed {group} at {listing(self.destroyed_at)}"
+        step = f"{self.step} at {listing(self.used_at)}"
+        if self.alone:
+            who = "it" if len(self.entered) == 1 else "they"
+            return f"{entered} went on alone: {who} called {step}, when {gone} had {destroyed}"
         verb = "failed" if self.failed else f"waited {format_duration(self.waited_s)}"
-        used = f"{name_ranks(self.entered)} still used it and {verb} in {self.step} at {listing(self.used_at)}"
-        return f"{self._destroyed_group()}, where {used}; {listing(describe_activities(self.did))}"
+        did = listing(describe_activities(self.did))
+        return f"{gone} {destroyed}, where {entered} still used it and {verb} in {step}; {did}"
 
 
 class Rendezvous(Finding):
@@ -174,12 +154,10 @@ Made = Mapping[int, Sequence[Mark]]
 def find_group_faults(evidence: Evidence) -> list[Finding]:
     """What ranks did to groups that can have stopped a run which hung or failed, the earliest first."""
     worlds = {rank: worlds_of(trace, evidence.trace.groups) for rank, trace in evidence.trace.ranks.items()}
-    waits, findings = find_waits(evidence, until_failed=True), []
-    for turn in range(max(map(len, worlds.values()), default=0)):
-        made = {rank: ours[turn].made for rank, ours in worlds.items() if len(ours) > turn}
-        finding = _made_otherwise(made, evidence) or _not_made(made, evidence, waits)
-        findings += [finding] if finding is not None else []
-    return findings or [*_destroyed(evidence, worlds, waits)]
+    waits, turns = find_waits(evidence, until_failed=True), range(max(map(len, worlds.values()), default=0))
+    made = [{rank: ours[turn].made for rank, ours in worlds.items() if len(ours) > turn} for turn in turns]
+    findings = (_made_otherwise(one, evidence) or _not_made(one, evidence, waits) for one in made)
+    return [*filter(None, findings)] or [*_destroyed(evidence, worlds, waits)]
 
 
 # -- new_group
@@ -190,11 +168,11 @@ def _made_otherwise(made: Made, evidence: Evidence) -> Finding | None:
     for number in range(max(map(len, made.values()), default=0)):
         here = {rank: marks[number] for rank, marks in made.items() if len(marks) > number}
         if len({mark.members for mark in here.values()}) > 1:
-            stuck = any(_stuck(rank, marks[number:], evidence) for rank, marks in made.items())
             # or a collective never ended in a group that was made by this new_group or a later one
             unended = (step.group.name.partition("'")[0] for step in evidence.steps if step.state != "completed")
-            used = any(name.isdecimal() and int(name) > number for name in unended)
-            return _difference(number, here, made) if stuck or used else None
+            stuck = any(name.isdecimal() and int(name) > number for name in unended)
+            stuck = stuck or any(_stuck(rank, marks[number:], evidence) for rank, marks in made.items())
+            return _difference(number, here, made) if stuck else None
     return None
 
 
@@ -229,7 +207,8 @@ def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
 
 def _sides(marks: Mapping[int, Mark]) -> tuple[f.Side, ...]:
     """What ranks made, and where."""
-    sides = group_ranks({rank: (f"[{', '.join(map(str, mark.members))}]", mark.source) for rank, mark in marks.items()})
+    made = {rank: (f"[{', '.join(map(str, mark.members))}]", mark.source) for rank, mark in marks.items()}
+    sides = f.group_ranks(made)
     return tuple(f.Side(ranks=tuple(ranks), what=what, lines=(line,)) for (what, line), ranks in sides.items())
 
 
@@ -247,7 +226,7 @@ def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Find
     return GroupNotMade(
         kind=FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED,
         members=tuple(mark.members),
-        did=activities_of(evidence, missing, waits),
+        did=Waiting(evidence, waits).did(missing),
         at=lines,
         ranks=missing,
         others=tuple(ours),
@@ -269,13 +248,8 @@ def _destroyed(evidence: Evidence, worlds: Mapping[int, list[World]], waits: Map
     """Steps that ranks waited or failed in, whose missing ranks had destroyed the group and lived on."""
     broken = [hit[1] for rank in evidence.ranks if (hit := evidence.broken(rank)) is not None and not hit[1].message]
     for step in {step.number: step for step in broken}.values():
-        ends = {one: _end_of_group(one, step.group, evidence) for one in step.missing}
-        gone = {
-            one: mark
-            for one, mark in ends.items()
-            if mark is not None
-            and (_lived_on(evidence, one, mark) or any(world.begun.begin > mark.begin for world in worlds[one]))
-        }
+        ends = ((rank, _end_of_group(rank, step.group, evidence)) for rank in step.missing)
+        gone = {rank: end for rank, end in ends if end and _lived_on(evidence, rank, end, worlds[rank])}
         if gone:
             yield _left_group(step, gone, evidence, waits)
 
@@ -291,18 +265,18 @@ def _end_of_group(rank: int, group: Group, evidence: Evidence) -> Mark | None:
     return None
 
 
-def _lived_on(evidence: Evidence, rank: int, end: Mark) -> bool:
-    """Whether a rank was there for long after it had destroyed a group; else it is its end that the others met."""
+def _lived_on(evidence: Evidence, rank: int, end: Mark, worlds: Iterable[World]) -> bool:
+    """Whether a rank began anew, or was there for long, after it had destroyed a group: else the others met its end."""
     facts = evidence.ranks[rank]
     ended = (facts.ended or 0.0) - evidence.trace.origin
-    return facts.alive or (facts.left and ended > end.begin + SEEN_LATER_S)
+    anew = any(world.begun.begin > end.begin for world in worlds)
+    return anew or facts.alive or (facts.left and ended > end.begin + SEEN_LATER_S)
 
 
 def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
     entered, calls = tuple(sorted(step.calls)), step.calls.values()
     alone, failed = len(gone) > len(entered), any(call.error for call in calls)
-    took = _since(calls, evidence)
-    destroyed = [mark.source for mark in gone.values()]
+    took, destroyed = _since(calls, evidence), [mark.source for mark in gone.values()]
     used = [step.calls[rank].source for rank in (entered if alone else step.calls)]
     return GroupDestroyed(
         kind=FindingKind.WENT_ALONE if alone else FindingKind.GROUPS,
@@ -314,7 +288,7 @@ def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits:
         used_at=lines_of(calls),
         failed=failed,
         waited_s=took,
-        did=activities_of(evidence, gone, waits),
+        did=Waiting(evidence, waits).did(gone),
         ranks=entered if alone else tuple(gone),
         others=tuple(gone) if alone else entered,
         step=step.title,
@@ -335,31 +309,31 @@ def explain_rendezvous(evidence: Evidence) -> list[Finding]:
     """What kept ranks in init_process_group, or failed them there; nothing where that is not on record."""
     lookups = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
     stuck = tuple(rank for rank in lookups if _is_stuck(evidence, rank))
-    if not stuck:
-        return []
     asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.found}
+    return _rendezvous(_unmet(asked, stuck, evidence), asked, evidence) if stuck else []
+
+
+def _unmet(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous | None:
     silent, met = (tuple(rank for rank, of in asked.items() if of.found is found) for found in (False, True))
     addresses = {rank: f"{of.host}:{of.port}" for rank, of in asked.items()}
     if len(set(addresses.values())) > 1:
         sides, odd = sides_of({rank: f"at {address}" for rank, address in addresses.items()}), majority(addresses)[1]
-        apart = Rendezvous(how="addresses", sides=sides, silent=silent if met else (), ranks=odd)
-        return [_rendezvous(apart, asked, evidence)]
+        return Rendezvous(how="addresses", sides=sides, silent=silent if met else (), ranks=odd)
     # No store at the one address; unless rank 0 hosts one there, and only waits for the others.
     hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
     if silent and not (hosts and (met or len(silent) == 1)):
         why = next((of.error.partition("\n")[0] for of in asked.values() if of.error), "")
-        address = addresses[silent[0]]
-        facts: Rendezvous | None = Rendezvous(how="unanswered", address=address, silent=silent, met=met, error=why)
-    else:  # rank 0 alone: whether it hosts a store there is not known
-        facts = _numbered(asked, stuck, evidence) if met else None
-    return [_rendezvous(facts, asked, evidence)] if facts is not None else []
+        return Rendezvous(how="unanswered", address=addresses[silent[0]], silent=silent, met=met, error=why)
+    return _numbered(asked, stuck, evidence) if met else None  # rank 0 alone: whether it hosts a store is not known
 
 
-def _rendezvous(facts: Rendezvous, asked: Lookups, evidence: Evidence) -> Finding:
+def _rendezvous(facts: Rendezvous | None, asked: Lookups, evidence: Evidence) -> list[Finding]:
+    if facts is None:
+        return []
     others = tuple(rank for rank in asked if rank not in facts.ranks)
     places = {rank: place.at for rank in facts.ranks if (place := evidence.place(evidence.ranks[rank])) is not None}
     lines = tuple(asked[one].source if one in asked else places.get(one, "") for one in (*facts.ranks, *others))
-    return replace(facts, others=others, lines=lines)
+    return [replace(facts, others=others, lines=lines)]
 
 
 def find_split_worlds(evidence: Evidence) -> list[Finding]:
@@ -373,8 +347,7 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
         if worlds and worlds[-1].destroyed is None:
             own = "" if _is_runs(lookup, evidence) or not _LOOPBACK.match(lookup.host) else facts.node
             met.setdefault(f"{lookup.host}:{lookup.port} {own}", {})[rank] = lookup
-    split = [(_disagreement(asked), asked) for asked in met.values()]
-    return [_rendezvous(facts, asked, evidence) for facts, asked in split if facts is not None]
+    return [one for asked in met.values() for one in _rendezvous(_disagreement(asked), asked, evidence)]
 
 
 def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
@@ -415,7 +388,7 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
     if not missing:
         return facts
     absent = () if world > run_size else tuple(rank for rank in evidence.ranks if rank not in asked)
-    did = activities_of(evidence, absent, {})
+    did = Waiting(evidence, {}).did(absent)
     return replace(facts, how="missing", missing=missing, absent=did, ranks=absent)
 
 
@@ -435,5 +408,5 @@ def _disagreement(asked: Lookups) -> Rendezvous | None:
 _GROUP_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
 
 
-def _made(sides: Iterable[f.Side]) -> list[str]:
-    return join_ranks((rank, f"made {side.what}{at(side.lines[:1])}") for side in sides for rank in side.ranks)
+def _made(side: f.Side) -> str:
+    return f"made {side.what}{at(side.lines[:1])}"

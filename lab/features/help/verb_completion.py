@@ -10,10 +10,10 @@ from lab.cli.call import Parser, load_verb
 from lab.cli.overview import every_verb
 from lab.engine.ownership import default_name
 from lab.errors import UsageError
-from lab.feature import hook, hooks, options_of
+from lab.feature import hooks, options_of
 from lab.features.help.verb import topics
 from lab.plan.cluster import ClusterInfo
-from lab.spec.load import SIGN
+from lab.spec.load import SIGN, list_lessons
 
 
 def _runs() -> Iterable[str]:
@@ -34,14 +34,9 @@ def _nodes() -> Iterable[str]:
     return {node.name for info in own or clusters for node in info.nodes}
 
 
-def _lessons() -> Iterable[str]:
-    list_lessons = hook("list_lessons")
-    return list_lessons() if list_lessons else ()
-
-
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
-    "lessons": _lessons,
-    "scenarios": lambda: [f"{SIGN}{name}" for name in _lessons()],
+    "lessons": list_lessons,
+    "scenarios": lambda: [f"{SIGN}{name}" for name in list_lessons()],
     "runs": _runs,
     "clusters": lambda: [info.name for info in _clusters()],
     "nodes": _nodes,

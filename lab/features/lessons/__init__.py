@@ -10,10 +10,6 @@ FEATURE = Feature(
     },
     needs=("html", "pictures", "calls", "records"),
     keys={"predict": "lab.features.lessons.question:LessonKeys"},
-    hooks={
-        "find_lesson": "lab.features.lessons.library:find_lesson",
-        "list_lessons": "lab.features.lessons.library:list_lessons",
-    },
     views={"lesson": "lab.features.lessons.question:lesson_of"},
     exports={"learn": "lab.features.lessons.take:learn"},
 )

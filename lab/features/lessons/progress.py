@@ -6,7 +6,6 @@ import getpass
 import json
 import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from lab.engine.ownership import state_folder
-from lab.errors import LabError, UsageError
+from lab.errors import LabError, RecordError, UsageError
 from lab.features.lessons.verb_scenarios import PATH_FILE, read_path
 from lab.node.messages.typed import Misfit, read
+from lab.record.record_files import open_file, parse_line, read_lines
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.load import OWN_FOLDER, files_below, library_folder
@@ -148,42 +148,40 @@ def keep(person: str, attempt: Attempt) -> None:
     Raises:
         LabError: it cannot be written.
     """
-    path = progress_folder() / f"{person}{_SUFFIX}"
+    folder, name = progress_folder(), f"{person}{_SUFFIX}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        fd = os.open(path, flags, 0o644)
-        try:
-            size = os.fstat(fd).st_size
-            cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # a line that was not written to its end
-            os.write(fd, b"\n" * cut + json.dumps(asdict(attempt)).encode() + b"\n")
-        finally:
-            os.close(fd)
-    except OSError as error:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open_file(folder, name, append=True) as file:  # what is before it may not have been written to its end
+            file.write(f"\n{json.dumps(asdict(attempt))}\n".encode())
+    except (OSError, RecordError) as error:
         raise LabError(
-            f"your progress cannot be kept in {path}: {error.strerror}",
+            f"your progress cannot be kept in {folder / name}: {_why(error)}",
             f"set {FOLDER_VARIABLE} to a folder that you can write",
         ) from error
 
 
 def kept_of(person: str) -> Kept:
     """What is kept of a person; lines that are damaged are left out and counted."""
-    path = progress_folder() / f"{person}{_SUFFIX}"
+    folder, name = progress_folder(), f"{person}{_SUFFIX}"
+    attempts, damaged = [], 0
     try:
-        text = _text(path)
+        with open_file(folder, name, _MOST_BYTES) as file:
+            for line in filter(bytes.strip, read_lines(file)):
+                try:
+                    attempts.append(read(Attempt, parse_line(line)))
+                except Misfit:
+                    damaged += 1
     except FileNotFoundError:
         return Kept(person=person)
-    except OSError as error:
-        return Kept(person=person, problem=f"{path} cannot be read: {error.strerror}")
-    attempts, damaged = [], 0
-    for line in filter(str.strip, text.split("\n")):
-        try:
-            attempts.append(read(Attempt, json.loads(line)))
-        except (Misfit, ValueError, RecursionError):
-            damaged += 1
+    except (OSError, RecordError) as error:
+        return Kept(person=person, problem=f"{folder / name} cannot be read: {_why(error)}")
     lines = "1 line" if damaged == 1 else f"{damaged} lines"
-    problem = f"{path}: {lines} cannot be read; the rest counts, and nothing in it is changed" if damaged else ""
-    return Kept(person=person, attempts=tuple(attempts), problem=problem)
+    problem = f"{folder / name}: {lines} cannot be read; the rest counts, and nothing in it is changed"
+    return Kept(person=person, attempts=tuple(attempts), problem=problem if damaged else "")
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def kept_of_all() -> list[Kept]:
@@ -200,15 +198,6 @@ def kept_of_all() -> list[Kept]:
     except OSError as error:
         raise LabError(f"{folder} cannot be read: {error.strerror}") from error
     return [kept_of(name) for name in names if _NAME.fullmatch(name)]
-
-
-def _text(path: Path) -> str:
-    """The text of a regular file: not of what waits for a writer, nor of what somebody's link leads to."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(0, "it is no regular file")
-        return file.read(_MOST_BYTES).decode("utf-8", "replace")
 
 
 _WIDTH = 100

@@ -17,7 +17,7 @@ from lab.node.messages.typed import read
 from lab.record.layout import PREDICTION
 from lab.record.read import Record
 from lab.record.record_files import write_file
-from lab.spec.declare import dump_keys, key, read_keys, said_of
+from lab.spec.declare import key, mapping_schema, said_of, section
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
 from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
 from lab.spec.reading import InvalidError, Value, near
@@ -51,22 +51,20 @@ class Size(NamedTuple):
 
 
 def _answer() -> Kind:
-    allowed = "one of the choices, a number, arithmetic on world_size, or a mapping with the keys note, rank"
+    noted = section(Noted)
+    allowed = f"one of the choices, a number, arithmetic on world_size, or {noted.allowed}"
 
-    def read(value: Value) -> str | Noted:
-        if value.kind != "mapping":
-            return text_or_number().read(value) if value.kind in ("integer", "number") else read_text(value, allowed)
-        said = read_keys(value, Noted)
-        if all(name.raw != "note" for name, _ in value.pairs(allowed)):
-            raise value.refused("a mapping with the keys note, rank", " without the key 'note'")
-        return Noted(**{"note": "", **said})
+    def read(value: Value) -> Any:
+        if value.kind == "mapping":
+            return noted.read(value)
+        return text_or_number().read(value) if value.kind in ("integer", "number") else read_text(value, allowed)
 
-    def dump(data: str | Noted) -> Any:
-        return dump_keys(data) if isinstance(data, Noted) else data
+    schema = {**mapping_schema(Noted, required=["note"]), "type": ["string", "number", "object"]}
+    return Kind(allowed, read, schema, lambda data: noted.dump(data) if isinstance(data, Noted) else data)
 
-    of_note = {"note": {"type": "string"}, "rank": {"type": "integer", "minimum": 0}}
-    mapping = {"required": ["note"], "additionalProperties": False, "properties": of_note}
-    return Kind(allowed, read, {"type": ["string", "number", "object"], **mapping}, dump)
+
+_CHOICES = list_of(text_or_number(), "a list of text and numbers")
+_CHOICES = _CHOICES._replace(schema={**_CHOICES.schema, "minItems": 2, "maxItems": MOST_CHOICES, "uniqueItems": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +73,7 @@ class Question:
 
     ask: str = key(MISSING, text(), "ask: What does rank 2 hold?")
     """The question."""
-    choices: tuple[str, ...] = key((), list_of(text_or_number(), "a list of text and numbers"), "choices: [10, 20]")
+    choices: tuple[str, ...] = key((), _CHOICES, "choices: [10, 20]")
     """What may be answered; without it a number, or, where nothing is right, anything."""
     answer: str | Noted = key("", _answer(), "answer: 20")
     """What is right; empty where the question is open."""
@@ -171,35 +169,28 @@ class Question:
 
 def question() -> Kind:
     """The question of a lesson: text, or a mapping with choices and what is right."""
-    allowed = "the question, or a mapping with the keys ask, choices, answer"
+    whole = section(Question)
+    allowed = f"the question, or {whole.allowed}"
 
     def read(value: Value) -> Question:
         if value.kind != "mapping":
             return Question(ask=read_text(value, allowed))
-        said = read_keys(value, Question)
-        if all(name.raw != "ask" for name, _ in value.pairs(allowed)):
-            raise value.refused("a mapping with the keys ask, choices, answer", " without the key 'ask'")
-        found = Question(**{"ask": "", **said})
+        found: Question = whole.read(value)
         wrong = _wrong_with_choices(found.choices)
+        if not wrong and found.choices and found.open:
+            wrong = "choices need an answer; allowed: the key 'answer' too"
         if wrong:
             raise value.problem(wrong)
-        if found.choices and found.open:
-            raise value.problem("choices need an answer; allowed: the key 'answer' too")
         wrong = _wrong_with_answer(found, value.reading.known) if value.reading.is_clean else ""
         if wrong:
             raise InvalidError(value.key_where, f"predict.answer: {wrong}")
         return found
 
     def dump(data: Question) -> Any:
-        said = dump_keys(data)
+        said = whole.dump(data)
         return said["ask"] if len(said) == 1 else said
 
-    def one(kind: Kind) -> Mapping[str, Any]:
-        return {"type": "array", "items": kind.schema, "minItems": 2, "maxItems": MOST_CHOICES, "uniqueItems": True}
-
-    keys = {"ask": text().schema, "choices": one(text_or_number()), "answer": _answer().schema}
-    needed = {"required": ["ask"], "dependencies": {"choices": ["answer"]}}
-    mapping = {"type": "object", **needed, "additionalProperties": False, "properties": keys}
+    mapping = mapping_schema(Question, required=["ask"], dependencies={"choices": ["answer"]})
     return Kind(allowed, read, {"oneOf": [{"type": "string"}, mapping]}, dump)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import re
 import textwrap
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import dropwhile
 from pathlib import Path
-from tokenize import COMMENT, TokenError, generate_tokens
+from tokenize import COMMENT, INDENT, NEWLINE, NL, STRING, TokenError, TokenInfo, generate_tokens
 from typing import Any
 
 from lab.cluster import Cluster
@@ -21,7 +20,6 @@ from lab.diagnosis.explain import explain
 from lab.errors import LabError, UsageError
 from lab.features.calls.notation import calls_text
 from lab.features.html.notebook import result_html
-from lab.features.lessons.library import find_lesson
 from lab.features.lessons.progress import Attempt, LearningPath, keep, kept_of, learning_path, name_of, person_of
 from lab.features.lessons.question import LETTERS, Prediction, Question, Size, question_of
 from lab.features.pictures.model import picture_of, unrecorded_ranks
@@ -33,7 +31,7 @@ from lab.report.table import table_text
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
-from lab.spec.load import open_scenario
+from lab.spec.load import find_lesson, open_scenario
 from lab.spec.scenario import Scenario
 from lab.trace.steps import Step
 from lab.words import format_value, plural, rank_spans
@@ -59,14 +57,9 @@ class Taken:
         return taken_text(self, Style(colour=False))
 
     def _repr_html_(self) -> str:
-        style = Style(colour=False)
-        judged = "".join(
-            f"<div><b>{escape(line)}</b></div>" for line in judged_text(self.prediction, self.result, style)
-        )
-        following = f'<div>Next: lab.learn("{escape(self.next)}")</div>' if self.next else ""
-        problem = f"<div>{escape(self.problem)}</div>" if self.problem else ""
-        insight = f"<div>{escape(self.prediction.insight)}</div>"
-        return f"<div>{result_html(self.result)}{judged}{insight}{problem}{following}</div>"
+        lines = [*judged_text(self.prediction, self.result, Style(colour=False)), self.prediction.insight, self.problem]
+        following = f'Next: lab.learn("{self.next}")' if self.next else ""
+        return f"<div>{result_html(self.result)}{_as_html([*lines, following])}</div>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,13 +146,11 @@ class Lesson:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        numbered = "\n".join(f"{number:>4}  {line}" for number, line in code_of(self.scenario))
-        head = f"<div><b>{escape(self.scenario.name)}</b> {escape(self.path.place(self.name))}</div>"
-        code = f'<pre style="{_CODE}">{escape(numbered)}</pre>'
-        choices = zip(LETTERS, self.question.choices, strict=False)
-        listed = "".join(f"<div>{letter}) {escape(choice)}</div>" for letter, choice in choices)
-        asked = f"<div><b>Predict:</b> {escape(self.question.ask)}</div>{listed}" if self.question.ask else ""
-        return f'<div>{head}{code}{asked}<div style="opacity:.6;font-size:12px">lesson.answer("…") runs it</div></div>'
+        return _as_html([str(self), "", 'lesson.answer("…") runs it'])
+
+
+def _as_html(lines: Sequence[str]) -> str:
+    return f'<pre style="font-size:12px;white-space:pre-wrap">{escape(chr(10).join(lines))}</pre>'
 
 
 def learn(name: str | Path, *, person: str | None = None, folder: Path | None = None) -> Lesson:
@@ -182,7 +173,6 @@ def learn(name: str | Path, *, person: str | None = None, folder: Path | None = 
     return Lesson(name=name_of(file), scenario=scenario, person=whose, path=learning_path(folder))
 
 
-_CODE = "font:12px/1.45 ui-monospace,monospace;white-space:pre-wrap;margin:4px 0"
 _WIDTH = 88
 _LONGEST_VALUE = 46
 _MOST_NOTES = 16
@@ -211,23 +201,19 @@ def question_text(lesson: Lesson, style: Style) -> str:
 def code_of(scenario: Scenario) -> list[tuple[int, str]]:
     """The lines of the script with their numbers, without comments and docstrings, which often tell the answer."""
     text = scenario.script.read_text(encoding="utf-8", errors="replace").rstrip()
-    lines = dict(enumerate(text.split("\n"), 1))
+    lines, left_out, before = dict(enumerate(text.split("\n"), 1)), list[TokenInfo](), NEWLINE
     try:
-        tree = ast.parse(text)
-        comments = [one.start for one in generate_tokens(io.StringIO(text).readline) if one.type == COMMENT]
-    except (SyntaxError, ValueError, RecursionError, TokenError):
+        for token in generate_tokens(io.StringIO(text).readline):
+            is_docstring = token.type == STRING and before in (NEWLINE, INDENT)
+            left_out += [token] if token.type == COMMENT or is_docstring else []
+            before = before if token.type in (COMMENT, NL) else token.type
+    except (SyntaxError, TokenError):
         return list(lines.items())
-    for row, column in comments:
+    for token in left_out:
+        (row, column), (end, _) = token.start, token.end
         lines[row] = lines[row][:column].rstrip()
-        if not lines[row]:
-            del lines[row]
-    for part in ast.walk(tree):
-        if not isinstance(part, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        first, is_all = part.body[0], len(part.body) == 1
-        if not is_all and ast.get_docstring(part) is not None and first.lineno > getattr(part, "lineno", 0):
-            for row in range(first.lineno, (first.end_lineno or 0) + 1):
-                lines.pop(row, None)
+        for at in range(row + bool(lines[row]), end + 1):
+            del lines[at]
     return list(dropwhile(lambda line: not line[1].strip(), lines.items()))
 
 

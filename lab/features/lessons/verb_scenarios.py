@@ -1,26 +1,22 @@
-"""`lab scenarios`: what there is to run, as a list and as a catalogue in Markdown."""
+"""`lab scenarios`: what there is to run."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from urllib.parse import quote
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import ScenarioError, UsageError
 from lab.feature import hook
-from lab.features.lessons.library import list_lessons
 from lab.features.lessons.question import question_of
-from lab.report.harmless import in_markdown
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.keys import check_backend
-from lab.spec.load import SIGN, find_scenarios, library_folder, load_scenario
+from lab.spec.load import SIGN, find_scenarios, library_folder, list_lessons, load_scenario
 from lab.spec.scenario import Scenario
-from lab.words import capital, plural
+from lab.words import plural
 
 PATH_FILE = "learning-path.txt"
 """In a folder of scenarios: lines `# Chapter`, then one scenario a line, in the order in which to learn them."""
@@ -48,56 +44,6 @@ def read_path(folder: Path) -> dict[str, list[str]]:
     return chapters
 
 
-def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:
-    """Every scenario with what it asks and teaches.
-
-    Args:
-        folder: what the paths are relative to.
-        scenarios: by file.
-        chapters: from `read_path`; what it does not name comes last.
-    """
-    by_name = {str(path.relative_to(folder)): scenario for path, scenario in scenarios.items()}
-    lines = [
-        "# Scenarios",
-        "",
-        f"{len(by_name)} lessons, each a YAML file beside a script of plain PyTorch. The order is a learning path,",
-        "from the first broadcast to sharded training. `lab learn NAME` takes one as a lesson: it shows the script,",
-        "asks for your prediction, runs, and says whether that held; `lab learn` shows what you have done. Below each",
-        "question stands what the run shows.",
-        "",
-        f"This page is made from the scenarios: `lab scenarios --markdown > docs/{folder.name}.md`.",
-        "",
-    ]
-    rest = sorted(by_name.keys() - set(chain(*chapters.values())))
-    more = {"More" if chapters else "All": rest} if rest else {}
-    for chapter, names in {**chapters, **more}.items():
-        lines += [f"## {in_markdown(chapter)}", ""]
-        lines += [line for name in names if name in by_name for line in _entry(folder, name, by_name[name])]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
-    size = f"{scenario.nodes or 'any number of'} node{'s' if scenario.nodes != 1 else ''}"
-    if scenario.nproc_per_node and scenario.nproc_per_node > 1:
-        size += f" x {scenario.nproc_per_node} workers"
-    outcome = f"*{capital(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
-    told = f"{outcome}{in_markdown(scenario.learn, code=True)}"
-    lines = [f"### [{in_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})", ""]
-    question = question_of(scenario)
-    if not question.ask:
-        lines += [f"*{size}.* {told}", ""]
-    else:
-        choices = [f"- {in_markdown(choice, code=True)}" for choice in question.choices]
-        lines += [
-            f"*{size}.* {in_markdown(question.ask, code=True)}",
-            "",
-            *([*choices, ""] if choices else []),
-            f"> {told}",
-            "",
-        ]
-    return [" ".join(line.split()) for line in lines]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"What is listed by name is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`."
@@ -107,9 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         help="where to look (default: scenarios, and the lessons that come with the lab)",
-    )
-    parser.add_argument(
-        "--markdown", action="store_true", help="print the catalogue, in the order of the learning path"
     )
     parser.add_argument(
         "--backend", metavar="NAME", help="say which of them can run on it, and why the others cannot: gloo, mpi, nccl"
@@ -123,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder or library_folder()
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", "name one, or none for the lessons that come with the lab")
-    if arguments.folder or arguments.markdown:
+    if arguments.folder:
         paths = find_scenarios([folder])
     else:  # those of the current folder first; the lessons of the lab in the order in which to learn them
         order = [folder / name for names in read_path(folder).values() for name in names]
@@ -136,17 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
             found[path] = load_scenario(path)
         except ScenarioError as error:
             broken[path] = error.message
-    if arguments.markdown:
-        from lab.report.harmless import harmless
-
-        print(harmless(catalogue_text(folder, found, read_path(folder))), end="")
-    else:
-        broken_json = [{"path": str(path), "name": "", "error": problem} for path, problem in broken.items()]
-        answer(
-            arguments,
-            lambda: [*(_json(path, scenario, backend) for path, scenario in found.items()), *broken_json],
-            lambda style: _table(found, broken, backend, style),
-        )
+    broken_json = [{"path": str(path), "name": "", "error": problem} for path, problem in broken.items()]
+    answer(
+        arguments,
+        lambda: [*(_json(path, scenario, backend) for path, scenario in found.items()), *broken_json],
+        lambda style: _table(found, broken, backend, style),
+    )
     return 2 if broken else 0
 
 

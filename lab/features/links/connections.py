@@ -41,9 +41,8 @@ class Cut(Finding):
     def render(self) -> Words:
         """Between whom nothing was acknowledged."""
         silent = f"nothing was acknowledged for at least {format_duration(self.seconds)}"
-        ways = [
-            f" (what {way[0]} sent arrived, the answers of {way[1]} did not)" if way else "" for way in self.one_way
-        ]
+        arrived = " (what {0} sent arrived, the answers of {1} did not)"
+        ways = [arrived.format(*way) if way else "" for way in self.one_way]
         if self.how == "links":
             shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(self.links), ways, strict=True)]
             more = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
@@ -99,21 +98,17 @@ def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] 
     broken = [(one, other) for one, other in combinations(sorted(nodes), 2) if network.lost(one, other)]
     if not broken or not network.stuck:
         return None
-
-    def arriving(pair: Pair) -> Pair | None:
-        """From whom to whom data still arrived, of two directions, where that is known."""
-        return next((way for way in (pair, pair[::-1]) if network.arrives(*way)), None)
-
     parts = parts_of(nodes, broken)
     off = () if len(parts) == 1 else outside_of_most(nodes, broken)
-    how: Literal["links", "halves", "nodes"] = "links" if len(parts) == 1 else "nodes" if off else "halves"
+    # From whom to whom data still arrived, of two directions, where that is known.
+    arriving = [next((way for way in (pair, pair[::-1]) if network.arrives(*way)), None) for pair in broken]
     return Cut(
-        how=how,
+        how="links" if len(parts) == 1 else "nodes" if off else "halves",
         nodes=off,
         parts=tuple(parts),
         links=tuple(broken),
-        one_way=() if off else tuple(map(arriving, broken)),
-        direction=_direction(network, off, parts[0], broken) if off else "",
+        one_way=() if off else tuple(arriving),
+        direction=_direction(network, off[0], parts[0], broken) if len(off) == 1 else "",
         link=name_link(*broken[0]) if len(broken) == 1 and not off else "",
         ranks=tuple(rank for rank, node in (ranks or {}).items() if node in off),
         seconds=max(network.silent_s(*pair) for pair in broken),
@@ -121,12 +116,9 @@ def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] 
 
 
 def _direction(
-    network: Network, off: Sequence[str], rest: Sequence[str], broken: Collection[Pair]
+    network: Network, node: str, rest: Sequence[str], broken: Collection[Pair]
 ) -> Literal["", "sent", "received"]:
-    """Whether only what one node sent, or only what was sent to it, still arrived; empty where that is not known."""
-    if len(off) != 1:
-        return ""
-    (node,) = off
+    """Whether only what a node sent, or only what was sent to it, still arrived; empty where that is not known."""
     others = [other for other in rest if tuple(sorted((node, other))) in broken]
     sent = any(network.arrives(node, other) for other in others)
     came = any(network.arrives(other, node) for other in others)

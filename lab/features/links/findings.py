@@ -47,9 +47,8 @@ class Flap(Finding):
         times = f"{count} times, each time for" if count > 1 else "for"
         step = f"; {self.step} took {format_duration(self.step_s)} meanwhile" if self.step_s is not None else ""
         there = ran_there(self.ranks)
-        return (
-            f"nothing was acknowledged between {where} {times} at least {least}, and then it came through{step}{there}"
-        )
+        silent = f"nothing was acknowledged between {where} {times} at least {least}"
+        return f"{silent}, and then it came through{step}{there}"
 
 
 class SlowLink(Finding):
@@ -67,9 +66,8 @@ class SlowLink(Finding):
 
     def render(self) -> Words:
         """Between whom, and how much worse than others."""
-        between = f"between {listing(describe_pairs(self.links[:MOST_LINKS]))}"
-        if self.nodes:
-            between = f"between {listing(self.nodes)} and the others"
+        pairs = listing(describe_pairs(self.links[:MOST_LINKS]))
+        between = f"between {f'{listing(self.nodes)} and the others' if self.nodes else pairs}"
         if self.measure == "round_trip_s":
             worst, rest = format_duration(self.worst), format_duration(self.rest)
             what = f"round trips {between} took up to {worst}, between others at most {rest}"
@@ -83,10 +81,11 @@ class SlowLink(Finding):
         return f"{what}{ran_there(self.ranks)}"
 
 
-def explain_links(run: Explained) -> list[Finding]:
+def explain_links(run: Explained) -> Iterator[Finding]:
     """Slow links; and silences, unless the network was still broken when the run was over."""
-    flaps = [] if any(one.kind is FindingKind.CUT_OFF for one in run.causes) else find_flaps(run.evidence)
-    return [*find_slow_links(run.evidence), *flaps]
+    yield from find_slow_links(run.evidence)
+    if not any(one.kind is FindingKind.CUT_OFF for one in run.causes):
+        yield from find_flaps(run.evidence)
 
 
 # -- nodes that were cut off for a while and reached the others again
@@ -107,7 +106,7 @@ class _Silence(NamedTuple):
     """Whether more was acknowledged later."""
 
 
-def find_flaps(evidence: Evidence) -> list[Finding]:
+def find_flaps(evidence: Evidence) -> Iterator[Finding]:
     """What was not acknowledged between nodes for a while, and then came through.
 
     A node is named where there are several such links and it is at an end of all of them; of one link neither end.
@@ -115,7 +114,7 @@ def find_flaps(evidence: Evidence) -> list[Finding]:
     known = [(one, _meanwhile(evidence, one)) for one in sorted(_silences(evidence), key=lambda one: one[:2])]
     silences = [one for one, step in known if step or one.is_over]
     if not silences:
-        return []
+        return
     bursts, until = list[float](), -math.inf  # how long each lasted; silences that overlap, or nearly do, are one
     for one in silences:
         together = bursts.pop() if one.begin <= until + _TOGETHER_S else 0.0
@@ -124,7 +123,7 @@ def find_flaps(evidence: Evidence) -> list[Finding]:
     pairs = sorted({one.pair for one in silences}, key=sorted)
     common = frozenset.intersection(*pairs) if len(pairs) > 1 else frozenset()
     step = max((step for _, step in known if step), key=_seconds, default=None)
-    flap = Flap(
+    yield Flap(
         links=tuple((one, other) for one, other in map(sorted, pairs)),
         nodes=tuple(common),
         bursts_s=tuple(bursts),
@@ -135,7 +134,6 @@ def find_flaps(evidence: Evidence) -> list[Finding]:
         seconds=round(max(bursts), 6),
         **_ranks_on(common, evidence),
     )
-    return [flap]
 
 
 def _ranks_on(nodes: Collection[str], evidence: Evidence) -> dict[str, Any]:
@@ -196,7 +194,7 @@ Reports = Mapping[Pair, tuple[list[Connections], list[Connections]]]
 """By link: what the kernel at each of its ends reported."""
 
 
-def find_slow_links(evidence: Evidence) -> list[Finding]:
+def find_slow_links(evidence: Evidence) -> Iterator[Finding]:
     """Links with long round trips, or else such as lose much; names the node whose links are such, and no others."""
     reports: dict[Pair, tuple[list[Connections], list[Connections]]] = defaultdict(lambda: ([], []))
     for event in evidence.record.events():
@@ -205,13 +203,12 @@ def find_slow_links(evidence: Evidence) -> list[Finding]:
             reports[pair][pair.index(event.node)].append(event)
     nodes = sorted({node for pair in reports for node in pair})
     if len(nodes) < 3 or set(reports) != set(combinations(nodes, 2)):
-        return []
-    for facts in (_slow(reports), _lossy(reports), _narrow(reports)):
-        if facts is not None:
-            off = outside_of_most(nodes, facts.links)
-            link = name_link(*facts.links[0]) if len(facts.links) == 1 and not off else ""
-            return [replace(facts, nodes=off, link=link, **_ranks_on(off, evidence))]
-    return []
+        return
+    facts = _slow(reports) or _lossy(reports) or _narrow(reports)
+    if facts is not None:
+        off = outside_of_most(nodes, facts.links)
+        link = name_link(*facts.links[0]) if len(facts.links) == 1 and not off else ""
+        yield replace(facts, nodes=off, link=link, **_ranks_on(off, evidence))
 
 
 def _slow(reports: Reports) -> SlowLink | None:
@@ -230,19 +227,16 @@ def _slow(reports: Reports) -> SlowLink | None:
 
 
 def _lossy(reports: Reports) -> SlowLink | None:
-    shares: dict[Pair, float] = {}
-    counts: dict[Pair, int] = {}
+    counts: dict[Pair, tuple[int, int]] = {}
     for pair, ends in reports.items():
         last = [max(end, key=lambda one: one.time) for end in ends if end]
-        sent = sum(one.segments_out for one in last)
-        if sent >= _LEAST_SEGMENTS:
-            counts[pair] = sum(one.sent_again for one in last)
-            shares[pair] = counts[pair] / sent
+        counts[pair] = sum(one.sent_again for one in last), sum(one.segments_out for one in last)
+    shares = {pair: again / sent for pair, (again, sent) in counts.items() if sent >= _LEAST_SEGMENTS}
     best = min(shares.values(), default=0.0)
     lossy = tuple(pair for pair, share in shares.items() if share >= max(_LEAST_SHARE, _TIMES * best))
     if not lossy or len(lossy) == len(shares):
         return None
-    again, most = sum(counts[pair] for pair in lossy), max(shares[pair] for pair in lossy)
+    again, most = sum(counts[pair][0] for pair in lossy), max(shares[pair] for pair in lossy)
     return SlowLink(measure="lost_share", worst=most, rest=best, segments=again, links=lossy)
 
 

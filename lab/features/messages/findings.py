@@ -84,10 +84,8 @@ class UnmatchedMessage(Finding):
 
 def find_stand_off(run: Waiting) -> list[Finding]:
     """Messages that cannot come, or the one rank that left its loop half way and so closed a ring."""
-    messages, cycle = _Messages(*run), ends.find_cycle(run.waits)
-    unmatched = messages.unmatched()
-    strayed = None if unmatched or not cycle else messages.strayed(cycle)
-    return unmatched if strayed is None else [strayed]
+    messages = _Messages(*run)
+    return messages.unmatched() or [*filter(None, [messages.strayed(ends.find_cycle(run.waits))])]
 
 
 class _Messages(Waiting):
@@ -130,9 +128,6 @@ class _Messages(Waiting):
             return None
         return calls[before]
 
-    def _did(self, ranks: Sequence[int]) -> tuple[f.Activity, ...]:
-        return ends.activities_of(self.evidence, ranks, self.waits)
-
     def unmatched(self) -> list[Finding]:
         """Messages that ranks waited in, and that cannot come even if every other rank goes on as it can.
 
@@ -152,8 +147,8 @@ class _Messages(Waiting):
             if rank in explained or peer in explained:
                 continue
             back = [one for one in pending if waits[one].on == (rank,) and waits[one].call.operation.sends != sends]
+            ours: tuple[Wait, ...] = (wait,)
             if len(wait.on) == 1 and peer not in self.evidence.ranks:
-                ours: tuple[Wait, ...] = (wait,)
                 findings.append(self._unmatched("no_such_rank", ours, (rank,), last_rank=max(self.evidence.ranks)))
             elif other is not None and peer in back:
                 ours = (wait, other) if sends else (other, wait)
@@ -162,11 +157,10 @@ class _Messages(Waiting):
                 continue
             elif (other is not None and self._in_mixed_ring(peer)) or (back and back[0] not in explained):
                 ours = (wait, other) if other is not None and self._in_mixed_ring(peer) else (waits[back[0]], wait)
-                did = self._did([one for one in ours[1].on if one != ours[0].rank])
+                did = self.did([one for one in ours[1].on if one != ours[0].rank])
                 waited_s = ends.waited_s(self.evidence, ours)
                 findings.append(self._unmatched("other_peers", ours, did=did, waited_s=waited_s))
             else:
-                ours = (wait,)
                 findings.append(self._nobody_there(wait))
             explained |= {one.rank for one in ours}
         return findings
@@ -204,7 +198,7 @@ class _Messages(Waiting):
         as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
         ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
         ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
-        more: dict[str, Any] = {"did": self._did(wait.on), "before": before}
+        more: dict[str, Any] = {"did": self.did(wait.on), "before": before}
         left, is_next = self._left_out(wait)
         if left is not None:
             ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))

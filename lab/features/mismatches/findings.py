@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
 from lab.diagnosis.wording import again, at, render_wrong
 from lab.feature import hook
 from lab.trace.clashes import Clash, Misfit, find_clashes
@@ -44,14 +44,14 @@ class Mismatch(Finding):
     def render(self) -> Words:
         """Who called what."""
         number = f"call #{self.number}" + (f" of {self.group}" if self.group else "")
-        after = again(self.again), _stuck(self.stuck_s)
-        if not self.odd_sides:
-            sides = "; ".join(_by_side(self.sides, "called"))
-            head = f"in {number} ranks called different operations: {sides}"
-            return head, "No majority tells which is wrong.", *after
-        odd, others = listing(_by_side(self.odd_sides, "called")), listing(_by_side(self.sides, "called"))
-        rhythm = f"Until then both did the same, over and over; {name_ranks(self.ranks)} left that rhythm."
-        return f"{odd} where {others} ({number})", rhythm if self.by_rhythm else "", *after
+        odd, others = _by_side(self.odd_sides, "called"), _by_side(self.sides, "called")
+        head, why = f"{listing(odd)} where {listing(others)} ({number})", ""
+        if not odd:
+            head = f"in {number} ranks called different operations: {'; '.join(others)}"
+            why = "No majority tells which is wrong."
+        elif self.by_rhythm:
+            why = f"Until then both did the same, over and over; {name_ranks(self.ranks)} left that rhythm."
+        return head, why, again(self.again), _stuck(self.stuck_s)
 
 
 class Unequal(Finding):
@@ -104,11 +104,11 @@ class Slipped(Finding):
         count, common = abs(self.calls), name_ranks(self.others)
         number = "one call" if count == 1 else plural(count, "call")
         it, are = ("they", "are") if len(self.ranks) > 1 else ("it", "is")
-        first, further = self.call.name + at([self.call.source]), count - 1
-        rest = f" and the {f'{further} calls' if further > 1 else 'call'} after it" if further else ""
-        did, where = f"left out {first}{rest}", "ahead of"
+        rest = {1: "", 2: " and the call after it"}.get(count, f" and the {count - 1} calls after it")
+        calls = f"{self.call.name}{at([self.call.source])}{rest}"
+        did, where = f"left out {calls}", "ahead of"
         if self.calls < 0:
-            did, where = f"called {first}{rest} once more than {common}", "behind"
+            did, where = f"called {calls} once more than {common}", "behind"
         turn = f" in round {self.turn}" if self.turn else ""
         head = f"{name_ranks(self.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
         return head, f"From {self.met_off} on they met {number} off." if self.met_off else ""
@@ -140,20 +140,20 @@ def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
     """Ranks that called different operations where all had to call the same."""
     step = clash.step
     odd = clash.odd or _by_rhythm(step, evidence)
-    others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
+    common = of_step(step, odd)
     return Mismatch(
         number=step.seq,
         group="" if step.group.label == "default" else step.group.title,
         odd_sides=_called(step, odd),
-        sides=_called(step, others) if odd else tuple(one for _, ours in clash.sides for one in _called(step, ours)),
+        sides=_called(step, common["others"] if odd else [rank for _, ranks in clash.sides for rank in ranks]),
         by_rhythm=bool(odd) and not clash.odd,
-        **of_step(step, odd, others),
+        **common,
     )
 
 
 def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
     """Of two ranks, the one that did not do what both had been doing."""
-    if len(step.group.ranks) != 2 or len(step.calls) != 2:
+    if len(step.group.ranks) != _PAIR or len(step.calls) != _PAIR:
         return ()
     ranks, name = sorted(step.calls), step.group.name
     who = out_of_step(*(beats(evidence.calls(rank), name) for rank in ranks))
@@ -162,15 +162,13 @@ def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
 
 def _called(step: Step, ranks: Sequence[int]) -> tuple[f.Side, ...]:
     """What ranks called, that may have called different things."""
-    by_op = group_ranks({rank: step.calls[rank].op for rank in ranks}).items()
-    lines = {op: lines_of(step.calls[rank] for rank in ours) for op, ours in by_op}
-    return tuple(f.Side(ranks=tuple(ours), what=op, lines=lines[op]) for op, ours in by_op)
+    sides = f.sides_of({rank: step.calls[rank].op for rank in ranks})
+    return tuple(replace(side, lines=lines_of(step.calls[rank] for rank in side.ranks)) for side in sides)
 
 
 def _unequal(clash: Clash) -> Unequal:
     """Ranks that called the same operation with arguments that do not fit together."""
     step, odd = clash.step, clash.odd
-    others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
     wrong_results = hook("wrong_results") if clash.comparable else None
     wrongs = wrong_results(step) if wrong_results else []
     return Unequal(
@@ -180,12 +178,14 @@ def _unequal(clash: Clash) -> Unequal:
         at=lines_of(step.calls[rank] for rank in odd or sorted(step.calls)),
         wrong=wrongs[0].facts if wrongs else None,
         wrong_ranks=tuple(wrong.call.rank for wrong in wrongs),
-        **of_step(step, odd, others),
+        **of_step(step, odd),
     )
 
 
 # -- the rhythm of a rank: the loop that its calls repeat
 
+_PAIR = 2
+"""Ranks without a majority."""
 _LONGEST = 64
 """Calls of the longest loop body that is looked for."""
 _TURNS = 2
@@ -259,8 +259,6 @@ _MOST_CALLS = 8
 """So many calls left out in a row are looked for."""
 _LEAST_MATCHED = 2
 """At least this many calls after the slip must be those of the others."""
-_PAIR = 2
-"""Ranks without a majority."""
 
 
 class _Slip(NamedTuple):

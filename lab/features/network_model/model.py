@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import median
@@ -209,36 +209,32 @@ class Pace:
         return max(self.own_s, self.modelled_s), self.own_s + self.modelled_s
 
 
-class _Period(NamedTuple):
-    seconds: float
-    own: float
-    flying: float
-    hidden: float
-    modelled: float | None
-
-
 def pace_of(trace: Trace, steps: Sequence[Step]) -> Pace:
     """The figures of a run."""
     models = fit(timings_of(steps))
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     by_ranks = {model.ranks: model for model in models}
     periods = [one for rank in trace.ranks.values() for one in _periods(rank, step_of, by_ranks)]
-    flying = sum(one.flying for one in periods)
-    modelled = [one.modelled for one in periods if one.modelled is not None]
+    seconds, own, flying, hidden, reduced = zip(*periods, strict=True) if periods else [()] * 5
+    modelled = [one for one in reduced if one is not None]
     return Pace(
         models=models,
-        step_s=median(one.seconds for one in periods) if periods else None,
-        own_s=median(one.own for one in periods) if periods else None,
-        overlap=sum(one.hidden for one in periods) / flying if flying else None,
+        step_s=median(seconds) if periods else None,
+        own_s=median(own) if periods else None,
+        overlap=sum(hidden) / sum(flying) if sum(flying) else None,
         modelled_s=median(modelled) if modelled else None,
     )
 
 
-def _periods(rank: RankTrace, step_of: dict[tuple[int, int], Step], models: dict[int, Model]) -> list[_Period]:
-    """The time from each optimizer step of a rank to its next one."""
+def _periods(
+    rank: RankTrace, step_of: dict[tuple[int, int], Step], models: dict[int, Model]
+) -> Iterator[tuple[float, float, float, float, float | None]]:
+    """Of the time from each optimizer step of a rank to its next one, how much was spent how, and what is modelled.
+
+    Seconds: of all of it, of own work, with calls in flight, of these hidden, and what the model says of all_reduces.
+    """
     ends = sorted(mark.end for mark in rank.marks if mark.name == _STEP and mark.end is not None)
     spans = blocked_spans(rank)
-    found = []
     for begin, end in pairwise(ends):
         calls = [call for call in calls_within(rank.calls, begin, end) if call.end is not None]
         within = (spans[call.index] for call in calls if call.index in spans)
@@ -248,8 +244,7 @@ def _periods(rank: RankTrace, step_of: dict[tuple[int, int], Step], models: dict
         known = ((call, models.get(len(step.group.ranks))) for call, step in reduces if step is not None)
         told = [model.seconds(call.bytes) for call, model in known if model is not None]
         modelled = sum(told) if told and len(told) == len(reduces) else None
-        found.append(_Period(end - begin, end - begin - held, flying, max(0.0, flying - held), modelled))
-    return found
+        yield end - begin, end - begin - held, flying, max(0.0, flying - held), modelled
 
 
 _FORMULA = "T(S) = 2 (n-1) α + 2 (n-1)/n S/B, of n ranks and tensors of S bytes; busbw as nccl-tests defines it"
@@ -269,9 +264,8 @@ def network_text(paces: Paces, style: Style) -> str:
     """A table of the runs, and for each its all_reduces beside what the model says."""
     parts = [_overview(paces, style)]
     for run, pace in paces.items():
-        parts += [_sizes(run, model, style) for model in pace.models]
-        if not pace.models:
-            parts.append(f"{style.paint(run, 'bold')}: no model, which takes all_reduces of two sizes, each alone")
+        none = f"{style.paint(run, 'bold')}: no model, which takes all_reduces of two sizes, each alone"
+        parts += [_sizes(run, model, style) for model in pace.models] or [none]
     return "\n\n".join([*parts, style.paint(_FORMULA, "dim")])
 
 
@@ -309,11 +303,10 @@ def network_svg(paces: Paces) -> str:
     """Bus bandwidth by size, measured (dots) and modelled (lines), then step time and overlap of each run."""
     shapes = Shapes()
     models = [(run, pace.models[-1]) for run, pace in paces.items() if pace.models]
-    bottom = _TOP
+    timed, bottom = {run: pace for run, pace in paces.items() if pace.step_s is not None}, _TOP
     if models:
         _busbw(shapes, models)
         bottom = _HEIGHT + 50
-    timed = {run: pace for run, pace in paces.items() if pace.step_s is not None}
     if timed:
         bottom = _steps(shapes, timed, bottom + 24)
     return sheet(shapes, _WIDTH, bottom + 10)
@@ -325,7 +318,7 @@ def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
     text(shapes, _LEFT, 16, "bus bandwidth by size of the tensor: measured (dots) and the model (lines)", size=13)
     plot = Plot(shapes, (_LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT), sizes, rates, (format_bytes, format_rate))
     for number, (run, model) in enumerate(models):
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour, right, top = _COLOURS[number % len(_COLOURS)], _WIDTH - _RIGHT + 10, _TOP + 12 + 30 * number
         first, last = model.timings[0].bytes, model.timings[-1].bytes
         curve = [first * (last / first) ** (step / 40) for step in range(41)]
         plot.curve(((size, model.busbw(size)) for size in curve), fill="none", stroke=colour, stroke_width=1.5)
@@ -333,8 +326,8 @@ def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
             took = f"{format_bytes(one.bytes)} in {format_duration(one.seconds)}, {format_rate(one.busbw)}"
             plot.dot(one.bytes, one.busbw, f"{run}: {took}", r=3.5, fill=colour)
         error = f", error {_percent(model.error)}" if model.error is not None else ""
-        text(shapes, _WIDTH - _RIGHT + 10, _TOP + 12 + 30 * number, _short(run), size=11, colour=colour)
-        text(shapes, _WIDTH - _RIGHT + 10, _TOP + 25 + 30 * number, f"B {format_rate(model.bandwidth)}{error}", size=10)
+        text(shapes, right, top, _short(run), size=11, colour=colour)
+        text(shapes, right, top + 13, f"B {format_rate(model.bandwidth)}{error}", size=10)
 
 
 def _steps(shapes: Shapes, paces: Paces, top: float) -> float:

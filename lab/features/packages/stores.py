@@ -14,7 +14,7 @@ import os
 import shutil
 import site
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +24,7 @@ from lab.engine.archive import pack
 from lab.engine.docker.connection import Refused
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH, DockerEngine
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, ensure_image, inspect_image
-from lab.engine.local.create import PACKAGES_VARIABLE
+from lab.engine.held import read_description
 from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
 from lab.engine.protocol import Announce, Engine, PythonRunner, capable
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
@@ -74,7 +74,7 @@ def package_store(engine: Engine) -> PackageStore | None:
     return EnvironmentPackages(engine) if isinstance(engine, PythonRunner) else None
 
 
-class _Store:
+class _Store(PackageStore):
     """What both have in common.
 
     Args:
@@ -83,6 +83,25 @@ class _Store:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    def is_made(self, name: str) -> bool:
+        """Whether what has this name is ready."""
+        raise NotImplementedError
+
+    def make(self, name: str, image: str, requirements: Sequence[str], work: Path, announce: Announce) -> None:
+        """Make it, in a folder to work in."""
+        raise NotImplementedError
+
+    def prepare(
+        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
+    ) -> str:
+        """Make ready what nodes with these packages are made of; others who want the same wait meanwhile."""
+        name = self.name_of(image, requirements)
+        if again or not self.is_made(name):
+            with making(name, announce) as work:
+                if again or not self.is_made(name):  # somebody else may have made it by now
+                    self.make(name, image or DEFAULT_IMAGE, requirements, work, announce)
+        return name
 
     def lacking(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
         """Those of some requirements that the nodes do not meet."""
@@ -100,7 +119,7 @@ class ImagePackages(_Store):
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """What the image with the packages is called."""
-        base = inspect_image(self._connection.client, image or DEFAULT_IMAGE)
+        base = inspect_image(self._connection, image or DEFAULT_IMAGE)
         if base is None:
             return f"{REPOSITORY} upon {image or DEFAULT_IMAGE}, which is not here yet"
         return f"{REPOSITORY}:{key_of(base.id, requirements)}"
@@ -109,22 +128,18 @@ class ImagePackages(_Store):
         self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
     ) -> str:
         """Make ready the image that nodes with these packages are made of; returns its name."""
-        connection = self._connection
-        base = ensure_image(connection.client, image or DEFAULT_IMAGE, announce)
-        name = f"{REPOSITORY}:{key_of(base.id, requirements)}"
+        ensure_image(self._connection, image or DEFAULT_IMAGE, announce)
+        return super().prepare(image, requirements, announce=announce, again=again)
 
-        def is_made() -> bool:
-            return not again and inspect_image(connection.client, name) is not None
+    def is_made(self, name: str) -> bool:
+        """Whether the engine has this image."""
+        return inspect_image(self._connection, name) is not None
 
-        def make(work: Path) -> None:
-            self._make(name, base, requirements, work, announce)
-
-        connection.call(lambda: make_once(name.replace(":", "-"), is_made, make, announce))
-        return name
-
-    def _make(self, name: str, base: ImageInfo, requirements: Sequence[str], folder: Path, announce: Announce) -> None:
+    def make(self, name: str, image: str, requirements: Sequence[str], work: Path, announce: Announce) -> None:
+        """Build it upon the other."""
+        base = ensure_image(self._connection, image, announce)
         target = self._examine(base.name)
-        wheels = fetch_wheels(target, requirements, folder, announce)
+        wheels = fetch_wheels(target, requirements, work, announce)
         check_wheels(target, wheels, whole_path=True)
         announce(f"packages: adding {len(wheels)} to the image {base.name}")
         labels = {
@@ -133,8 +148,8 @@ class ImagePackages(_Store):
             BASE_LABEL: base.name,
             OWNER_LABEL: label.owner(),
         }
-        context = _build_context(folder / "context", base, target, wheels)
-        build_from(self._connection.client, name, context, lambda _: None, labels=labels, network_mode="none")
+        context = _build_context(work / "context", base, target, wheels)
+        build_from(self._connection, name, context, lambda _: None, labels=labels, network_mode="none")
 
     def _examine(self, image: str) -> Target:
         """The Python of an image that has torch.
@@ -157,8 +172,7 @@ class ImagePackages(_Store):
 
     def prepared(self) -> list[Prepared]:
         """The images with packages that this owner has, by name."""
-        connection, filters = self._connection, {"label": [PACKAGES_LABEL, f"{OWNER_LABEL}={label.owner()}"]}
-        images = connection.call(lambda: connection.client.api.images(filters=filters))
+        filters = {"label": [PACKAGES_LABEL, f"{OWNER_LABEL}={label.owner()}"]}
         return sorted(
             Prepared(
                 name=name,
@@ -168,7 +182,7 @@ class ImagePackages(_Store):
                 added=json.loads(labels.get(ADDED_LABEL, "[]")),
                 size_bytes=image["Size"],
             )
-            for image in images
+            for image in self._connection.listed("images/json", filters)
             for labels in [image.get("Labels") or {}]
             for name in image.get("RepoTags") or ()
             if name.startswith(f"{REPOSITORY}:")
@@ -176,9 +190,8 @@ class ImagePackages(_Store):
 
     def discard(self, prepared: Prepared) -> str:
         """Remove an image with packages; returns why that cannot be, empty if it was done."""
-        connection = self._connection
         try:
-            connection.call(lambda: connection.client.api.remove_image(prepared.name))
+            self._connection.request("DELETE", f"/images/{prepared.name}")
         except Refused as refused:
             if refused.status not in (_ABSENT, _IN_USE):
                 raise
@@ -219,6 +232,10 @@ class EnvironmentPackages(_Store):
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """The folder of the environment, whether it is there or not."""
+        if image is not None:
+            raise ClusterUnfit(
+                f"the {self._engine.name} engine adds no packages to images, so not to {image}", "leave the image out"
+            )
         folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
         folders = [folder for folder in folders if os.path.isdir(folder)]
         names = sorted(name for folder in folders for name in os.listdir(folder))
@@ -226,29 +243,16 @@ class EnvironmentPackages(_Store):
         below = "\n".join((sys.executable, sys.version, *folders, *distributions))
         return str(_environments() / key_of(below, requirements))
 
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
-        """Make ready the virtual environment of nodes with these packages; returns its folder."""
-        if image is not None:
-            raise ClusterUnfit(
-                f"the {self._engine.name} engine adds no packages to images, so not to {image}", "leave the image out"
-            )
-        folder = Path(self.name_of(image, requirements))
+    def is_made(self, name: str) -> bool:
+        """Whether this environment is there, as a whole."""
+        return Path(name, _MADE).exists()
 
-        def is_made() -> bool:
-            return not again and (folder / _MADE).exists()
-
-        def make(work: Path) -> None:
-            if again and _is_used(folder):
-                raise ClusterError(f"{folder} is in use by a cluster that is up", "`lab down` first")
-            self._make(folder, requirements, work, announce)
-
-        make_once(folder.name, is_made, make, announce)
-        return str(folder)
-
-    def _make(self, folder: Path, requirements: Sequence[str], work: Path, announce: Announce) -> None:
-        target = ask_python(sys.executable, _OWN, work)
+    def make(self, name: str, image: str, requirements: Sequence[str], work: Path, announce: Announce) -> None:
+        """Install it over the lab's own Python."""
+        folder = Path(name)
+        if self.is_made(name) and _is_used(folder):
+            raise ClusterError(f"{folder} is in use by a cluster that is up", "`lab down` first")
+        target = ask_python(_OWN, work)
         wheels = fetch_wheels(target, requirements, work, announce)
         check_wheels(target, wheels, whole_path=False)
         announce(f"packages: installing {len(wheels)} over {_OWN}")
@@ -258,10 +262,11 @@ class EnvironmentPackages(_Store):
             folder.parent.mkdir(parents=True, exist_ok=True)
             install_wheels(target, folder, wheels, work)
             (folder / _MADE).write_text(json.dumps(about))
-        except BaseException as error:
+        except OSError as error:
             _remove(folder)
-            if isinstance(error, OSError):
-                raise _cannot_write(error) from error
+            raise _cannot_write(error) from error
+        except BaseException:
+            _remove(folder)
             raise
 
     def prepared(self) -> list[Prepared]:
@@ -281,7 +286,7 @@ class EnvironmentPackages(_Store):
         folder = Path(prepared.name)
         if _is_used(folder):
             return "a cluster uses it"
-        with making(folder.name, lambda _: None):
+        with making(prepared.name, lambda _: None):
             _remove(folder)
         return ""
 
@@ -297,13 +302,8 @@ def _remove(folder: Path) -> None:
 
 
 def _is_used(folder: Path) -> bool:
-    """Whether an agent has workers that use an environment."""
-    wanted = f"{PACKAGES_VARIABLE}={folder}".encode()
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
-            if wanted in file.read().split(b"\0"):
-                return True
-    return False
+    """Whether a local cluster that is up was made with an environment."""
+    return any(read_description(cluster).get("packages") == str(folder) for cluster in label.local_home().glob("*"))
 
 
 # -- what is made once and used again
@@ -343,17 +343,9 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def make_once(key: str, is_made: Callable[[], bool], make: Callable[[Path], None], announce: Announce) -> None:
-    """Make what is not there, in a folder to work in; others who want to make the same wait meanwhile."""
-    if not is_made():
-        with making(key, announce) as work:
-            if not is_made():  # somebody else may have made it by now
-                make(work)
-
-
 @contextmanager
-def making(key: str, announce: Announce) -> Iterator[Path]:
-    """Hold what keeps others from making the same; whoever has made it meanwhile is waited for.
+def making(name: str, announce: Announce) -> Iterator[Path]:
+    """Hold what keeps others from making what has this name; whoever makes it now is waited for.
 
     Yields:
         An empty folder to work in, which is removed at the end, or by the next one who makes anything.
@@ -361,7 +353,7 @@ def making(key: str, announce: Announce) -> Iterator[Path]:
     Raises:
         ClusterError: somebody takes too long, or the folder cannot be written.
     """
-    locks, work = store() / "locks", store() / "fetching"
+    key, locks, work = Path(name).name.replace(":", "-"), store() / "locks", store() / "fetching"
     try:
         locks.mkdir(parents=True, exist_ok=True)
         work.mkdir(exist_ok=True)

@@ -179,13 +179,13 @@ def install_wheels(target: Target, folder: Path, wheels: Sequence[Path], work: P
         raise ClusterError(f"installing the packages failed: {shown(lines[-1] if lines else code, 300)}")
 
 
-def ask_python(python: str, what: str, folder: Path, *packages: str) -> Target:
-    """What a Python of this machine has, with what is in further folders of packages.
+def ask_python(what: str, folder: Path) -> Target:
+    """What the lab's own Python has.
 
     Raises:
         ClusterError: it does not say.
     """
-    return Target.parse(what, "\n".join(_run([python, "-c", probe_text(), *packages], folder)[1]))
+    return Target.parse(what, "\n".join(_run([sys.executable, "-c", probe_text()], folder)[1]))
 
 
 def _run(

@@ -22,7 +22,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import CHOICES
 from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import hook
-from lab.features.faults.fault import beyond, broken_in, network_first
+from lab.features.faults.fault import all_faults, beyond
 from lab.features.faults.kinds.links import network_of
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
@@ -70,26 +70,17 @@ def wanted_by(item: pytest.Item) -> dict[str, Any]:
         UsageError: it says what it may not.
     """
     marker = item.get_closest_marker("lab")
-    return checked_marker(marker) if marker is not None else {}
+    if marker is not None and marker.args:
+        raise UsageError(f"{MARKER}: found {marker.args[0]!r}; allowed: keywords, such as nodes=3")
+    return checked_shape(marker.kwargs, MARKER) if marker is not None else {}
 
 
-def refuse_wrong_marker(definition: pytest.Item, marker: pytest.Mark) -> None:
+def refuse_wrong_marker(definition: pytest.Item) -> None:
     """Refuse a marker that says what it may not, while tests are collected."""
     try:
-        checked_marker(marker)
+        wanted_by(definition)
     except LabError as error:
         raise pytest.Collector.CollectError(f"{definition.nodeid}: {harmless(str(error))}") from None
-
-
-def checked_marker(marker: pytest.Mark) -> dict[str, Any]:
-    """What one marker says.
-
-    Raises:
-        UsageError: it says what it may not.
-    """
-    if marker.args:
-        raise UsageError(f"{MARKER}: found {marker.args[0]!r}; allowed: keywords, such as nodes=3")
-    return checked_shape(marker.kwargs, MARKER)
 
 
 def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -223,10 +214,9 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
         pytest.skip.Exception: it needs what is not there.
     """
     try:
-        shape, said, nodes = wanted_by(item), broken_in(scenario), options.nodes or scenario.nodes
+        shape, nodes = wanted_by(item), options.nodes or scenario.nodes
         refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
-        broken, engine = network_first(said.network, shape.get("network"), said.faults), engine_for(item, shape)
-        if wrong := beyond(broken, engine.name):
+        if wrong := beyond(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
             pytest.skip(f"{scenario.name} is to {wrong}")
         if has_wishes(scenario):
             shape["nodes"] = nodes or shape.get("nodes", DEFAULT_NODES)

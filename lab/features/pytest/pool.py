@@ -26,7 +26,7 @@ from lab.engine.ownership import default_name, digest
 from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
-from lab.features.functions.calling import calling_of
+from lab.features.functions.calling import Calls
 from lab.features.pytest.guard import forget, keeper_lock, start_guard
 from lab.features.pytest.stash import DEADLINE, POOL
 from lab.plan.limits import Machine
@@ -135,7 +135,7 @@ class Session:
         return result
 
 
-class WarmCluster(Cluster):
+class WarmCluster(Calls, Cluster):
     """A cluster that lives longer than a test; see `Cluster`.
 
     Args:
@@ -179,7 +179,7 @@ class WarmCluster(Cluster):
         __tracebackhide__ = True
         try:
             how = replace(how, timeout_s=self._session.in_time(how.timeout_s))
-            return calling_of(self).call(function, arguments, named, how)
+            return super().call_as(function, arguments, named, how)
         except RanksFailed:
             if self.called is not None:
                 self._session.of_test.append(self.called)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
+from operator import attrgetter
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.features.faults.detection import Injected, find_injected
 from lab.record.read import Record
-from lab.record.result import Result
+from lab.record.result import Culprit, Result
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.words import clip, format_duration, plural
@@ -20,20 +22,6 @@ from lab.words import clip, format_duration, plural
 _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
             "wrong_result")  # fmt: skip
 """Findings that say what was broken where nobody is the culprit."""
-
-
-class Named(NamedTuple):
-    """Whom a diagnosis named, and for what."""
-
-    rank: int | None = None
-    node: str = ""
-    link: str = ""
-    cause: str = ""
-
-    @property
-    def anybody(self) -> bool:
-        """Whether somebody was named, or a link."""
-        return self.rank is not None or bool(self.node or self.link)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,43 +73,39 @@ def mark_run(record: Record) -> list[Mark]:
     injected, result = find_injected(record), record.result()
     if not injected or result.exit_code == 130:
         return []
-    named = _named(record, result)
-    if named.anybody:
+    named = result.culprit or _first_told(record)
+    if named is not None and named.who:
         right = [one for one in injected if one.names(named.rank, named.node, named.link)]
     else:
-        right = [one for one in injected if not one.alone and named.cause in one.shown_as]
+        right = [one for one in injected if not one.alone and named is not None and named.cause in one.shown_as]
     return [_mark(one, named, record, result, right=bool(right)) for one in right or injected[:1]]
 
 
-def _named(record: Record, result: Result) -> Named:
-    """The culprit of the verdict, or where it has none, what the explanation finds first that tells of something."""
-    culprit = result.culprit
-    if culprit is not None:
-        return Named(culprit.rank, culprit.node, culprit.link, culprit.cause)
+def _first_told(record: Record) -> Culprit | None:
+    """What the explanation finds first that tells of something, where the verdict has no culprit."""
     from lab.diagnosis.explain import explain
 
     for finding in explain(record).findings:
         if finding.kind in _TELLING:
             rank = finding.ranks[0] if finding.ranks else None
-            return Named(rank, record.workers().get(rank, "") if rank is not None else "", finding.link, finding.kind)
-    return Named()
+            node = record.workers().get(rank, "") if rank is not None else ""
+            return Culprit(rank=rank, node=node, link=finding.link, cause=finding.kind)
+    return None
 
 
-def _mark(one: Injected, named: Named, record: Record, result: Result, *, right: bool) -> Mark:
-    innocent = named.anybody and not right
+def _mark(one: Injected, named: Culprit | None, record: Record, result: Result, *, right: bool) -> Mark:
     broke = any(rank.stopped or rank.error or rank.signal for rank in result.ranks)
     well = result.verdict in ("passed", "failed") and result.culprit is None and not (broke or result.unmet_by_script)
-    outcome = "right" if right else "wrong" if innocent else "unharmed" if well else "nobody"
-    accused = f"rank {named.rank}" if named.rank is not None else named.node or named.link
+    accused = "" if right or named is None else named.who if named.rank is None else f"rank {named.rank}"
     after_s = one.detection.after_s
     return Mark(
         run=record.run,
         kind=one.kind,
         fault=one.detection.fault,
-        culprit=outcome,
-        right_kind=right and named.cause in one.shown_as,
+        culprit="right" if right else "wrong" if accused else "unharmed" if well else "nobody",
+        right_kind=right and named is not None and named.cause in one.shown_as,
         detected_s=None if after_s is None else round(after_s, 6),
-        accused=accused if innocent else "",
+        accused=accused,
         reason=result.reason,
     )
 
@@ -136,20 +120,15 @@ class Score:
     """By kind of fault; the last one, of no kind, is that of all."""
     marks: tuple[Mark, ...]
 
-    @property
-    def misses(self) -> list[Mark]:
-        """What was not right."""
-        return [mark for mark in self.marks if mark.missed]
-
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {**asdict(self), "misses": [asdict(mark) for mark in self.misses]}
+        return {**asdict(self), "misses": [asdict(mark) for mark in self.marks if mark.missed]}
 
 
 def score(records: Iterable[Record]) -> Score:
     """Hold the diagnoses of many runs against what was broken in them."""
-    by_run = [marks for record in records if (marks := mark_run(record))]
-    marks = [mark for of_run in by_run for mark in of_run]
+    by_run = [*filter(None, map(mark_run, records))]
+    marks = [*chain(*by_run)]
     kinds = sorted({mark.kind for mark in marks})
     rows = [_row(kind, [mark for mark in marks if mark.kind == kind]) for kind in kinds]
     return Score(runs=len(by_run), rows=(*rows, _row("", marks)), marks=tuple(marks))
@@ -181,7 +160,7 @@ def score_text(found: Score, style: Style) -> str:
     lines = [table_text(_HEAD, [_cells(row) for row in found.rows], style)]
     accused = found.rows[-1].accused
     lines.append(f"{plural(found.runs, 'run')}; innocent accused: {accused or 'none'}")
-    for mark in found.misses:
+    for mark in filter(attrgetter("missed"), found.marks):
         named = f"named {mark.accused}" if mark.accused else "named nobody"
         what = "the right one was named, for something else" if mark.culprit == "right" else named
         lines.append(f"{style.paint('✘', 'red')} {mark.run}: {mark.fault}: {what}")

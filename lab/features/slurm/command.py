@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +19,7 @@ from lab.engine.protocol import Announce
 from lab.errors import ClusterError, EngineAbsent, EngineUnavailable
 from lab.node import processes
 from lab.plan.limits import Machine
+from lab.waiting import wait_until
 from lab.words import format_duration
 
 COMMANDS = ("salloc", "srun", "squeue", "scontrol", "scancel", "sinfo")
@@ -47,14 +48,14 @@ def environment() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if not name.startswith("SLURM_") or name in _KEPT}
 
 
-def ask(*argv: str, deadline_s: float = _DEADLINE_S) -> str:
-    """What a command of Slurm's prints; nothing, where it is about a job that Slurm does not know any more.
+def call(*argv: str, deadline_s: float = _DEADLINE_S) -> subprocess.CompletedProcess[str]:
+    """Run a command of Slurm's to its end.
 
     Raises:
-        EngineUnavailable: it fails otherwise, or does not answer.
+        EngineUnavailable: it cannot be started, or does not end in time.
     """
     try:
-        done = subprocess.run(
+        return subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -70,6 +71,15 @@ def ask(*argv: str, deadline_s: float = _DEADLINE_S) -> str:
         ) from None
     except OSError as error:
         raise EngineUnavailable(f"{argv[0]} cannot be started: {error.strerror}") from None
+
+
+def ask(*argv: str, deadline_s: float = _DEADLINE_S) -> str:
+    """What a command of Slurm's prints; nothing, where it is about a job that Slurm does not know any more.
+
+    Raises:
+        EngineUnavailable: it fails otherwise, or does not answer.
+    """
+    done = call(*argv, deadline_s=deadline_s)
     if done.returncode == 0:
         return done.stdout
     if _UNKNOWN_JOB in done.stderr.lower():
@@ -88,7 +98,7 @@ _FIRST_S, _TELL_S = 2.0, 10.0
 """When it is first told what is waited for, and then how often."""
 _SPARE_S = 30.0
 """Salloc keeps its own deadline; this is for one that does not."""
-_LEAVE_S = 5.0
+_LEAVE_S, _POLL_S = 5.0, 0.05
 _NUMBER = re.compile(r"job (?:allocation )?(\d+)")
 _GRANTED = re.compile(r"Granted job allocation (\d+)")
 
@@ -99,60 +109,49 @@ def allocate(argv: Sequence[str], deadline_s: float, announce: Announce) -> str:
     Raises:
         ClusterError: Slurm gives none, or not in time.
     """
-    asking = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**environment(), "LC_ALL": "C"},
-        start_new_session=True,  # a Ctrl-C is for the lab, which has it leave the queue
-        preexec_fn=lambda: processes.be_told_when_parent_dies(signal.SIGTERM),  # noqa: PLW1509  # there is one thread
-    )
-    try:
-        said = _listen(asking, deadline_s, announce)
-    except BaseException:
-        asking.terminate()  # it takes its job out of the queue
-        raise
-    finally:
-        try:
-            asking.wait(timeout=_LEAVE_S)
-        except subprocess.TimeoutExpired:
-            asking.kill()
-            asking.wait(timeout=_LEAVE_S)
-    granted = _GRANTED.search(said)
-    if granted is None or asking.returncode:
-        raise ClusterError(
-            f"Slurm gave no allocation: {last_word(said) or f'salloc ended with exit code {asking.returncode}'}",
-            "`sinfo` shows what there is; --allocation partition=..., time=... or immediate=SECONDS asks otherwise",
+    with tempfile.TemporaryFile() as file:
+
+        def said() -> str:
+            return os.pread(file.fileno(), 1 << 20, 0).decode("utf-8", "replace")
+
+        asking = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            env={**environment(), "LC_ALL": "C"},
+            start_new_session=True,  # a Ctrl-C is for the lab, which has it leave the queue
+            preexec_fn=lambda: processes.be_told_when_parent_dies(signal.SIGTERM),  # noqa: PLW1509  # there is one thread
         )
-    return granted[1]
+        began, pause_s = time.monotonic(), _FIRST_S
+        try:
+            while not wait_until(lambda: asking.poll() is not None, pause_s, _POLL_S):
+                waited, pause_s = time.monotonic() - began, _TELL_S
+                if waited > deadline_s + _SPARE_S:
+                    why = f"Slurm gave no allocation within {format_duration(deadline_s)}"
+                    raise ClusterError(why, "--allocation immediate=SECONDS")
+                announce(f"waiting in Slurm's queue for {format_duration(round(waited))}{_why(said())}")
+        finally:
+            if asking.poll() is None:
+                asking.terminate()  # it takes its job out of the queue
+                if not wait_until(lambda: asking.poll() is not None, _LEAVE_S):
+                    asking.kill()
+                    asking.wait()
+        granted = _GRANTED.search(said())
+        if granted is None or asking.returncode:
+            raise ClusterError(
+                f"Slurm gave no allocation: {last_word(said()) or f'salloc ended with exit code {asking.returncode}'}",
+                "`sinfo` shows what there is; --allocation partition=..., time=... or immediate=SECONDS asks otherwise",
+            )
+        return granted[1]
 
 
-def _listen(asking: subprocess.Popen[bytes], deadline_s: float, announce: Announce) -> str:
-    """What salloc says until it ends."""
-    assert asking.stderr is not None
-    said, began, told = b"", time.monotonic(), _FIRST_S - _TELL_S
-    while (waited := time.monotonic() - began) <= deadline_s + _SPARE_S:
-        if select.select([asking.stderr], [], [], 1.0)[0]:
-            data = os.read(asking.stderr.fileno(), 65536)
-            if not data:
-                return said.decode("utf-8", "replace")
-            said += data
-        if waited - told >= _TELL_S:
-            told = waited
-            announce(f"waiting in Slurm's queue for {format_duration(round(waited))}{_why(said)}")
-    raise ClusterError(
-        f"Slurm gave no allocation within {format_duration(deadline_s)}", "--allocation immediate=SECONDS"
-    )
-
-
-def _why(said: bytes) -> str:
+def _why(said: str) -> str:
     """What Slurm says that a job waits for."""
     state = ""
-    if number := _NUMBER.search(said.decode("utf-8", "replace")):
+    if number := _NUMBER.search(said):
         with suppress(EngineUnavailable):
-            words = ("--noheader", f"--jobs={number[1]}", "--format=%T: %r")
-            state = ask("squeue", *words).strip()
+            state = ask("squeue", "--noheader", f"--jobs={number[1]}", "--format=%T: %r").strip()
     return f" (job {number[1]}, {state})" if number and state else ""
 
 
@@ -263,12 +262,6 @@ def read_fate(text: str) -> Fate:
     said = pairs(text.partition("\n")[0])
     reason, when = _meant(said.get("Reason", "")), _meant(said.get("PreemptTime", ""))
     return Fate(state=said.get("JobState", ""), reason=reason, preempted=bool(when))
-
-
-def read_accounted(text: str) -> Fate:
-    """The answer of `sacct --parsable2 --noheader --format State`: `CANCELLED by 1000`."""
-    state, _, more = text.partition("\n")[0].strip().partition(" ")
-    return Fate(state=state, reason=more)
 
 
 def least_machine(text: str) -> Machine:

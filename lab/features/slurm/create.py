@@ -7,9 +7,8 @@ import math
 import os
 import re
 import socket
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ import lab
 from lab import __version__
 from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.held import DESCRIPTION
-from lab.engine.interrupts import may_outlive
+from lab.engine.held import DESCRIPTION, start_holder
 from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit
@@ -53,8 +51,8 @@ def own_folder(home: Path, cluster: str, node: str) -> str:
 
 def begin(
     home: Path, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
-) -> None:
-    """Make the folders, ask for the allocation, and start what holds the agents.
+) -> Callable[[], bool]:
+    """Make the folders, ask for the allocation, and start what holds the agents; returns whether that has ended.
 
     Raises:
         LabError: Slurm gave no allocation; what was made is still there.
@@ -87,17 +85,8 @@ def begin(
         for step, host, address in zip(steps, names, addresses, strict=True)
     }
     program = _HOLD.format(above=str(Path(lab.__file__).parent.parent))
-    with (folder / LOG).open("wb") as log:
-        holder = subprocess.Popen(
-            [sys.executable, "-c", program, json.dumps({"folder": str(folder), "job": job, "argvs": argvs})],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**environment(), **shape.env},
-            cwd="/",
-            start_new_session=True,
-        )
-    may_outlive(holder)
+    argv = [sys.executable, "-c", program, json.dumps({"folder": str(folder), "job": job, "argvs": argvs})]
+    return start_holder(argv, {**environment(), **shape.env}, folder / LOG)
 
 
 def _make_shared(folder: Path, data: dict[str, str]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from lab.engine.doctor import Check, Wanted
 from lab.errors import EngineUnavailable
-from lab.features.slurm.command import ask, environment, is_idle, last_word
+from lab.features.slurm.command import ask, call, is_idle, last_word
 from lab.features.slurm.create import shared_folder
 from lab.words import listing, plural
 
@@ -51,7 +50,7 @@ def _machines(wanted: Wanted) -> list[Check]:
 def _munge() -> list[Check]:
     if shutil.which("munge") is None:
         return []
-    done = subprocess.run(["munge", "--no-input"], capture_output=True, text=True, timeout=_TRY_S, check=False)
+    done = call("munge", "--no-input")
     found = (last_word(done.stderr) or "it does not answer") if done.returncode else "it answers"
     return [Check.judge("munge", found, done.returncode, "ask whoever runs the cluster", "failed")]
 
@@ -61,16 +60,8 @@ def _a_node(pythons: Sequence[str]) -> list[Check]:
     began = time.time()
     options = "-QQ --nodes=1 --ntasks=1 --immediate=5 --time=1 --job-name=lab-doctor --mpi=none"
     try:
-        done = subprocess.run(
-            ["srun", *options.split(), "sh", "-c", _TRY, _PROGRAM, *pythons],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TRY_S,
-            env={**environment(), "LC_ALL": "C"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        done = call("srun", *options.split(), "sh", "-c", _TRY, _PROGRAM, *pythons, deadline_s=_TRY_S)
+    except EngineUnavailable:
         return [Check("warning", "node", _NOT_FREE, "try again later")]
     ended = time.time()
     when, _, python = done.stdout.strip().partition(" ")

@@ -33,18 +33,18 @@ from lab.engine.held import (
 )
 from lab.engine.packages import package_folders
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
-from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
+from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm.command import (
     HOME,
     JOBS,
     Fate,
     Job,
     ask,
+    call,
     environment,
     is_well,
     last_word,
     least_machine,
-    read_accounted,
     read_fate,
     read_hosts,
     read_jobs,
@@ -76,8 +76,6 @@ _SUSPENDED_S = 10.0
 """How often Slurm is asked, while a run goes on, whether it has suspended the job: its controller serves many."""
 _SUSPENDED = Trouble("was suspended by Slurm", silent=True)
 _PAUSED = Trouble("was paused", silent=True)
-_LISTENING_S = 10.0
-"""The process that holds the agents listens long before."""
 _FATE_S = 3.0
 """What became of a job may be known so much later than that its agents left."""
 _FATE_POLL_S = 0.05
@@ -126,9 +124,8 @@ class SlurmEngine(HeldEngine):
     def __init__(self) -> None:
         refuse_absence()
         self.home = home_folder()
-        self._asked: dict[str, float] = {}
-        """When it was last asked whether a job is suspended, by its number."""
-        self._suspended: set[str] = set()
+        self._suspended: dict[str, tuple[float, bool]] = {}
+        """When it was last asked whether a job is suspended, and the answer, by its number."""
 
     # -- finding
 
@@ -183,12 +180,11 @@ class SlurmEngine(HeldEngine):
         if self.paused(channel.node):
             return _PAUSED
         job, now = job_of(channel.node), time.monotonic()
-        if now - self._asked.setdefault(job, now) > _SUSPENDED_S:
-            self._asked[job] = now
-            self._suspended.discard(job)
-            if _fate_of(job).suspended:
-                self._suspended.add(job)
-        return _SUSPENDED if job in self._suspended else None
+        asked, suspended = self._suspended.get(job, (now, False))
+        if now - asked > _SUSPENDED_S:
+            asked, suspended = now, _fate_of(job).suspended
+        self._suspended[job] = asked, suspended
+        return _SUSPENDED if suspended else None
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold; None where it cannot be asked."""
@@ -227,9 +223,7 @@ class SlurmEngine(HeldEngine):
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
         """Ask for the allocation, and have the agents started on its machines."""
-        begin(self.home, cluster, shape, run, requests, announce)
-        end = time.monotonic() + _LISTENING_S
-        return lambda: time.monotonic() > end
+        return begin(self.home, cluster, shape, run, requests, announce)
 
     def explain_lost(self, node: Node) -> ClusterError:
         """Why a node ended while it was starting."""
@@ -363,12 +357,7 @@ def job_of(node: Node) -> str:
 
 def _fate_of(job: str) -> Fate:
     """What became of a job, as Slurm says now."""
-    fate = read_fate(ask("scontrol", "--oneliner", "show", "job", job))
-    if not fate.state:
-        with suppress(EngineUnavailable):  # it keeps no accounts
-            words = ("--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State")
-            return read_accounted(ask("sacct", *words))
-    return fate
+    return read_fate(ask("scontrol", "--oneliner", "show", "job", job))
 
 
 def _explain_end(node: Node, *, left: bool) -> str:
@@ -401,8 +390,7 @@ def _refuse_without_pyxis(image: str) -> None:
     Raises:
         ClusterUnfit: it has none.
     """
-    helped = subprocess.run(["srun", "--help"], capture_output=True, text=True, timeout=20, check=False)
-    if "--container-image" not in helped.stdout:
+    if "--container-image" not in call("srun", "--help").stdout:
         raise ClusterUnfit(
             f"nodes cannot be made of {image}: this Slurm has no pyxis, which gives srun --container-image",
             "leave the image out: nodes then have the Python of their machines",

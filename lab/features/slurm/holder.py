@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from lab.errors import EngineUnavailable
+from lab.features.slurm.command import ask
 from lab.node.messages.agent import ended_file
 from lab.node.messages.wire import listen
 
@@ -170,13 +172,11 @@ def lock_life(folder: Path) -> Path:
 
 
 def _is_known(job: str) -> bool:
-    """Whether Slurm has a job still."""
-    argv = ["squeue", "--noheader", f"--jobs={job}", "--format=%T"]
+    """Whether Slurm has a job still, or does not answer."""
     try:
-        said = subprocess.run(argv, capture_output=True, text=True, timeout=_LOOK_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return bool(ask("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip())
+    except EngineUnavailable:
         return True
-    return bool(said.stdout.strip()) or "invalid job id" not in said.stderr.lower()
 
 
 def main() -> None:

@@ -69,19 +69,16 @@ class Straggler(Finding):
         else:
             ends = dict.fromkeys(map(format_duration, (self.least_s, self.most_s)))
             usual = f", where {format_duration(self.usual_s)} is usual" if self.usual_s >= NOISE_S / 2 else ""
-            by = f"by {' to '.join(ends)} at {self.last} of {plural(self.steps, 'step')}{usual}, which"
-            how = f"was late now and then: {by}" if self.seldom else f"was late {by}"
+            when = " now and then:" if self.seldom else ""
+            how = f"was late{when} by {' to '.join(ends)} at {self.last} of {plural(self.steps, 'step')}{usual}, which"
         each = " each" if len(self.others) > 1 else ""
         cost = f"cost {name_ranks(self.others)} {format_duration(self.each_s)}{each}, {self.share:.0%} of the time"
-        turns = ""
-        if self.turns:
-            turns = f": {format_duration(self.each_s / self.turns)} in each of {plural(self.turns, 'training step')}"
-        collected = ""
-        if self.collected_in:
-            ran = format_duration(self.collected_s)
-            collected = f"Its garbage collector ran for {ran} of that, in {self.collected_in} of them."
+        turn = format_duration(self.each_s / max(1, self.turns))
+        turns = f": {turn} in each of {plural(self.turns, 'training step')}" if self.turns else ""
+        ran = format_duration(self.collected_s)
+        collected = f"Its garbage collector ran for {ran} of that, in {self.collected_in} of them."
         entered = f"It entered them at {self.lines[0]}." if self.lines else ""
-        return f"rank {self.ranks[0]} {how} {cost}{turns}", entered, collected
+        return f"rank {self.ranks[0]} {how} {cost}{turns}", entered, collected if self.collected_in else ""
 
 
 class TimeShares(Finding):
@@ -136,10 +133,10 @@ class Account(Finding):
 
     def render(self) -> Words:
         """How many calls there were, and which step stands out."""
-        if not self.collectives and not self.messages:
+        called = {"collective": self.collectives, "message": self.messages}
+        counts = [plural(count, what) for what, count in called.items() if count]
+        if not counts:
             return "no rank called a collective or sent a message"
-        counts = [plural(self.collectives, "collective")] if self.collectives else []
-        counts += [plural(self.messages, "message")] if self.messages else []
         took = f" in {format_duration(self.seconds)}" if self.timed else ""
         brought, what = format_bytes(self.brought_bytes), self.standing_out + at(self.at)
         head = f"{name_ranks(self.others)} entered {listing(counts)}{took} and brought {brought} to them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections import Counter
@@ -9,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, product
-from typing import Any, NoReturn
+from typing import Any
 
 from lab.engine.doctor import refusal
 from lab.engine.protocol import Engine
-from lab.errors import UsageError
+from lab.errors import LabError, UsageError
 from lab.feature import hook
 from lab.plan.cluster import Shape
 from lab.plan.plan import PlanOptions, shape_for
@@ -82,10 +83,24 @@ class Attempt:
     """One run of a case, or what kept it from beginning."""
 
     result: Result
-    hint: str = ""
-    """What to do about an error."""
+    error: LabError | None = None
+    """What kept it from beginning."""
     took_s: float = 0.0
     """Seconds with all that belongs to it, but for making its cluster."""
+
+    @classmethod
+    def of(cls, outcome: Result | LabError, scenario: str, took_s: float) -> Attempt:
+        """The attempt that came to a result, or to what kept it from beginning."""
+        if isinstance(outcome, Result):
+            return cls(result=outcome, took_s=took_s)
+        reason, code = outcome.message, outcome.exit_code
+        result = Result(verdict="error", reason=reason, scenario=scenario, exit_code=code, duration_s=None)
+        return cls(result=result, error=outcome, took_s=took_s)
+
+    @property
+    def hint(self) -> str:
+        """What to do about an error."""
+        return self.error.hint if self.error else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,9 +324,7 @@ def wilson(count: int, of: int) -> tuple[float, float]:
     return (0.0 if count == 0 else low), (1.0 if count == of else high)
 
 
-_TOKENS = re.compile(r"\s*([()]|[^\s()]+)")
-_WORDS = ("and", "or", "not", "(", ")", "")
-Meant = Callable[[str], bool]
+_GRAMMAR = (ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Name, ast.Load)
 
 
 def matching(expression: str) -> Callable[[Case], bool]:
@@ -320,48 +333,35 @@ def matching(expression: str) -> Callable[[Case], bool]:
     Raises:
         UsageError: it is not such an expression.
     """
-    tokens = [*_TOKENS.findall(expression), ""]  # the last one stands for its end
-
-    def refuse() -> NoReturn:
-        where = f"at {tokens[0]!r}" if tokens[0] else "at its end"
+    text = " ".join(expression.lower().split())
+    # words hold any characters: Python reads names of the same lengths in their places
+    names = re.sub(r"[^\s()]+", lambda word: word[0] if word[0] in ("and", "or", "not") else "x" * len(word[0]), text)
+    tree, where = None, ""
+    try:
+        tree = ast.parse(names, mode="eval")
+    except SyntaxError as error:
+        rest = text[error.offset - 1 :].split() if error.offset else []
+        where = f" at {rest[0]!r}" if rest else " at its end"
+    except (RecursionError, MemoryError):
+        where = ": it is nested too deep"
+    if tree is None or not all(isinstance(node, _GRAMMAR) for node in ast.walk(tree)):
         raise UsageError(
-            f"-k {expression!r} cannot be understood {where}",
+            f"-k {expression!r} cannot be understood{where}",
             "allowed: words of names or files with and, or, not and brackets, such as 'scatter and not nodes=5'",
         )
 
-    def read_any() -> Meant:
-        parts = [read_all()]
-        while tokens[0] == "or":
-            del tokens[0]
-            parts.append(read_all())
-        return lambda text: any(part(text) for part in parts)
+    def holds(node: ast.expr, name: str) -> bool:
+        match node:
+            case ast.BoolOp(ast.And(), parts):
+                return all(holds(part, name) for part in parts)
+            case ast.BoolOp(ast.Or(), parts):
+                return any(holds(part, name) for part in parts)
+            case ast.UnaryOp(ast.Not(), part):
+                return not holds(part, name)
+        return text[node.col_offset : node.end_col_offset] in name
 
-    def read_all() -> Meant:
-        parts = [read_one()]
-        while tokens[0] == "and":
-            del tokens[0]
-            parts.append(read_one())
-        return lambda text: all(part(text) for part in parts)
-
-    def read_one() -> Meant:
-        if tokens[0] in _WORDS and tokens[0] not in ("not", "("):
-            refuse()
-        token = tokens.pop(0)
-        if token == "(":
-            inner = read_any()
-            if tokens[0] != ")":
-                refuse()
-            del tokens[0]
-            return inner
-        if token == "not":
-            negated = read_one()
-            return lambda text: not negated(text)
-        return lambda text: token.lower() in text
-
-    meant = read_any()
-    if tokens[0]:
-        refuse()
-    return lambda case: meant(f"{case.scenario.source or case.scenario.script} {case.id}".lower())
+    meant = tree.body
+    return lambda case: holds(meant, f"{case.scenario.source or case.scenario.script} {case.id}".lower())
 
 
 _SEED = "LAB_SEED"

@@ -7,9 +7,8 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from urllib.parse import quote
 
 from lab.cli.call import Parser
@@ -26,19 +25,14 @@ from lab.words import format_bytes, listing, plural
 _LONGEST_REASON = 300
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuiteReport:
-    """A page that was written."""
+class SuiteReport(NamedTuple):
+    """A page that was written, as `lab report --suite --json` prints it."""
 
     path: Path
     suite: str
     bytes: int
     runs: tuple[str, ...]
     verdicts: dict[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """As `lab report --suite --json` prints it."""
-        return {**self.__dict__, "path": str(self.path), "runs": list(self.runs)}
 
 
 def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
@@ -87,8 +81,7 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         missing=left_none if missing > 0 else "",
     )
     save(page, path)
-    runs = tuple(record.run for record in suite.records)
-    return SuiteReport(path=path, suite=suite.name, bytes=len(page), runs=runs, verdicts=verdicts)
+    return SuiteReport(path, suite.name, len(page), tuple(record.run for record in suite.records), verdicts)
 
 
 def _has_report(record: Record) -> bool:
@@ -120,4 +113,6 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
     suite = write_suite(find_suite(arguments.run, arguments.runs), arguments.output)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in suite.verdicts.items())
-    return tell_page(arguments, suite.path, suite.to_json(), [f"{format_bytes(suite.bytes)}, {counts}"])
+    return tell_page(
+        arguments, suite.path, {**suite._asdict(), "path": str(suite.path)}, [f"{format_bytes(suite.bytes)}, {counts}"]
+    )

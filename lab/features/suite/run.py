@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, free_memory_bytes
 from lab.engine.ownership import check_name, default_name
@@ -200,27 +200,10 @@ class _Worker:
     """The number of the case that it has; None: it is idle."""
     since: float = 0.0
     """Monotonic time since which it runs that; 0: it makes its cluster first."""
-
-
-class _Task(NamedTuple):
-    """One run for a worker."""
-
-    case: Case
-    options: RunOptions
-    shape: Shape
-    """What its cluster has to be; one in this shape is made in the place of one that is not."""
-
-
-class _Ended(NamedTuple):
-    """What came of a run."""
-
-    attempt: Attempt
-    error: LabError | None
-    """What kept it from beginning."""
-    no_cluster: bool
-    """Whether that is that its cluster could not be made."""
-    last: bool
-    """Whether the rest is not wanted after this, or cannot be had."""
+    used: bool = False
+    """Whether it has had one."""
+    over: bool = False
+    """Whether the rest is not wanted after its last run, or cannot be had."""
 
 
 @dataclass(kw_only=True)
@@ -246,8 +229,6 @@ class _Suite:
     make_s: float = 0.0
     """What making the slowest cluster took; 0: none is made yet."""
     failures: int = 0
-    used: set[int] = field(default_factory=set)
-    """The numbers of workers that had something to do."""
     stopped: str = ""
     """Why nothing begins any more."""
     stop_code: int = 0
@@ -276,7 +257,7 @@ class _Suite:
             suite=self.suite,
             outcomes=tuple(self.outcomes[number] for number in sorted(self.outcomes)),
             planned=len(self.cases),
-            clusters=len(self.used),
+            clusters=sum(worker.used for worker in self.workers),
             duration_s=time.monotonic() - began,
             seed=self.seed,
             stopped=self.stopped if len(self.outcomes) < len(self.cases) else "",
@@ -292,18 +273,18 @@ class _Suite:
     def _work(self, worker: _Worker) -> None:
         """Run cases until there are no more."""
         try:
-            task = self._next(worker)
-            if task is None:
+            shape = self._next(worker)
+            if shape is None:
                 return
             place = replace(worker.place, announce=partial(self._announce, worker))
-            made_for, wait_s = None if self.stays else self.suite, task.options.wait_s
-            with cluster_slot(place, task.shape, made_for, f"suite {self.suite}", wait_s) as slot:
-                while task is not None:
-                    if slot.shape != task.shape and not self.stays:
+            made_for, wait_s = None if self.stays else self.suite, self.asked.options.wait_s
+            with cluster_slot(place, shape, made_for, f"suite {self.suite}", wait_s) as slot:
+                while shape is not None:
+                    if slot.shape != shape and not self.stays:
                         slot.clear()
-                        slot.shape = task.shape
-                    ended = self._run(worker, slot, task)
-                    task = self._next(worker, ended)
+                        slot.shape = shape
+                    self._run(worker, slot)
+                    shape = self._next(worker)
         except Exception as error:  # noqa: BLE001  # neither can the others work
             with self.pool.turn:
                 self.failure = error if isinstance(error, LabError) else unforeseen(error)
@@ -315,47 +296,52 @@ class _Suite:
             if self.pool.stopping and worker.case is not None and not worker.since:
                 raise KeyboardInterrupt  # a cluster that is being made is not waited for
 
-    def _run(self, worker: _Worker, slot: ClusterSlot, task: _Task) -> _Ended:
-        """One run; what keeps it from beginning is its outcome."""
-        began, making, made_s, scenario = time.monotonic(), False, 0.0, task.case.scenario
+    def _run(self, worker: _Worker, slot: ClusterSlot) -> None:
+        """Run the case of a worker; what keeps it from beginning is its outcome."""
+        assert worker.case is not None
+        number, case, began, making = worker.case, self.cases[worker.case], time.monotonic(), False
+        attempt = len(self.attempts[number]) + 1
+        turn = Turn(suite=self.suite, number=number + 1, of=len(self.attempts), case=case.id, attempt=attempt)
+        options = replace(self.asked.options, turn=turn, nodes=case.nodes, nproc_per_node=case.nproc_per_node)
+        options = replace(options, backend=case.backend)
         outcome: Result | LabError
         try:
-            refuse_foreign_wishes(scenario, slot.place.engine, slot.place.asked, task.options)
-            if slot.cluster is None:
-                making = True
+            refuse_foreign_wishes(case.scenario, slot.place.engine, slot.place.asked, options)
+            if making := slot.cluster is None:
                 slot.make_ready()
-                making, made_s = False, time.monotonic() - began
-                began = time.monotonic()
+                self.make_s = max(self.make_s, time.monotonic() - began)
+            making, began = False, time.monotonic()
             with self.pool.turn:
-                self.make_s, worker.since = max(self.make_s, made_s), began
-                self.watcher.working(worker.number, "runs", task.case)
-            outcome = slot.try_run(scenario, task.options, self.pool)
+                worker.since = began
+                self.watcher.working(worker.number, "runs", case)
+            outcome = slot.try_run(case.scenario, options, self.pool)
         except LabError as error:
             outcome = error
-        took_s, last = time.monotonic() - began, slot.is_last(outcome)
-        if isinstance(outcome, Result):
-            return _Ended(Attempt(result=outcome, took_s=took_s), error=None, no_cluster=False, last=last)
-        reason, code = outcome.message, outcome.exit_code
-        result = Result(verdict="error", reason=reason, scenario=scenario.name, exit_code=code, duration_s=None)
-        attempt = Attempt(result=result, hint=outcome.hint, took_s=took_s)
-        return _Ended(attempt, error=outcome, no_cluster=making, last=last)
+        with self.pool.turn:
+            worker.over = slot.is_last(outcome)
+            self._end(worker, number, Attempt.of(outcome, case.scenario.name, time.monotonic() - began), making)
 
     # -- what is next
 
-    def _next(self, worker: _Worker, ended: _Ended | None = None) -> _Task | None:
-        """Note what came of the last run of a worker, and wait for its next one; None where there is none, or later."""
+    def _next(self, worker: _Worker) -> Shape | None:
+        """Wait for the next case of a worker; returns what its cluster has to be; None: there is none.
+
+        One in this shape is made in the place of one that is not.
+        """
         with self.pool.turn:
-            if ended is not None and worker.case is not None:
-                case, worker.case = worker.case, None
-                self._end(worker, case, ended)
-                self.pool.turn.notify_all()
-                if ended.last:
-                    return None
-            while (number := self._next_for(worker)) is None:
-                if worker.cluster is not None or all(one.case is None for one in self.workers):
+            worker.case = None
+            self.pool.turn.notify_all()
+            while (number := None if worker.over else self._next_for(worker)) is None:
+                if worker.over or worker.cluster is not None or all(one.case is None for one in self.workers):
                     return None
                 self.pool.turn.wait(_POLL_S)  # a further cluster may be worth making later
-            return self._begin(worker, number)
+            case = self.cases[number]
+            self.queue.remove(number)
+            worker.case, worker.since, worker.used = number, 0.0, True
+            if worker.cluster is None or not case.fits(worker.cluster):
+                worker.cluster = choose_cluster(case, [self.cases[one] for one in self.queue])
+                self.watcher.working(worker.number, "makes its cluster", None)
+            return worker.cluster
 
     def _next_for(self, idle: _Worker) -> int | None:
         """The number of the case that an idle worker should run; None where it has nothing to do now."""
@@ -372,39 +358,26 @@ class _Suite:
                 return numbers[0]
         return None
 
-    def _begin(self, worker: _Worker, number: int) -> _Task:
-        case, shape = self.cases[number], worker.cluster
-        self.queue.remove(number)
-        self.used.add(worker.number)
-        if shape is None or not case.fits(shape):
-            shape = choose_cluster(case, [self.cases[one] for one in self.queue])
-            self.watcher.working(worker.number, "makes its cluster", None)
-        worker.case, worker.cluster, worker.since = number, shape, 0.0
-        attempt = len(self.attempts[number]) + 1
-        turn = Turn(suite=self.suite, number=number + 1, of=len(self.attempts), case=case.id, attempt=attempt)
-        options = replace(self.asked.options, turn=turn, nodes=case.nodes, nproc_per_node=case.nproc_per_node)
-        return _Task(case, replace(options, backend=case.backend), shape)
-
     # -- what came of it
 
-    def _end(self, worker: _Worker, number: int, ended: _Ended) -> None:
+    def _end(self, worker: _Worker, number: int, attempt: Attempt, no_cluster: bool) -> None:
         self.watcher.working(worker.number, "", None)
-        attempt, result, case = ended.attempt, ended.attempt.result, self.cases[number]
+        result, case = attempt.result, self.cases[number]
         if result.exit_code == Interrupted.exit_code:
             self._stop("interrupted", Interrupted.exit_code)
             return
-        if ended.no_cluster:
+        if no_cluster:
             worker.cluster = None
-        if isinstance(ended.error, MachineLacks):
+        if isinstance(attempt.error, MachineLacks):
             self.cases[number] = replace(case, skipped=result.reason)
             self._settle(number)
             return
-        if not ended.no_cluster:
+        if not no_cluster:
             self.took_s.append(attempt.took_s)
-        self._note_attempt(number, attempt, final=ended.no_cluster or ended.last)
-        if ended.last:
+        self._note_attempt(number, attempt, final=no_cluster or worker.over)
+        if worker.over:
             self._stop(result.reason, result.exit_code)
-        elif ended.no_cluster:  # nor would there be one for the others that could share it
+        elif no_cluster:  # nor would there be one for the others that could share it
             for other in [one for one in self.queue if self.cases[one].ground == case.ground]:
                 self.queue.remove(other)
                 self._note_attempt(other, replace(attempt, took_s=0.0), final=True)

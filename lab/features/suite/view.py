@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from lab.errors import LabError
@@ -17,14 +17,11 @@ from lab.features.suite.cases import Attempt, Case, Kind, Outcome, Rate, SuiteRe
 from lab.record.record_files import open_log
 from lab.record.result import RankResult, Result
 from lab.report.harmless import harmless, in_markdown, plain
+from lab.report.live import Bottom, fit
 from lab.report.style import STATUSES, Style, style_for
 from lab.report.table import MANY, alike, form_of, table_text
 from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
 from lab.words import NONE, capital, clip, format_duration, listing, name_ranks, plural
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
 
 _MOST_ROWS = 60
 """Of a longer suite only what did not simply pass stands in the table."""
@@ -166,7 +163,7 @@ def _end(found: SuiteResult, style: Style) -> Iterator[str]:
 
 _LASTING = ("warning", "using", "removed", "interrupted")
 """What is told like this stays to be read."""
-_BAR = 40
+_REDRAW_S = 0.2
 
 
 class SuiteDisplay(Watcher):
@@ -182,9 +179,9 @@ class SuiteDisplay(Watcher):
     def __init__(self, out: IO[str], status: IO[str], *, quiet: bool = False, machine: bool = False) -> None:
         self._out = status if machine else out
         self._data = out if machine else None
-        self._status, self._quiet = status, quiet
+        self._quiet = quiet
         self._style: Style = style_for(self._out)
-        self._live: Live | None = None
+        self._bottom = Bottom(None if quiet else status)
         self._workers: dict[int, tuple[str, float]] = {}
         self._done, self._planned, self._bad, self._drawn = 0, 0, 0, 0.0
 
@@ -192,23 +189,13 @@ class SuiteDisplay(Watcher):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._bottom.wipe()
 
     def begins(self, why: str, cases: int, clusters: int) -> None:
         """Say how many clusters there are and why, and show what they do from now on."""
         self._planned = cases
         if not self._quiet:
             self._print(self._style.paint(why, "dim"))
-        if self._status.isatty() and not self._quiet:
-            from rich.console import Console
-            from rich.live import Live
-
-            console = Console(file=self._status, highlight=False, markup=False)
-            self._live = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=False)
-            self._live.start()
-            self.tick()
 
     def told(self, worker: int, text: str) -> None:
         """Show what a worker is doing; elsewhere than on a terminal, only what matters later."""
@@ -219,8 +206,7 @@ class SuiteDisplay(Watcher):
 
     def working(self, worker: int, doing: str, case: Case | None) -> None:
         """Show what a worker does."""
-        text = " ".join(word for word in (doing, case.id if case else "") if word)
-        self._workers[worker] = (text, time.monotonic())
+        self._workers[worker] = (f"{doing} {case.id}" if case else doing, time.monotonic())
 
     def again(self, case: Case, attempt: int, attempts: int, failed: Attempt) -> None:
         """Tell that a case is tried again."""
@@ -236,33 +222,24 @@ class SuiteDisplay(Watcher):
             print(json.dumps(outcome.to_json()), file=self._data, flush=True)
 
     def tick(self) -> None:
-        """Draw what every worker does, and the bar."""
-        if self._live is not None and time.monotonic() - self._drawn > 0.2:
-            self._drawn = time.monotonic()
-            self._live.update(self._now(), refresh=True)
+        """Draw what every worker does, and how many cases have ended."""
+        now = time.monotonic()
+        if self._bottom.there and now - self._drawn > _REDRAW_S:
+            self._drawn = now
+            columns, rows = self._bottom.size
+            lines = [
+                self._style.paint(fit(f"  {worker}  {format_duration(round(now - since)):>6}  {text}", columns), "dim")
+                for worker, (text, since) in sorted(self._workers.items())
+                if text
+            ]
+            ended = f"{self._done}/{self._planned}{f', {self._bad} not passed' if self._bad else ''}"
+            self._bottom.show([*lines[: rows - 1], fit(ended, columns)])
 
     def _print(self, text: str) -> None:
         """A line that stays, above what changes."""
-        if self._live is not None:
-            self._live.update("", refresh=True)
+        self._bottom.wipe()
         print(harmless(text), file=self._out, flush=True)
         self._drawn = 0.0
-
-    def _now(self) -> RenderableType:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        lines = []
-        for worker, (text, since) in sorted(self._workers.items()):
-            if text:
-                line = f"  {worker}  {format_duration(round(time.monotonic() - since)):>6}  {text}"
-                lines.append(Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
-        bar = Table.grid(padding=(0, 1))
-        told = f"{self._done}/{self._planned}{f', {self._bad} not passed' if self._bad else ''}"
-        bar.add_row(ProgressBar(total=max(1, self._planned), completed=self._done, width=_BAR), Text(told))
-        return Group(*lines, bar)
 
 
 # -- Markdown, for the page of a CI job
@@ -424,11 +401,12 @@ def last_printed(
     """
     ranks = {rank.rank: rank for rank in (*result.parents, *(one for one in result.ranks if one.parent is None))}
     printed = {number: lines for number, rank in ranks.items() if (lines := read_lines(rank))}
-    shown, left = [], len(printed)
-    for numbers, lines in rarest_first([(number, lines[-most:]) for number, lines in printed.items()]):
+    many, shown, left = len(printed) > MANY, list[LastLines](), len(printed)
+    ends = ((number, tuple(map(form_of, lines[-most:])) if many else number) for number, lines in printed.items())
+    for numbers, _ in sorted(alike(ends), key=lambda group: len(group[0]))[:MANY]:
+        first, lines = ranks[numbers[0]], printed[numbers[0]]
         others = f", as {name_ranks(numbers[1:])}" if len(numbers) > 1 else ""
-        first = ranks[numbers[0]]
-        shown.append(LastLines(f"rank {first.rank} on {first.node}", others, lines, len(printed[first.rank]) > most))
+        shown.append(LastLines(f"rank {first.rank} on {first.node}", others, lines[-most:], len(lines) > most))
         left -= len(numbers)
     return shown, left
 
@@ -456,19 +434,6 @@ def read_tail(log: Path | None, most_bytes: int) -> list[str]:
     except OSError:
         return []
     return text.split("\n")[1 if size > most_bytes else 0 :] if text else []
-
-
-def rarest_first(texts: Sequence[tuple[int, Sequence[str]]]) -> list[tuple[list[int], Sequence[str]]]:
-    """Lines of each rank; of many ranks those of the first of each form, those of the fewest ranks first, and not all.
-
-    Returns:
-        At most `MANY` of them, with the ranks that they stand for.
-    """
-    if len(texts) <= MANY:
-        return [([rank], lines) for rank, lines in texts]
-    lines_of = dict(texts)
-    groups = alike((rank, tuple(map(form_of, lines))) for rank, lines in texts)
-    return [(ranks, lines_of[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))[:MANY]]
 
 
 # -- all files

@@ -12,7 +12,7 @@ FEATURE = Feature(
     },
     findings={
         "kinds": "lab.features.training.findings:TrainingKind",
-        "counts": "lab.features.training.phases:count_phases",
+        "counts": "lab.features.training.findings:count_phases",
         "state": "lab.features.training.replicas:find_unlike_state",
         "explain": "lab.features.training.ddp:explain_ddp",
     },

@@ -7,23 +7,117 @@ How torch 2.13 uses process groups: `torch/nn/parallel/distributed.py` (construc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lab.diagnosis.evidence import Evidence, Explained
-from lab.diagnosis.finding import Finding, Kind
+from lab.diagnosis.finding import Finding, Words, unique_lines
 from lab.features.stragglers.timing import Span, length
-from lab.features.training.findings import DdpStory, TrainingKind
+from lab.features.training.findings import TrainingKind
 from lab.trace.model import Buckets, Call, Mark, RankTrace, calls_within
-from lab.words import format_bytes
+from lab.words import format_bytes, format_duration, listing, plural
 
 _MOST_NAMES = 4
 _MOST_BUCKETS = 4
 _MOST_OTHER = 20
-Chapter = tuple[DdpStory, Sequence[Call]]
-"""A finding, and the calls that it is about."""
+
+
+class DdpStory(Finding):
+    """What a DDP module sent, and why."""
+
+    module: int = 0
+    """Its number, where there are several."""
+    made_at: str = ""
+    what: tuple[str, ...] = ()
+    """The calls, or their contents, in short."""
+    count: int = 0
+    of: int = 0
+    bytes: int = 0
+    before: int = 0
+    first: int = 0
+    more: int = 0
+    number: int = 0
+    share: float = 0.0
+    step_s: float = 0.0
+    single_bucket: bool = False
+    with_buffers: bool = False
+    dtype: str = ""
+    parameters: int | None = None
+
+    def render(self) -> Words:
+        """What it sent, with the module, where there are several."""
+        head, *rest = self._chapter()
+        where = f"DDP module {self.module} ({self.made_at}): " if self.module else ""
+        return f"{where}{head}", *rest
+
+    def _chapter(self) -> tuple[str, ...]:
+        calls = listing(self.what)
+        match self.kind:
+            case TrainingKind.DDP_COUNTED:
+                here = f", here {self.parameters}" if self.parameters is not None else ""
+                return (
+                    f"DDP() at {self.made_at}: every rank tells how many parameters it has{here} ({calls})",
+                    "Where the numbers differ, DDP raises instead of hanging later.",
+                )
+            case TrainingKind.DDP_VERIFIED:
+                sent = f"Rank 0 sends the sizes and strides of its parameters ({calls})"
+                return (f"{sent}, and every rank compares them with its own",)
+            case TrainingKind.DDP_STATE:
+                what = f"{self.parameters} parameters" if self.parameters else "parameters"
+                what = "parameters and buffers" if self.with_buffers else what
+                size = f"{format_bytes(self.bytes)} in {plural(self.count, 'broadcast')}"
+                return (
+                    f"Rank 0's {what} replace everybody's: {size}",
+                    "DDP joins tensors of a dtype into pieces of up to 250 MiB.",
+                )
+            case TrainingKind.DDP_BUFFERS:
+                forwards = f"{self.count} of {plural(self.of, 'forward')}"
+                head = f"In {forwards} rank 0's buffers replace everybody's ({calls})"
+                return f"{head}: BatchNorm's running statistics, for example", "broadcast_buffers=False turns that off."
+            case TrainingKind.DDP_REDUCED:
+                which, more = "It" if self.number == 1 else "The last", f"; {self.more} more" if self.more else ""
+                first = f", the first {self.first}" if self.first != self.count else ""
+                return (
+                    f"{plural(self.number, 'backward')} added up gradients over all ranks, a call for each bucket as "
+                    "soon as it is full",
+                    f"{which} had {plural(self.count, 'bucket')}{first}: {'; '.join(self.what)}{more}.",
+                )
+            case TrainingKind.DDP_COMPRESSED:
+                sizes = f"{format_bytes(self.bytes)} instead of {format_bytes(self.before)}"
+                hook = "a communication hook compresses them, and the gradients come back rounded"
+                return (f"The buckets travel as {self.dtype}, {sizes}: {hook}",)
+            case TrainingKind.DDP_REBUILT:
+                buckets = plural(self.count, "bucket")
+                became = f"still {buckets}" if self.before == self.count else f"{buckets} instead of {self.before}"
+                order = f"In forward {self.number} rank 0 sends its order ({calls})"
+                return (
+                    "The first backward with gradients to reduce showed in which order they become ready",
+                    f"{order}, and the buckets are rebuilt by it: {became}.",
+                )
+            case TrainingKind.DDP_OVERLAP if self.single_bucket:
+                beside = "nothing of its all_reduce can run beside the computation"
+                full = f"With one bucket, full only when the last gradient is ready, {beside}"
+                return (f"{full}: {format_duration(self.step_s)} a step",)
+            case TrainingKind.DDP_OVERLAP:
+                return (
+                    f"{self.share:.0%} of the time of these calls passed while gradients were still being computed",
+                    f"For the rest, {format_duration(self.step_s)} a step, backward had nothing else to do.",
+                )
+            case TrainingKind.DDP_UNUSED:
+                used = f"each backward also adds up who used which parameter ({calls}, a number for each parameter)"
+                return (f"With find_unused_parameters {used}: one that no rank used keeps its gradient as it was",)
+            case TrainingKind.DDP_OTHER:
+                carried = f"{plural(self.count, 'call')} in backward carried no whole bucket ({calls})"
+                whose = "a communication hook sends something else, or they are SyncBatchNorm's or the script's own"
+                return (f"{carried}: {whose}",)
+        backwards = f"{self.count} of {plural(self.of, 'backward')}"
+        return (f"{backwards} sent nothing: under no_sync() gradients are only added up locally",)
+
+
+Chapter = tuple[TrainingKind, Sequence[Call] | None, Mapping[str, Any]]
+"""The calls that it is about, where it is about some: without any it is left out. And what else `DdpStory` has."""
 
 
 class Backward(NamedTuple):
@@ -106,78 +200,62 @@ def explain_ddp(run: Explained) -> list[Finding]:
 def tell_ddp_story(evidence: Evidence) -> list[Finding]:
     """What the DDP modules of the lowest rank sent; of later modules only what the earlier ones did not do."""
     modules = next((ours for rank in evidence.trace.ranks.values() if (ours := find_modules(rank))), [])
-    story: dict[Kind, Finding] = {}
+    story: dict[TrainingKind, Finding] = {}
     for module in modules:
-        for facts, calls in _chapters(module):
-            if facts.kind in story:
+        for kind, calls, facts in _chapters(module):
+            if kind in story or calls == []:
                 continue
             step = evidence.step(calls[0]) if calls else None
-            took = sum(call.end - call.begin for call in calls if call.end is not None)
-            story[facts.kind] = replace(
-                facts,
+            took = sum(call.end - call.begin for call in calls or () if call.end is not None)
+            story[kind] = DdpStory(
+                kind=kind,
                 module=module.number if len(modules) > 1 else 0,
                 made_at=module.source,
                 others=tuple(evidence.trace.ranks),
                 step=step.title if step is not None else "",
-                lines=tuple(filter(None, (call.source for call in calls))) or (module.source,),
+                lines=unique_lines(call.source for call in calls or ()) or (module.source,),
                 seconds=round(took, 6) if calls else None,
+                **facts,
             )
     return list(story.values())
 
 
 def _chapters(module: Module) -> Iterator[Chapter]:
+    kinds = TrainingKind
     counted = [call for call in module.construction if call.op == "all_gather" and _dtype(call) == "int64"]
     if counted:
         values = counted[0].inputs[0].values
-        facts = DdpStory(
-            kind=TrainingKind.DDP_COUNTED, what=_what(counted), parameters=int(values[0]) if values else None
-        )
-        yield facts, counted
+        yield kinds.DDP_COUNTED, counted, {"what": _what(counted), "parameters": int(values[0]) if values else None}
     sent = [call for call in module.construction if call.op == "broadcast"]
     verified = [call for call in sent[:1] if counted and _dtype(call) == "int64"]
-    if verified:
-        yield DdpStory(kind=TrainingKind.DDP_VERIFIED, what=_what(verified)), verified
+    yield kinds.DDP_VERIFIED, verified, {"what": _what(verified)}
     state = sent[len(verified) :]
-    if state:
-        elements = sum(call.inputs[0].count for call in state if call.inputs)
-        with_buffers = elements > (sum(module.layouts[0].sizes) if module.layouts else 0)
-        facts = DdpStory(
-            kind=TrainingKind.DDP_STATE,
-            with_buffers=with_buffers,
-            parameters=module.parameters,
-            bytes=_bytes(state),
-            count=len(state),
-        )
-        yield facts, state
+    elements = sum(call.inputs[0].count for call in state if call.inputs)
+    whose = {"with_buffers": elements > sum(module.layouts[0].sizes if module.layouts else ())}
+    size = {"parameters": module.parameters, "bytes": _bytes(state), "count": len(state)}
+    yield kinds.DDP_STATE, state, whose | size
     rebuilt_at, rebuilt = _rebuilding(module)
     buffers = [own for calls in module.forwards if (own := [call for call in calls if call not in rebuilt])]
-    if buffers:
-        facts = DdpStory(
-            kind=TrainingKind.DDP_BUFFERS, count=len(buffers), of=len(module.forwards), what=_what(buffers[0])
-        )
-        yield facts, [*chain(*buffers)]
+    what = _what(buffers[0]) if buffers else ()
+    yield kinds.DDP_BUFFERS, [*chain(*buffers)], {"count": len(buffers), "of": len(module.forwards), "what": what}
     reducing = [buckets for backward in module.backwards if (buckets := backward.buckets)]
-    yield from _reduction(reducing, [call for call in state if call.inputs])
+    if reducing:
+        yield from _reduction(reducing, [call for call in state if call.inputs])
     if rebuilt:
         before, after = (len(layout.buckets) for layout in (module.layouts[0], module.layouts[-1]))
-        facts = DdpStory(
-            kind=TrainingKind.DDP_REBUILT, number=rebuilt_at, what=_what(rebuilt), count=after, before=before
-        )
-        yield facts, rebuilt
+        order = {"number": rebuilt_at, "what": _what(rebuilt), "count": after, "before": before}
+        yield kinds.DDP_REBUILT, rebuilt, order
     if overlap := _overlap(reducing):
-        yield overlap, []
+        yield kinds.DDP_OVERLAP, None, overlap
     rest = [call for backward in module.backwards for call in backward.calls if call.bucket is None]
     bitmaps = [call for call in rest if _is_bitmap(call, module)]
-    if bitmaps:
-        yield DdpStory(kind=TrainingKind.DDP_UNUSED, what=_what(bitmaps[:1])), bitmaps
+    yield kinds.DDP_UNUSED, bitmaps, {"what": _what(bitmaps[:1])}
     other = [call for call in rest if not _is_bitmap(call, module)]
-    if other:
-        names = tuple(f"{call.op} by {call.via}" if call.via else call.op for call in other[:_MOST_OTHER])
-        yield DdpStory(kind=TrainingKind.DDP_OTHER, count=len(other), what=names), other
+    names = tuple(f"{call.op} by {call.via}" if call.via else call.op for call in other[:_MOST_OTHER])
+    yield kinds.DDP_OTHER, other, {"count": len(other), "what": names}
     quiet = [backward.calls for backward in module.backwards if backward.quiet]
-    silent = sum(all(_is_bitmap(call, module) for call in calls) for calls in quiet)
-    if silent:
-        yield DdpStory(kind=TrainingKind.DDP_SILENT, count=silent, of=len(module.backwards)), []
+    if silent := sum(all(_is_bitmap(call, module) for call in calls) for calls in quiet):
+        yield kinds.DDP_SILENT, None, {"count": silent, "of": len(module.backwards)}
 
 
 def _is_bitmap(call: Call, module: Module) -> bool:
@@ -201,32 +279,22 @@ def _is_of_parameters(call: Call, module: Module, more: int) -> bool:
 
 def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Iterator[Chapter]:
     """The buckets; and where they travel in another dtype than the parameters have, that they are compressed."""
-    if not reducing:
-        return
     first, last = reducing[0], reducing[-1]
-    shown = (
+    shown = tuple(
         f"{format_bytes(call.bytes_in)} of {call.inputs[0].dtype} ({_names(call.parameters)})"
         for call in last[:_MOST_BUCKETS]
     )
-    more = max(0, len(last) - _MOST_BUCKETS)
-    facts = DdpStory(
-        kind=TrainingKind.DDP_REDUCED,
-        number=len(reducing),
-        count=len(last),
-        first=len(first),
-        what=tuple(shown),
-        more=more,
-    )
-    yield facts, [*chain(*reducing)]
+    counts = {"number": len(reducing), "count": len(last), "first": len(first), "more": len(last[_MOST_BUCKETS:])}
+    yield TrainingKind.DDP_REDUCED, [*chain(*reducing)], {"what": shown, **counts}
     own, sent = {_dtype(call) for call in state}, {_dtype(call) for call in last if call.inputs}
     if len(sent) == 1 and own and not sent & own:
         width = state[0].bytes_in // max(1, state[0].inputs[0].count)
         before = sum(call.inputs[0].count for call in last) * width
-        yield DdpStory(kind=TrainingKind.DDP_COMPRESSED, dtype=sent.pop(), bytes=_bytes(last), before=before), last
+        yield TrainingKind.DDP_COMPRESSED, last, {"dtype": sent.pop(), "bytes": _bytes(last), "before": before}
 
 
-def _overlap(reducing: Sequence[Sequence[Call]]) -> DdpStory | None:
-    """How much of the time of buckets passed while gradients were still being computed.
+def _overlap(reducing: Sequence[Sequence[Call]]) -> dict[str, Any]:
+    """How much of the time of buckets passed while gradients were still being computed; empty where there are none.
 
     Gradients are taken to be complete when the last bucket of the backward has been issued.
     """
@@ -236,11 +304,9 @@ def _overlap(reducing: Sequence[Sequence[Call]]) -> DdpStory | None:
         issued = max((begin for begin, _ in spans), default=0.0)
         total += length(spans)
         beside += length((begin, min(end, issued)) for begin, end in spans)
-    if not total:
-        return None
     single = all(len(buckets) == 1 for buckets in reducing)
-    step_s = (total if single else total - beside) / len(reducing)
-    return DdpStory(kind=TrainingKind.DDP_OVERLAP, single_bucket=single, share=beside / total, step_s=step_s)
+    step_s = (total if single else total - beside) / max(1, len(reducing))
+    return {"single_bucket": single, "share": beside / total, "step_s": step_s} if total else {}
 
 
 def _what(calls: Sequence[Call]) -> tuple[str, ...]:

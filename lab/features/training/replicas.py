@@ -8,8 +8,9 @@ from itertools import chain, combinations
 from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, FindingKind, Kind, majority, sides_of, unique_lines
-from lab.features.training.findings import Replicas, TrainingKind, WeightsApart, on_sides
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Side, Words, majority, sides_of, unique_lines
+from lab.diagnosis.wording import at
+from lab.features.training.findings import TrainingKind
 from lab.features.training.trace_lines import Turn, turns_of
 from lab.features.values.expected import number_of
 from lab.frozen import dataclass
@@ -20,7 +21,7 @@ from lab.spec.expressions import RankVariables
 from lab.spec.kinds import choice
 from lab.spec.scenario import Tolerance
 from lab.trace.model import Buffer, Call, Module, RankTrace
-from lab.words import name_ranks, ordinal, plural
+from lab.words import listing, name_ranks, ordinal, plural
 
 _CLOSE = 1e-4
 """Norms that differ by less than this part of them are taken to be the same: processors round differently."""
@@ -28,10 +29,85 @@ _OF_DDP = ("backward", "forward", "DDP()")
 """Phases in which DDP itself calls."""
 Norms = Sequence[float | None]
 _How = Literal["parameters", "parameter", "order", "norm", "steps"]
+_MOST_NAMES = 3
 
 
 Modules = Mapping[int, Module]
 """By rank: the replicas of one module."""
+
+
+class Replicas(Finding):
+    """Replicas of a DDP module that are not alike."""
+
+    how: _How
+    at: tuple[str, ...] = ()
+    """Where the module was made."""
+    sides: tuple[Side, ...] = ()
+    only_here: tuple[str, ...] = ()
+    """Parameters that only the odd ranks have."""
+    place: int = 0
+    """Number of the parameter, from 1."""
+    parameter: str = ""
+    steps: int = 0
+    unused_forward: bool = False
+    no_exchange: bool = False
+    stepped: tuple[int, ...] = ()
+    stepped_at: tuple[str, ...] = ()
+
+    def render(self) -> Words:
+        """In what the replicas differ."""
+        title, place, unlike = f"the DDP module{at(self.at)}", ordinal(self.place), listing(map(_have, self.sides))
+        why = ""
+        match self.how:
+            case "parameters":
+                names = listing(self.only_here[:_MOST_NAMES]) + (", …" if len(self.only_here) > _MOST_NAMES else "")
+                extra = f"; {names} only on {name_ranks(self.ranks)}" if names else ""
+                head = f"the replicas of {title} are not alike: {unlike}{extra}"
+            case "parameter":
+                head = f"the replicas of {title} are not alike: as {place} parameter {unlike}"
+            case "order":
+                head = f"the replicas of {title} have the same parameters in another order: as {place} {unlike}"
+                why = "DDP goes by their number, so gradients of different parameters were added up."
+            case "norm":
+                why = "No backward had exchanged gradients." if self.no_exchange else ""
+                if self.unused_forward:
+                    why = "The forward of the module was never called: what it holds was called past it."
+                after = f"after {plural(self.steps, 'optimizer step')} the replicas of {title} are no longer the same"
+                head = f"{after}: the norm of {self.parameter} is {on_sides(self.sides)}"
+            case _:
+                never = name_ranks(rank for rank in (*self.ranks, *self.others) if rank not in self.stepped)
+                stepped = f"{name_ranks(self.stepped)} stepped the parameters of {title}{at(self.stepped_at)}"
+                exchanged = "where all exchanged their gradients: the replicas are no longer the same"
+                head = f"{stepped}, and {never} never did, {exchanged}"
+        return head, why
+
+
+class WeightsApart(Finding):
+    """Weights that are trained by the same gradients, and differ."""
+
+    kind: Kind = TrainingKind.DIVERGED
+    reduced_at: tuple[str, ...]
+    steps: int
+    stepped_at: tuple[str, ...]
+    place: int
+    sides: tuple[Side, ...]
+
+    def render(self) -> Words:
+        """Where their gradients were reduced, and in what the weights differ."""
+        return (
+            f"{name_ranks((*self.ranks, *self.others))} train by the same gradients, reduced at "
+            f"{listing(self.reduced_at)}, but not the same weights: after {plural(self.steps, 'step')} of the optimizer"
+            f"{at(self.stepped_at)} the norm of its {ordinal(self.place)} parameter is {on_sides(self.sides)}"
+        )
+
+
+def on_sides(sides: Sequence[Side]) -> str:
+    """`3 steps on rank 0 and 4 steps on rank 1`."""
+    return listing(f"{side.what} on {name_ranks(side.ranks)}" for side in sides)
+
+
+def _have(side: Side) -> str:
+    return f"{name_ranks(side.ranks)} {'has' if len(side.ranks) == 1 else 'have'} {side.what}"
 
 
 def find_unlike_state(evidence: Evidence) -> list[Finding]:
@@ -184,8 +260,8 @@ def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
 
 
 def _alike(norms: Mapping[int, Norms]) -> bool:
-    first = next(iter(norms.values()))
-    return all(close(first, other) for other in norms.values())
+    first, *others = norms.values()
+    return all(close(first, other) for other in others)
 
 
 def close(one: Norms, other: Norms) -> bool:
@@ -232,21 +308,21 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
     Weights may well differ: those of a pipeline's stages, of parts of a matrix, of an ensemble. But then gradients do,
     too, or they are not what a reduction gave.
     """
-    of_ranks = {}
+    of_ranks = dict[int, dict[tuple[int, int], Turn]]()
     for rank, trace in evidence.trace.ranks.items():
         # Gradients of the last step may have been dropped before they were on record.
         turns = {of: turn for of, turn in turns_of(trace).items() if any(norm is not None for norm in turn.gradients)}
-        if turns:
-            of_ranks[rank] = turns
+        of_ranks |= {rank: turns} if turns else {}
     common = set.intersection(*map(set, of_ranks.values())) if of_ranks else set()
     findings = list[Finding]()
     for optimizer in sorted({number for number, _ in common}):
-        numbers = sorted(steps for number, steps in common if number == optimizer)
-        apart = [
-            [*_weights_apart(n, {rank: of[optimizer, n] for rank, of in of_ranks.items()}, evidence)] for n in numbers
-        ]
-        still = [{*last.ranks, *last.others} for last in apart[-1]]
-        findings += [first for first in apart[0] if {*first.ranks, *first.others} in still]
+        numbers = [steps for number, steps in common if number == optimizer]
+        first, last = (
+            [*_weights_apart(steps, {rank: of[optimizer, steps] for rank, of in of_ranks.items()}, evidence)]
+            for steps in (min(numbers), max(numbers))
+        )
+        still = [{*one.ranks, *one.others} for one in last]
+        findings += [one for one in first if {*one.ranks, *one.others} in still]
     return findings
 
 
@@ -254,10 +330,8 @@ def _weights_apart(steps: int, turns: Turns, evidence: Evidence) -> Iterator[Wei
     """Among the ranks that made a step, those of the same gradients whose weights differ."""
     for alike in _of_the_same_gradients(turns):
         norms = {rank: turn.norms for rank, turn in alike.items()}
-        if _alike(norms):
-            continue
         reduced = [_reductions(turn, _sums(rank, turn, alike, evidence)) for rank, turn in alike.items()]
-        if not all(reduced):
+        if _alike(norms) or not all(reduced):
             continue
         reduced_at = unique_lines(chain(*reduced))
         first, odd = _first_apart(norms)
@@ -298,22 +372,21 @@ def _sums(rank: int, turn: Turn, alike: Turns, evidence: Evidence) -> list[_Sum]
 
 
 def _sum(call: Call, buffer: Buffer, size: int) -> _Sum | None:
-    if buffer.values is not None and len(buffer.values) == buffer.count:
-        norm = math.hypot(*(abs(number_of(value)) for value in buffer.values))
-        return _Sum(call.source, buffer.count, (norm, norm / size), len(set(map(str, buffer.values))) > 1)
-    told = buffer.summary or {}
-    if not isinstance(told.get("norm"), float):
-        return None
-    return _Sum(call.source, buffer.count, (told["norm"], told["norm"] / size), told.get("min") != told.get("max"))
+    values, told = buffer.values, buffer.summary or {}
+    norm, varied = told.get("norm"), told.get("min") != told.get("max")
+    if values is not None and len(values) == buffer.count:
+        norm, varied = math.hypot(*(abs(number_of(value)) for value in values)), len(set(map(str, values))) > 1
+    return _Sum(call.source, buffer.count, (norm, norm / size), varied) if isinstance(norm, float) else None
 
 
 def _reductions(turn: Turn, sums: Sequence[_Sum]) -> list[str]:
     """The lines whose reductions gave a rank its gradients, all of them; empty where some came from elsewhere."""
     known = [(size, norm) for size, norm in zip(turn.sizes, turn.gradients, strict=True) if norm]
     each = [_find(size, norm, sums) for size, norm in known]
-    at_once = _find(sum(size for size, _ in known), math.hypot(*(norm for _, norm in known)), sums)
-    found = [one for one in each if one is not None] if None not in each else [at_once] if at_once is not None else []
-    return [one.line for one in found] if any(one.varied for one in found) else []
+    if None in each:
+        each = [_find(sum(size for size, _ in known), math.hypot(*(norm for _, norm in known)), sums)]
+    known_sums = [one for one in each if one is not None]
+    return [one.line for one in known_sums] if any(one.varied for one in known_sums) else []
 
 
 def _find(count: int, norm: float, sums: Sequence[_Sum]) -> _Sum | None:
@@ -326,7 +399,7 @@ class _Trained(NamedTuple):
     title: str
     names: Sequence[str]
     """Of its parameters, in their order."""
-    norms: Mapping[int, Norms]
+    norms: dict[int, Norms]
     """Of each parameter, after so many steps."""
 
 
@@ -361,7 +434,7 @@ def _problems(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) ->
         return
     trained: dict[tuple[str, int], dict[int, _Trained]] = {}
     for rank in ranks:
-        for place, one in _trained(traces[rank]):
+        for place, one in _trained(traces[rank]).items():
             trained.setdefault(place, {})[rank] = one
     if not trained:
         yield "(no step of an optimizer is on record)"
@@ -372,20 +445,18 @@ def _problems(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) ->
         yield from _differences(tolerance, replicas)
 
 
-def _trained(trace: RankTrace) -> Iterator[tuple[tuple[str, int], _Trained]]:
+def _trained(trace: RankTrace) -> dict[tuple[str, int], _Trained]:
     """What a rank trained: each by what it is and its turn among those."""
+    trained = {}
     for turn, module in enumerate(trace.modules, 1):
         names = [parameter.name for parameter in module.parameters]
         if module.norms:
-            yield ("module", turn), _Trained(f"the DDP module at {module.source}", names, module.norms)
-    optimizers: dict[int, dict[int, Turn]] = {}
+            trained["module", turn] = _Trained(f"the DDP module at {module.source}", names, {**module.norms})
     for (number, steps), one in turns_of(trace).items():
-        optimizers.setdefault(number, {})[steps] = one
-    for number, turns in optimizers.items():
-        first = next(iter(turns.values()))
-        names = [f"its {ordinal(place + 1)} parameter" for place in range(len(first.sizes))]
-        title = f"the optimizer that steps at {first.source}"
-        yield ("optimizer", number), _Trained(title, names, {steps: turn.norms for steps, turn in turns.items()})
+        names = [f"its {ordinal(place + 1)} parameter" for place in range(len(one.sizes))]
+        optimizer = _Trained(f"the optimizer that steps at {one.source}", names, {})
+        trained.setdefault(("optimizer", number), optimizer).norms[steps] = one.norms
+    return trained
 
 
 def _differences(tolerance: Tolerance, replicas: Mapping[int, _Trained]) -> Iterator[str]:

@@ -61,13 +61,12 @@ def output_parts(step: Step, call: Call) -> tuple[tuple[Part, ...], ...]:
 def input_parts(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     """The parts of one input, each of which goes to another rank, or the whole where it is not dealt out."""
     count, ranks, cut = call.inputs[index].count, step.group.ranks, call.operation.cut
-    if cut is Cut.TENSORS and index < len(ranks):
-        return (Part(count, (Source(call.rank, index, 0),), target=ranks[index]),)
     sizes = slice_sizes(call, len(ranks), of_output=False) if cut is Cut.SPLITS else []
     if cut is Cut.SLICES and count % len(ranks) == 0:
         sizes = [count // len(ranks)] * len(ranks)
     if not sizes or sum(sizes) != count:
-        return (Part(count, (Source(call.rank, index, 0),)),)
+        target = ranks[index] if cut is Cut.TENSORS and index < len(ranks) else None
+        return (Part(count, (Source(call.rank, index, 0),), target=target),)
     starts = accumulate(sizes, initial=0)
     return tuple(
         Part(size, (Source(call.rank, index, start),), target=rank)
@@ -191,11 +190,10 @@ def is_copy(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool | None:
     origin = source_buffer(step, source)
     if origin is None or source.start or (origin.count, origin.dtype) != (buffer.count, buffer.dtype):
         return None
-    ours, theirs = buffer.summary or {}, origin.summary or {}
-    if not ours.get("hash") or not theirs.get("hash"):
-        return None
-    same = bool(ours["hash"] == theirs["hash"])
-    return None if same and (ours.get("sampled") or theirs.get("sampled")) else same
+    both = buffer.summary or {}, origin.summary or {}
+    ours, theirs = (one.get("hash") for one in both)
+    is_unknown = not ours or not theirs or (ours == theirs and any(one.get("sampled") for one in both))
+    return None if is_unknown else bool(ours == theirs)
 
 
 def is_outside(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool:
@@ -269,11 +267,9 @@ def reduce_op(step: Step) -> str:
 
 def number_of(value: Any) -> Number:
     """A recorded value as a number: `"nan"`, `"inf"` and `[real, imaginary]` are those of JSON's making."""
-    if isinstance(value, str):
-        return float(value)
     if isinstance(value, (list, tuple)):
         return complex(float(value[0]), float(value[1]))
-    number: Number = value
+    number: Number = float(value) if isinstance(value, str) else value
     return number
 
 

@@ -17,7 +17,7 @@ from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
 from lab.trace.steps import Step
-from lab.words import capital, listing, name_ranks, plural
+from lab.words import capital, name_ranks, plural
 
 
 class ValueKind(Kind):
@@ -45,12 +45,10 @@ class WrongResult(Finding):
 
     def render(self) -> Words:
         """What stands where it should not, and why."""
-        where, who = f"{self.step}{at(self.at)}", name_ranks(self.wrong_ranks)
-        why = ""
+        where, who, why = f"{self.step}{at(self.at)}", name_ranks(self.wrong_ranks), ""
         if self.handles and self.waits_at:
             what = f"{capital(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
-            lines = listing(self.waits_at)
-            why = f"{what} between the call and the wait for its handle at {lines}, before it was done."
+            why = f"{what} between the call and the wait for its handle{at(self.waits_at)}, before it was done."
         elif self.handles:
             why = "A tensor was changed before the call was done: nobody waited for its handle."
         elif self.alike:
@@ -71,19 +69,15 @@ class OddValues(Finding):
 
     def render(self) -> Words:
         """Who brought what, and what the others did."""
-        who, where = name_ranks(self.ranks), f"{self.step}{at(self.at)}"
-        if self.how == "nan":
-            return f"{who} brought NaN to {where}, the first NaN on record; who gets its result gets NaN"
-        if self.how == "far":
-            return (
-                f"{who} brought values up to {self.value:.3g} to {where}, where the others brought at most "
-                f"{self.rest:.3g}, and all at most {self.usual:.3g} to the {plural(self.steps, 'step')} before it; who "
-                "gets its result gets that"
-            )
-        return (
-            f"{who} brought other values than the others to {where}, where all brought the same to each of "
-            f"{plural(self.steps, 'other step')}; who gets its result gets that"
-        )
+        where, gets = f"{self.step}{at(self.at)}", "who gets its result gets"
+        what = {
+            "nan": f"NaN to {where}, the first NaN on record; {gets} NaN",
+            "far": f"values up to {self.value:.3g} to {where}, where the others brought at most {self.rest:.3g}, and "
+            f"all at most {self.usual:.3g} to the {plural(self.steps, 'step')} before it; {gets} that",
+            "other": f"other values than the others to {where}, where all brought the same to each of "
+            f"{plural(self.steps, 'other step')}; {gets} that",
+        }
+        return f"{name_ranks(self.ranks)} brought {what[self.how]}"
 
 
 class SameValues(Finding):
@@ -172,8 +166,8 @@ def _wrong_result(step: Step, wrongs: list[Wrong], again: int, evidence: Evidenc
     ranks = tuple(wrong.call.rank for wrong in wrongs)
     handles = [wrong.call for wrong in wrongs if wrong.call.hands_out]
     waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
-    changers, outputs = _who_changed(step, evidence), [buffer.values for buffer in wrongs[0].call.outputs]
-    alike = len(outputs) > 1 and outputs[0] is not None and all(values == outputs[0] for values in outputs)
+    changers, (first, *rest) = _who_changed(step, evidence), [buffer.values for buffer in wrongs[0].call.outputs]
+    alike = bool(rest) and first is not None and all(values == first for values in rest)
     return WrongResult(
         kind=ValueKind.CHANGED_BEFORE_WAIT if handles else ValueKind.WRONG_RESULT,
         wrong_ranks=ranks,
@@ -181,7 +175,7 @@ def _wrong_result(step: Step, wrongs: list[Wrong], again: int, evidence: Evidenc
         at=lines_of(step.calls.values()),
         handles=bool(handles),
         waits_at=tuple(wait.source for wait in waits),
-        alike=len(outputs) if alike else 0,
+        alike=1 + len(rest) if alike else 0,
         again=again,
         ranks=changers,
         others=tuple(rank for rank in dict.fromkeys((*ranks, *step.calls)) if rank not in changers),
@@ -224,8 +218,7 @@ def find_odd_values(evidence: Evidence) -> list[Finding]:
         guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
         if guilty and _spoils(step):
             return [_odd_values(step, guilty, "nan")]
-        far = _far(step, largest.setdefault(_line_of(step), []))
-        if far is not None:
+        if (far := _far(step, largest.setdefault(_line_of(step), []))) is not None:
             return [far]
     return _departures(evidence)
 
@@ -240,18 +233,16 @@ def _spoils(step: Step) -> bool:
 
 def _far(step: Step, before: list[float]) -> Finding | None:
     """Whether one rank brought to this step what is far from everything before and from what the others brought."""
-    if step.missing or len(step.calls) < 2 or any(call.reduce_op not in _ADDS for call in step.calls.values()):
-        return None
     known = {rank: value for rank, call in step.calls.items() if (value := _largest(call)) is not None}
-    if len(known) < len(step.calls):
+    adds = all(call.reduce_op in _ADDS for call in step.calls.values())
+    if step.missing or not adds or len(step.calls) < 2 or len(known) < len(step.calls):
         return None
     earlier, usual = [*before], max(before, default=0.0)
     before.append(max(known.values()))
     far = [rank for rank, value in known.items() if value > _FAR * usual]
     rest = max((value for rank, value in known.items() if rank not in far), default=0.0)
-    if len(earlier) < _LEAST_BEFORE or not usual or len(far) != 1 or not rest:
-        return None
-    if min(earlier) * _NEAR < usual or rest > _NEAR * usual:
+    is_known = len(earlier) >= _LEAST_BEFORE and usual and min(earlier) * _NEAR >= usual
+    if not is_known or len(far) != 1 or not 0 < rest <= _NEAR * usual:
         return None
     return _odd_values(step, far, "far", value=known[far[0]], rest=rest, usual=usual, steps=len(earlier))
 
@@ -267,13 +258,11 @@ def _departures(evidence: Evidence) -> list[Finding]:
     findings = []
     for steps in by_line.values():
         places = [place for place, (_, values) in enumerate(steps) if len(set(values.values())) > 1]
-        if len(places) != 1:
-            continue
-        before = {next(iter(values.values())) for _, values in steps[: places[0]]}
-        step, values = steps[places[0]]
-        _, odd = majority(values)
-        if len(before) > _LEAST_BEFORE and len(odd) == 1:
-            findings.append(_odd_values(step, odd, "other", steps=len(steps) - 1))
+        before = {next(iter(values.values())) for _, values in steps[: places[0] if places else 0]}
+        if len(places) == 1 and len(before) > _LEAST_BEFORE:
+            step, values = steps[places[0]]
+            if len(odd := majority(values)[1]) == 1:
+                findings.append(_odd_values(step, odd, "other", steps=len(steps) - 1))
     return findings
 
 
@@ -284,9 +273,8 @@ def _line_of(step: Step) -> tuple[str, str, int]:
 
 
 def _odd_values(step: Step, ranks: Sequence[int], how: Literal["nan", "far", "other"], **more: Any) -> Finding:
-    others = tuple(rank for rank in sorted(step.calls) if rank not in ranks)
     at, kind = lines_of(step.calls[rank] for rank in ranks), ValueKind.NONFINITE if how == "nan" else ValueKind.OUTLIER
-    return OddValues(kind=kind, how=how, at=at, **more, **of_step(step, ranks, others))
+    return OddValues(kind=kind, how=how, at=at, **more, **of_step(step, ranks))
 
 
 def _holds_nan(buffer: Buffer) -> bool:
@@ -330,19 +318,13 @@ def find_same_values(evidence: Evidence) -> list[Finding]:
     alike = [steps for values, steps in every if None not in values and len(values) >= _LEAST_STEPS]
     findings = list[Finding]()
     for steps in alike:
-        first, calls = steps[0], list(steps[0].calls.values())
-        findings.append(
-            SameValues(
-                steps=len(steps),
-                op=first.op,
-                gradients=calls[0].phase == "backward",
-                at=lines_of(calls),
-                others_differ=len(alike) < len(by_line),
-                others=tuple(first.calls),
-                step=first.title,
-                lines=lines_of(calls),
-            )
-        )
+        calls, differ = list(steps[0].calls.values()), len(alike) < len(by_line)
+        facts: dict[str, Any] = {
+            "gradients": calls[0].phase == "backward",
+            "at": lines_of(calls),
+            "others_differ": differ,
+        }
+        findings.append(SameValues(steps=len(steps), op=steps[0].op, **facts, **of_step(steps[0])))
     return findings
 
 
@@ -353,16 +335,13 @@ def brought(call: Call) -> Hashable | None:
 
 
 def _content(buffer: Buffer) -> Hashable | None:
-    if not buffer.dtype.startswith(("float", "bfloat")):
-        return None
+    values, summary = buffer.values or (), buffer.summary or {}
+    if not buffer.dtype.startswith(("float", "bfloat")) or any(isinstance(one, list) for one in values):
+        return None  # no floats are pairs
     if buffer.values is not None:
-        if any(isinstance(one, list) for one in buffer.values):  # no floats are pairs
-            return None
-        numbers = [one for one in buffer.values if not isinstance(one, str)]
+        numbers = [one for one in values if not isinstance(one, str)]
         # Ones and counts say nothing: numbers have to differ from each other, and not to be all whole.
         is_varied = any(number % 1 for number in numbers) and any(number != numbers[0] for number in numbers)
-        return tuple(buffer.values) if is_varied else None
-    summary = buffer.summary or {}
-    if not summary.get("hash") or summary.get("min") == summary.get("max"):
-        return None
-    return tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
+        return tuple(values) if is_varied else None
+    told = tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
+    return told if summary.get("hash") and summary.get("min") != summary.get("max") else None

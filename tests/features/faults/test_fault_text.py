@@ -20,11 +20,9 @@ def test_a_fault_is_read_with_and_without_braces(text: str) -> None:
     assert parse_fault(text) == KILL
 
 
-def test_a_file_is_a_list_or_has_the_key_faults(tmp_path: Path) -> None:
+def test_a_file_is_a_list(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text(f"- {{{TEXT}}}\n")
-    (tmp_path / "scenario.yaml").write_text(f"script: s.py\nfaults:\n- {{{TEXT}}}\n")
-    files = [str(tmp_path / "list.yaml"), str(tmp_path / "scenario.yaml")]
-    assert named_faults([*files, TEXT]) == (KILL, KILL, KILL)
+    assert named_faults([str(tmp_path / "list.yaml"), TEXT]) == (KILL, KILL)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_a_fault_is_healed_after_its_time_or_at_its_event_and_in_a_journal_meanw
         (healed,) = [one for one in Record(path=result.path).events() if isinstance(one, FaultHealed)]
         assert healed.why == ("10 ms had passed" if "for_s" in end else "rank 1 noted step = 2")
     assert seen == [["kill node1"], ["kill node1"]]
-    assert not FaultJournal("fake", "c")
+    assert not FaultJournal("fake", "c").path.exists()
 
 
 def test_a_rank_that_is_held_is_let_go_once_the_fault_is_in_force_and_others_at_once() -> None:

@@ -134,7 +134,7 @@ def test_a_fault_of_links_says_itself_as_a_person_would(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("delay: node2", "without by; allowed: words such as 'node2 50ms jitter 5ms', or a mapping"),
+        ("delay: node2", "without by; allowed: words such as 'node2 50ms jitter 5ms'"),
         ("delay: node2 soon", "fault.delay.by: found 'soon'; allowed: a duration"),
         ("delay: node2 5ms jitter", "fault.delay: found 'node2 5ms jitter'; allowed: words such as"),
         ("loss: node2 120%", "fault.loss.share: found '120%'; allowed: more than 0 and at most 100%"),

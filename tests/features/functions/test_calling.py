@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from lab.features.functions.calling import Calling
+from lab.features.functions.calling import Calls
 from lab.features.functions.pack import How, Packed
 from lab.waiting import wait_until
 
 
 class Ranks:
     """A session that notes whether anybody calls while another call is under way."""
+
+    backend, over, worn = "gloo", False, ""
 
     def __init__(self) -> None:
         self.packed = Packed("/")
@@ -32,11 +34,11 @@ class Ranks:
 
 def test_calls_of_several_threads_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks, answers = Ranks(), list[Any]()
-    no_cluster: Any = None  # no ranks are started
-    calling = Calling(no_cluster)
-    monkeypatch.setattr(calling, "_usable", lambda *_: ranks)
+    monkeypatch.setattr("lab.features.functions.calling.Session", lambda *_: ranks)
+    cluster: Any = Calls()
+    cluster.before_use = []
     threads = [
-        threading.Thread(target=lambda: answers.append(calling.call(time.sleep, (0,), {}, How()))) for _ in range(4)
+        threading.Thread(target=lambda: answers.append(cluster.call_as(time.sleep, (0,), {}, How()))) for _ in range(4)
     ]
     for thread in threads:
         thread.start()

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from lab.errors import UsageError
-from lab.features.functions.answers import raised
-from lab.features.functions.calling import decode
+from lab.features.functions.answers import raised, read_value
 from lab.features.functions.on_node.messages import Failure, write_value
 from lab.features.functions.pack import How, Packed, pack_call
 from tests.golden import golden
@@ -62,7 +61,7 @@ def test_an_argument_that_cannot_be_sent_is_named(tmp_path: Path) -> None:
         for name, arguments, named in (
             ("handle", (1, file), {}),
             ("key", (1, 2), {"key": file}),
-            ("number 3", (1, 2, file), {}),
+            ("more", (1, 2, file), {}),
         ):
             with pytest.raises(UsageError, match=golden(1, name)):
                 sent(takes, *arguments, **named)
@@ -84,8 +83,7 @@ def test_classes_that_travel_by_value_are_noted_for_what_comes_back() -> None:
     packed = Packed("/")
     pack_call(packed, function, (), {}, How())
     written = write_value(Mine(3), 1 << 20)
-    [back] = decode([written], packed.classes)
-    assert back == Mine(3)
+    assert read_value(written, packed.classes) == Mine(3)
     failure = Failure(Wrong.__module__, "Wrong", "text", ())  # as cloudpickle makes it
     assert isinstance(raised({0: failure}, {}, classes=packed.classes, record=None), Wrong)
     assert (Path.__module__, Path.__qualname__) not in packed.classes

@@ -9,7 +9,7 @@ from lab.features.calls.notation import steps_text
 from lab.features.export.verb import traffic_text
 from lab.features.html.page import expectation_rows, matrix_view, stack_rows, worker_rows
 from lab.features.pytest.items import last_lines_text
-from lab.features.suite.view import rarest_first
+from lab.features.suite.view import last_printed
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import WorkerPlan
 from lab.record.result import Culprit, Expectation, RankResult, Result
@@ -112,8 +112,9 @@ def test_the_last_lines_of_many_ranks_are_told_once_and_those_of_the_odd_one_fir
 
 
 def test_of_a_few_ranks_each_has_its_own_lines():
-    texts = [(rank, ["same"]) for rank in range(16)]
-    assert rarest_first(texts) == [([rank], ["same"]) for rank in range(16)]
+    ranks = tuple(RankResult(rank=rank, node="node0") for rank in range(16))
+    shown, left = last_printed(Result(verdict="failed", ranks=ranks), 1, lambda _: ["same"])
+    assert ([one.who for one in shown], left) == ([f"rank {rank} on node0" for rank in range(16)], 0)
 
 
 def test_messages_of_a_ring_share_a_row_and_one_of_another_size_does_not(tmp_path: Path):

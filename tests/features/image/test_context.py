@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dev.make_image import recipe_of
 from lab.errors import ImageError
 from lab.features.image import make as module
 from lab.features.image.make import find_dockerfile, plan_build
@@ -92,7 +93,7 @@ def test_without_wheels_the_folder_is_there_all_the_same():
 
 def test_the_recipe_changes_with_what_goes_into_the_image_and_with_nothing_else(wheels: Path):
     def recipe(**asked: object) -> str:
-        return plan_build(wheels=wheels, environ={}, **asked).recipe  # type: ignore[arg-type]
+        return recipe_of(plan_build(wheels=wheels, environ={}, **asked))  # type: ignore[arg-type]
 
     first = recipe(base="a:1")
     assert recipe(base="a:1", index_url="http://elsewhere") == first
@@ -106,9 +107,9 @@ def test_the_recipe_changes_with_the_source_of_the_recorder(tmp_path: Path, monk
     source = tmp_path / "native.cpp"
     monkeypatch.setattr(build, "sources", lambda: [str(source)])
     source.write_text("int first;")
-    first = plan_build(environ={}).recipe
+    first = recipe_of(plan_build(environ={}))
     source.write_text("int other;")
-    assert plan_build(environ={}).recipe != first
+    assert recipe_of(plan_build(environ={})) != first
 
 
 def test_the_package_for_mpi_is_sent_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -120,9 +121,9 @@ def test_the_package_for_mpi_is_sent_and_counts(tmp_path: Path, monkeypatch: pyt
     dockerfile = find_dockerfile()
     monkeypatch.setattr(module, "bundled", {"mpi": tmp_path, "Dockerfile": dockerfile}.__getitem__)
     source.write_text("first")
-    first = plan_build(environ={}).recipe
+    first = recipe_of(plan_build(environ={}))
     source.write_text("other")
-    assert plan_build(environ={}).recipe != first
+    assert recipe_of(plan_build(environ={})) != first
 
 
 def test_a_missing_folder_of_wheels_is_named(tmp_path: Path):

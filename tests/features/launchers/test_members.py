@@ -14,8 +14,7 @@ from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.drive import Driver
 from lab.run.lock import nodes_lock
-from lab.run.options import Stdin
-from lab.run.ship import Outputs
+from lab.run.options import Job, RunOptions, Stdin
 from lab.spec.launching import LAB, Launching
 from lab.spec.load import scenario_from_script
 from tests.fake_engine import FakeEngine
@@ -32,8 +31,8 @@ class Run:
         cluster = self.engine.create("c", Shape(nodes=3), run=None, announce=lambda _: None)
         plan = make_plan(scenario, "r", cluster, PlanOptions())
         channels = self.engine.connect(cluster, cluster.nodes)
-        writer, outputs = RecordWriter(folder / "runs", "s"), Outputs(folder)
-        self.driver = Driver(plan, cluster, self.engine, channels, writer, Observer(), Stdin(), b"x", outputs)
+        job = Job(plan, cluster, self.engine, RecordWriter(folder / "runs", "s"), Observer(), RunOptions())
+        self.driver = Driver(job, channels, Stdin(), b"x")
         self.driver.collector.finished.add("node2")
 
     @property
@@ -46,7 +45,7 @@ class Run:
     def lose(self, *names: str) -> None:
         for name in names:
             del self.driver.agents.alive[name]
-        self.engine.stop([node for node in self.driver.cluster.nodes if node.name in names])
+        self.engine.stop([node for node in self.driver.job.cluster.nodes if node.name in names])
 
     def start(self, name: str) -> None:
         there: ClusterInfo = self.engine.clusters["c"]

@@ -67,7 +67,6 @@ def test_before_the_run_a_script_is_shown_without_what_it_says_of_itself(lesson_
         (13, "def give():"),
         (16, "    return 3"),
         (19, "def empty():"),
-        (20, '    """3."""'),
     ]
 
 

@@ -32,7 +32,7 @@ def _found(folder: Path, trips: Ways, again: Ways | None = None, nodes: int = 3)
         for one, other in permutations(range(nodes), 2)
     ]  # fmt: skip
     (made.path / EVENTS).write_bytes(b"".join(lines))
-    return find_slow_links(read_evidence(made.record()))
+    return [*find_slow_links(read_evidence(made.record()))]
 
 
 def test_a_node_all_of_whose_links_are_slow_is_named(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def _sent(folder: Path, ways: Sent) -> list[Finding]:
                                reader_late_s=number * late_s)  # fmt: skip
             lines.append(event_line(told))
     (made.path / EVENTS).write_bytes(b"".join(lines))
-    return find_slow_links(read_evidence(made.record()))
+    return [*find_slow_links(read_evidence(made.record()))]
 
 
 def test_a_node_whose_cable_is_full_at_a_low_rate_is_named(tmp_path: Path) -> None:

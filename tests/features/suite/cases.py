@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lab.errors import LabError
 from lab.features.suite.cases import Attempt, Case, Outcome, SuiteResult
 from lab.plan.cluster import Shape
 from lab.record.result import Culprit, RankResult, Result
@@ -24,7 +25,7 @@ def attempt(verdict: str = "passed", reason: str = "", **more: Any) -> Attempt:
     code = {"passed": 0, "failed": 1, "hung": 4, "error": 1}[verdict]
     hint, took_s = more.pop("hint", ""), more.pop("took_s", 1.5)
     known = {"verdict": verdict, "reason": reason, "exit_code": code, "scenario": "train", **more}
-    return Attempt(result=Result(**known), hint=hint, took_s=took_s)
+    return Attempt(result=Result(**known), error=LabError(reason, hint) if hint else None, took_s=took_s)
 
 
 def outcome(*attempts: Attempt, **more: Any) -> Outcome:

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -15,6 +16,7 @@ from lab.features.suite.view import SuiteDisplay, again_line, junit_xml, outcome
 from lab.report.style import Style
 from tests.features.suite.cases import attempt, case, culprit, outcome, rank_with_log, suite
 from tests.golden import golden
+from tests.report.test_live import Terminal
 
 PLAIN = Style(colour=False)
 HOSTILE = "</failure>\x1b[31m\x00`|*<b>]]>\u202e&amp; @all ![x](y)\nsecond line"
@@ -176,17 +178,7 @@ def test_a_line_for_each_case_as_it_ends():
     assert again_line(case(), 1, 3, attempt("hung", "r"), PLAIN) == golden(2)
 
 
-class Terminal(io.StringIO):
-    """Says that it is one."""
-
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        raise OSError("it is none")
-
-
-def watched(out: io.StringIO, status: io.StringIO, **more: bool) -> None:
+def watched(out: io.StringIO, status: IO[str], **more: bool) -> None:
     with SuiteDisplay(out, status, **more) as display:
         display.begins("2 clusters: why", 2, 2)
         display.told(1, "starting 3 nodes")
@@ -224,8 +216,9 @@ def test_a_quiet_suite_tells_what_did_not_pass():
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["removed", "✘", "[2/2]"]
 
 
-def test_on_a_terminal_every_worker_has_a_line_below_a_bar_above():
-    status = Terminal()
-    watched(io.StringIO(), status)
-    assert re.search(r"  1 +0 s +runs one", status.getvalue())
-    assert "0/2" in status.getvalue()
+def test_on_a_terminal_every_worker_has_a_line_above_the_number_of_cases():
+    terminal = Terminal(40)
+    watched(io.StringIO(), terminal.stream)
+    terminal.screen()
+    assert re.search(r"  1 +0 s +runs one", terminal.written)
+    assert "0/2" in terminal.written

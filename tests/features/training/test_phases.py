@@ -8,7 +8,7 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.features.training.phases import count_phases
+from lab.features.training.findings import count_phases
 from tests.diagnosis.facts import told_facts
 from tests.traces import TraceMaker
 
@@ -43,7 +43,7 @@ class Training:
                 self.made.line(rank, "mark", now + 9, n=name, e=1)
 
     def found(self) -> list[Finding]:
-        return count_phases(read_evidence(self.made.record()))
+        return [*count_phases(read_evidence(self.made.record()))]
 
 
 @pytest.fixture

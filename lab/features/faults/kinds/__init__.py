@@ -57,6 +57,8 @@ class FaultKind(ABC):
     """What it breaks, a line for the reference."""
     example: ClassVar[str]
     """Its key and value, as a file writes them: `kill: node2`. A class with an example is a kind of its own."""
+    main_key: ClassVar[str] = ""
+    """The key that says all in short; empty: the first one."""
     says: ClassVar[str] = "{key} {node}"
     """What it is in words, with the values of its attributes: `kill node2`."""
     shown_as: ClassVar[tuple[str, ...]]
@@ -73,32 +75,43 @@ class FaultKind(ABC):
     """What a run may suffer from it at most, where it is healed after a while."""
     passes: ClassVar[bool] = False
     """Whether a search has it healed after a while, though it loses somebody: else those who try again try for ever."""
+    draws: ClassVar[Mapping[str, Sequence[Any]] | None] = None
+    """What a search chooses from, by attribute, beside what it acts on; None: no search draws one."""
     needs: ClassVar[Need] = ""
     """What it needs of the engine, beside that its nodes run."""
     strict_cannot: ClassVar[str] = ""
     """Why a strict cluster cannot have it, as the end of a sentence; empty: it can."""
 
     @classmethod
-    def value(cls) -> Kind:
-        """What the value of its key may be: a mapping with keys of its own, of which the first says what it acts on.
+    def short(cls) -> Kind | None:
+        """How its value is said in short, where no key but one is required: by the value of that one."""
+        name = cls.main_key or next(iter(keys_of(cls)))
+        if required_keys(cls) not in ([], [name]):
+            return None
+        main = keys_of(cls)[name].kind
+        return Kind(main.allowed, lambda value: cls(**{name: main.read(value)}), main.schema)
 
-        Where no other is required, it may be the value of that one alone.
-        """
-        keys, required = keys_of(cls), required_keys(cls)
-        (name, main), *_ = ((name, one.kind) for name, one in keys.items())
-        alone, mapping_of = required == [name], ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
-        allowed = ", or ".join([main.allowed] * alone + [f"a mapping with the keys {mapping_of}"] * (len(keys) > 1))
+    @classmethod
+    def value(cls) -> Kind:
+        """What the value of its key may be: a mapping with keys of its own, or what is said in short."""
+        keys, short = keys_of(cls), cls.short()
+        mapping_of = ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
+        is_mapping = len(keys) > 1
+        schemas: list[Mapping[str, Any]] = [mapping_schema(cls, required=required_keys(cls))] * is_mapping
+        words = [f"a mapping with the keys {mapping_of}"] * is_mapping
+        if short is not None:
+            words, schemas = [short.allowed, *words], [short.schema, *schemas]
+        allowed = ", or ".join(words)
 
         def read(value: Value) -> Any:
-            if len(keys) == 1 or (alone and value.kind != "mapping"):
-                return cls(**{name: main.read(value)})
-            return read_fault(cls, value, allowed)
+            has_keys = value.kind == "mapping" and (is_mapping or [one.raw for one, _ in value.pairs("")] == [*keys])
+            return read_fault(cls, value, allowed) if has_keys or short is None else short.read(value)
 
         def dump(data: Any) -> Any:
             values = dump_keys(data)
-            return values if len(values) > 1 else values[name]
+            return values[name] if [*values] == [name] else values
 
-        schemas = [main.schema] * alone + [mapping_schema(cls, required=required)] * (len(keys) > 1)
+        name = cls.main_key or next(iter(keys))
         return Kind(allowed, read, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, dump)
 
     @classmethod
@@ -107,9 +120,18 @@ class FaultKind(ABC):
         return traits_of(engine).cannot.get(cls.needs, "")
 
     @classmethod
-    def drawn(cls, _: Chance) -> FaultKind | None:
+    def targets(cls, chance: Chance) -> Sequence[Any]:
+        """What a search may have it act on."""
+        return chance.ranks if "rank" in keys_of(cls) else chance.nodes
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
         """One of its kind, for a search; None: no search draws one."""
-        return None
+        if cls.draws is None:
+            return None
+        (main, *_) = keys_of(cls)
+        values = {main: cls.targets(chance), **cls.draws}
+        return cls(**{name: chance.one_of(choices) for name, choices in values.items()})
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> str:
@@ -247,6 +269,8 @@ def read_fault(kind: type[FaultKind], value: Value, allowed: str) -> Any:
         InvalidError: a key is missing, or the fault is none.
     """
     named = {name.raw for name, _ in value.pairs(allowed)}
+    if not named:
+        raise value.refused(allowed, " that says nothing")
     missing = [name for name in required_keys(kind) if name not in named]
     if missing:
         raise value.problem(f"without {' and '.join(missing)}; allowed: {allowed}")

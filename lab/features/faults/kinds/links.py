@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any, ClassVar
 
 from lab.errors import LabError, MachineLacks, UsageError
-from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of, read_fault, required_keys
+from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of, read_fault
 from lab.features.faults.network import (
     ALL,
     FASTEST,
@@ -145,19 +145,20 @@ class OnLink(LinkFault):
         return {name: value for name, value in self.amounts.items() if value is not None}
 
     @classmethod
-    def value(cls) -> Kind:
-        """Words in the order of its keys, or a mapping with them."""
+    def targets(cls, chance: Chance) -> Sequence[Any]:
+        """All that a node sends and gets."""
+        return [Link(node) for node in chance.nodes]
+
+    @classmethod
+    def short(cls) -> Kind:
+        """Words in the order of its keys."""
         _, *amounts = keys_of(cls)
-        example = cls.example.partition(": ")[2]
-        plural = "s" if amounts else ""
-        allowed = f"words such as {example!r}, or a mapping with the key{plural} {', '.join(keys_of(cls))}"
+        allowed = f"words such as {cls.example.partition(': ')[2]!r}"
 
         def read(value: Value) -> Any:
-            is_words = value.kind != "mapping"
-            return read_fault(cls, _as_mapping(value, amounts, allowed) if is_words else value, allowed)
+            return read_fault(cls, _as_mapping(value, amounts, allowed), allowed)
 
-        schema = mapping_schema(cls, required=required_keys(cls))
-        return Kind(allowed, read, {"anyOf": [{"type": "string"}, schema]}, dump_keys)
+        return Kind(allowed, read, {"type": "string"})
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -230,13 +231,9 @@ class Loss(OnLink):
 
     does = "packets are lost by chance"
     example = "loss: node2 5%"
+    draws: ClassVar = {"loss": (0.05, 0.2)}
     loss: float = key(MISSING, share_kind(), "share: 5%", name="share")
     """How many of them."""
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """A node that loses many packets, both ways."""
-        return cls(link=Link(chance.one_of(chance.nodes)), loss=chance.one_of((0.05, 0.2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,13 +242,9 @@ class Rate(OnLink):
 
     does = "so much is sent in a second and no more: by a node to all others together, or on one link"
     example = "rate: node2 100mbit"
+    draws: ClassVar = {"rate_bits_per_s": (1e6, 10e6, 100e6)}
     rate_bits_per_s: float = key(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
     """Bits a second."""
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """A node that is on a slow network."""
-        return cls(link=Link(chance.one_of(chance.nodes)), rate_bits_per_s=chance.one_of((1e6, 10e6, 100e6)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,6 +343,7 @@ class Network(Condition, LinkFault):
 
     does = "all links at once are as the key `network:` has them, by a profile's name or in full"
     example = "network: wan-40ms"
+    main_key = "profile"
 
     profile: str | None = key(None, choice(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
     """A network that many have, by its name; what else is said comes on top of it."""
@@ -360,32 +354,16 @@ class Network(Condition, LinkFault):
     links: tuple[tuple[Link, Condition], ...] = key((), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none")
     """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
 
-    @classmethod
-    def value(cls) -> Kind:
-        """The name of a profile, or a mapping."""
-        allowed = f"a profile ({', '.join(PROFILES)}), or a mapping with the keys {', '.join(keys_of(cls))}"
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
 
-        def read(value: Value) -> Network:
-            if value.kind != "mapping":
-                word = read_text(value, allowed, quotable=False)
-                if word not in PROFILES:
-                    raise value.refused(allowed)
-                return cls(profile=word)
-            if not value.pairs(allowed):
-                raise value.refused(allowed, " that says nothing")
-            made = cls(**read_keys(value, cls))
-            if made.racks and made.profile != "datacenter":
-                raise value.problem("racks belong to the profile datacenter; write `profile: datacenter`")
-            if made.jitter_s and not made.delay_s and not made.profile:
-                raise value.problem("a jitter is a jitter of a delay; say `delay` too")
-            return made
-
-        def dump(data: Network) -> Any:
-            values = dump_keys(data)
-            return values["profile"] if list(values) == ["profile"] else values
-
-        schema = {"anyOf": [{"enum": [*PROFILES]}, mapping_schema(cls, minProperties=1)]}
-        return Kind(allowed, read, schema, dump)
+        Raises:
+            UsageError: it does.
+        """
+        if self.racks and self.profile != "datacenter":
+            raise UsageError("racks belong to the profile datacenter; write `profile: datacenter`")
+        if self.jitter_s and not self.delay_s and not self.profile:
+            raise UsageError("a jitter is a jitter of a delay; say `delay` too")
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -416,11 +394,6 @@ class Network(Condition, LinkFault):
         return f"network {data if isinstance(data, str) else _network_words(data)}"
 
 
-def network() -> Kind:
-    """A network, or the name of a profile."""
-    return Network.value()
-
-
 def network_of(data: str | Mapping[str, Any]) -> Network:
     """A network that somebody says elsewhere than in a file, as a file would say it.
 
@@ -429,7 +402,7 @@ def network_of(data: str | Mapping[str, Any]) -> Network:
     """
     from lab.spec.document import read_value  # imports yaml
 
-    found: Network = read_value(network(), json.dumps(data), "network", "network")
+    found: Network = read_value(Network.value(), json.dumps(data), "network", "network")
     return found
 
 

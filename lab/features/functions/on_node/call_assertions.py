@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -15,27 +14,12 @@ SETTINGS: dict[str, Any] = {}
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    try:
-        from _pytest.assertion import rewrite
-    except ImportError:  # an assertion fails all the same, and says less
-        return _PLAIN[name]
+    from _pytest.assertion import rewrite  # which the caller lends
 
     util: Any = vars(rewrite)["util"]
     if util._reprcompare is None:
         util._reprcompare, util._config = _compare, _Config(SETTINGS)
     return getattr(rewrite, name)
-
-
-_PLAIN: dict[str, Any] = {
-    "_saferepr": lambda value: repr(value)[:240],
-    "_format_explanation": lambda text: re.sub(r"\n[>~{}]", "\n", text),
-    "_format_assertmsg": str,
-    "_format_boolop": lambda texts, is_or: "(" + (" or " if is_or else " and ").join(texts) + ")",
-    "_should_repr_global_name": lambda _: False,
-    "_call_reprcompare": lambda _, results, texts, __: next((text for ok, text in zip(results, texts) if not ok), ""),
-    "_call_assertion_pass": lambda *_: None,
-    "_check_if_assertion_pass_impl": lambda: False,
-}
 
 
 def _compare(op: str, left: object, right: object) -> str | None:

@@ -47,8 +47,8 @@ class Failure(NamedTuple):
     """What was being handled; None where that is not to be shown."""
 
 
-class Answered(NamedTuple):
-    """What goes with the value that a function returned."""
+class State(NamedTuple):
+    """How a rank is after a call."""
 
     used_up: str = ""
     """Why the rank should take no other call; empty where it may."""
@@ -65,8 +65,10 @@ MODULE = b"M"
 READY = b"R"
 """From a rank, first: it is in the process group. The version of its interpreter, `3.11`: functions travel as bytecode.
 """
+STATE = b"S"
+"""From a rank, before what a function returned; plain data."""
 VALUE = b"V"
-"""From a rank: what the function returned, as data; see `call_values`."""
+"""From a rank: what the function returned, as `write_value` writes it."""
 FAILURE = b"F"
 """From a rank: what the function raised; plain data."""
 KEPT = b"K"

@@ -8,11 +8,11 @@ import pytest
 
 from lab import feature as carried
 from lab.errors import UsageError
-from lab.features.lessons import library as subject
-from lab.spec.load import find_scenarios, library_folder, load_scenario, named_file
+from lab.spec.load import find_lesson, find_scenarios, library_folder, list_lessons, load_scenario, named_file
 from tests.golden import golden
 
-ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.features
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,13 @@ def test_an_installed_lab_has_its_lessons_in_the_package(tmp_path: Path, monkeyp
     (library / ".hidden").mkdir()
     (library / ".hidden" / "c.yaml").touch()
     assert library_folder() == library
-    assert subject.list_lessons() == {"a_b": [library / "topic" / "a_b.yaml"]}
+    assert list_lessons() == {"a_b": [library / "topic" / "a_b.yaml"]}
 
 
 def test_every_lesson_is_found_by_the_name_of_its_file_and_by_its_own():
     for file in find_scenarios([ROOT / "scenarios"]):
-        assert subject.find_lesson(file.stem) == file
-        assert subject.find_lesson(f"@{load_scenario(file).name}") == file
+        assert find_lesson(file.stem) == file
+        assert find_lesson(f"@{load_scenario(file).name}") == file
 
 
 def test_ones_own_scenarios_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -53,7 +53,7 @@ def test_ones_own_scenarios_come_first(tmp_path: Path, monkeypatch: pytest.Monke
     Path("scenarios").mkdir()
     for name in ("one.yml", "three.yaml"):
         Path("scenarios", name).touch()
-    found = {name: str(files[0]) for name, files in subject.list_lessons().items()}
+    found = {name: str(files[0]) for name, files in list_lessons().items()}
     assert found == {
         "one": "scenarios/one.yml",
         "two": str(library / "topic/two.yaml"),
@@ -66,7 +66,7 @@ def test_two_of_one_name_in_one_folder_have_to_be_told_apart(tmp_path: Path, mon
     for name in ("one.yaml", "topic/one.yaml"):
         (library / name).touch()
     with pytest.raises(UsageError, match=golden(1)):
-        subject.find_lesson("one")
+        find_lesson("one")
 
 
 def test_a_path_is_left_as_it_is():
