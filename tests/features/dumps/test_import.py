@@ -50,7 +50,7 @@ def test_who_never_came_is_named_with_the_lines_where_all_were(ranks: int, tmp_p
     finding = explanation.findings[0]
     assert finding.kind == "never_entered"
     assert golden(2) in finding.sentence
-    assert finding.facts.seconds is None
+    assert finding.seconds is None
     assert explanation.problems == ()
     assert len(read_trace(record).ranks) == ranks
     write_report(record, tmp_path / "report.html")
