@@ -96,7 +96,7 @@ def told_of(path: str, trial: Trial, trials: Trials, schedule: Schedule, runs: P
         result = Result.load(runs / trial.run)
     except LabError:
         return {**one, "culprit": None, "injected": [], "named": False}
-    one["late"] = result.duration_s is None or result.duration_s > trials.timeout_s + GRACE_S
+    one["late"] = result.duration_s is None or result.duration_s > trials.scenario.timeout_s + GRACE_S
     injected = sorted(guilty(result, schedule))
     culprit = result.culprit
     who = None if culprit is None else culprit.link or culprit.node or f"rank {culprit.rank}"

@@ -8,8 +8,8 @@ with Cluster(nodes=3) as cluster:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -301,15 +301,11 @@ class Cluster:
         """The options of the next run, where those that it is given are not all."""
         return options
 
-    @contextmanager
-    def _held(
-        self, purpose: str, wait_s: float = 0.0, *, removes: bool = False, exclusive: bool = False
-    ) -> Iterator[ClusterLock]:
+    def _held(self, purpose: str, wait_s: float = 0.0, **how: bool) -> AbstractContextManager[ClusterLock]:
         """The lock of the cluster, once what features hold it for has been ended."""
         for end in self.before_use:
             end()
-        with self.lock.held(purpose, wait_s, removes=removes, exclusive=exclusive) as lock:
-            yield lock
+        return self.lock.held(purpose, wait_s, **how)
 
     def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run a scenario on this cluster, which is held for that purpose."""

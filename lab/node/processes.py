@@ -46,6 +46,19 @@ def leave_agent_behind(streams: Sequence[int], keep: Collection[int]) -> None:
                 os.close(fd)
 
 
+def fork_beside(work: Callable[[], object], keep: Collection[int] = ()) -> int:
+    """Fork a process of the agent that works beside it and ends with it; returns its pid."""
+    agent, pid = os.getpid(), os.fork()
+    if pid == 0:
+        try:
+            leave_agent_behind((-1, 2, 2), keep)
+            die_with_parent(agent)
+            work()
+        finally:
+            os._exit(0)
+    return pid
+
+
 def take_streams(streams: Sequence[int]) -> None:
     """Make these standard input, output and error; -1: it is empty."""
     for number, fd in enumerate(streams):

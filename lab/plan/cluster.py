@@ -72,18 +72,13 @@ class Shape:
     def differences(self, other: Shape) -> list[str]:
         """What differs, a phrase each: `nodes: 3, asked for 5`."""
         return [
-            f"{field_word(name)}: {field_text(name, mine)}, asked for {field_text(name, getattr(other, name))}"
+            f"{name.removesuffix('_bytes')}: {_field_text(name, mine)}, asked for {_field_text(name, asked)}"
             for name, mine in vars(self).items()
-            if mine != getattr(other, name)
+            if mine != (asked := getattr(other, name))
         ]
 
 
-def field_word(name: str) -> str:
-    """What a field of a shape is called, as the command line and scenarios call it."""
-    return name.removesuffix("_bytes")
-
-
-def field_text(name: str, value: Any) -> str:
+def _field_text(name: str, value: Any) -> str:
     """The value of a field of a shape, as a person would write it."""
     if name == "memory_bytes" and value:
         return format_limit(value)

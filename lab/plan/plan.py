@@ -12,7 +12,7 @@ from lab.frozen import dataclass
 from lab.node import warm
 from lab.node.messages.agent import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.node.rank import groups
-from lab.plan.cluster import STOPPED, ClusterInfo, Shape, field_text, field_word
+from lab.plan.cluster import STOPPED, ClusterInfo, Shape
 from lab.spec.keys import STARTED_BY, check_backend
 from lab.spec.launching import LAB, Launching, Layout, Starter, find_launcher
 from lab.spec.load import KEY, merged
@@ -155,20 +155,10 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
             f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}",
             f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name",
         )
-    differences = [
-        f"{field_word(name)} {field_text(name, wish)}, the cluster has "
-        + (field_text(name, has) if has else "the lab's own" if name == "image" else "no limit")
-        for name, wish in _wishes(scenario).items()
-        if wish != (has := getattr(cluster.shape, name))
-    ]
-    differences += [
-        f"data {name}, {folder}, the cluster has {cluster.shape.data.get(name, 'none')}"
-        for name, folder in scenario.data.items()
-        if cluster.shape.data.get(name) != folder
-    ]
-    if differences:
+    data = {**cluster.shape.data, **scenario.data}
+    if differences := cluster.shape.differences(replace(cluster.shape, **_wishes(scenario), data=data)):
         raise ClusterUnfit(
-            f"{scenario.name} asks for {'; '.join(differences)}",
+            f"{scenario.name} wants another cluster than {cluster.name} is ({'; '.join(differences)})",
             "run it without a cluster (`lab down` first), or use another one with --name",
         )
 

@@ -278,14 +278,7 @@ class Record:
     @property
     def in_progress(self) -> bool:
         """Whether somebody is still writing it; of an attempt, whether its run goes on."""
-        run = self.run_of_attempt or self
-        with suppress(RecordError, FileNotFoundError):  # nobody writes into a record with a link for an index
-            try:
-                return files.is_held(run.path)
-            except FileNotFoundError:  # one attempt has gone to its own folder, and the next one is about to come
-                earlier = run.earlier_attempts()
-                return bool(earlier) and files.is_held(earlier[max(earlier)].path)
-        return False
+        return files.is_held((self.run_of_attempt or self).path)
 
     def began(self) -> float:
         """The Unix time at which it began, as its files tell."""
@@ -483,9 +476,7 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
         return find_record(run, runs).attempt(int(number))
     exact = [record for record in records if record.run == name]
     matches = exact or [record for record in records if record.run.startswith(name) or record.run.endswith(f"-{name}")]
-    if len(matches) == 1:
-        return matches[0]
-    if matches and all(record.run.endswith(f"-{name}") for record in matches):
+    if len(matches) == 1 or (matches and all(record.run.endswith(f"-{name}") for record in matches)):
         return matches[-1]
     if matches:
         runs_named = ", ".join(record.run for record in matches[:5])

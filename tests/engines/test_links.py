@@ -145,7 +145,7 @@ def test_what_links_are_asked_to_do_is_done_and_ends(called: Cluster) -> None:
     with called.fault("loss", "node0 -> node1 20%") as lossy:
         arrived = called.call(across, there, 1000)[0]
         assert abs(arrived - 800) < 5 * (1000 * 0.2 * 0.8) ** 0.5
-        assert lossy.what.met(lossy.breaker.target)["lost_packets"] >= 1000 - arrived
+        assert lossy.what.met(lossy.target)["lost_packets"] >= 1000 - arrived
     assert called.call(across, there, 200)[0] == 200
 
     with called.fault("duplicate", "node0 -> node1 30%"):
@@ -157,7 +157,7 @@ def test_what_links_are_asked_to_do_is_done_and_ends(called: Cluster) -> None:
         assert called.call(tried, 0, third, 0.5)[0] == "TimeoutError"
         assert called.call(tried, 2, here, 0.5)[2] == "TimeoutError"
         assert called.call(tried, 0, there)[0] == "ConnectionRefusedError"
-        assert cut.what.met(cut.breaker.target)["dropped_packets"] >= 2
+        assert cut.what.met(cut.target)["dropped_packets"] >= 2
     assert called.call(tried, 0, third)[0] == "ConnectionRefusedError"
 
     with called.fault("dns", "node1"):
@@ -219,7 +219,7 @@ def test_a_node_that_comes_back_is_on_the_same_network(cluster: Cluster) -> None
     with cluster.fault("rate", "all 40mbit") as slow:
         with cluster.fault("kill", "node2"):
             pass
-        assert slow.what.read_back(slow.breaker.target).in_force
+        assert slow.what.read_back(slow.target).in_force
     assert cluster.faults() == []
 
 

@@ -227,11 +227,6 @@ class Trial:
         """As plain data."""
         return {**vars(self), "schedule": [fault_data(fault) for fault in self.schedule]}
 
-    @property
-    def sentence(self) -> str:
-        """Its faults in words."""
-        return "; ".join(sentences_of(self.schedule))
-
 
 @dataclass(kw_only=True)
 class Found:
@@ -250,11 +245,6 @@ class Found:
         """How many of the schedules that were drawn ended how."""
         return Counter(trial.ended for trial in self.trials if trial.step == "drawn")
 
-    @property
-    def sentences(self) -> list[str]:
-        """The faults of the schedule in words."""
-        return sentences_of(self.schedule or ())
-
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         return {
@@ -266,9 +256,9 @@ class Found:
         }
 
 
-def sentences_of(schedule: Schedule) -> list[str]:
+def sentences_of(schedule: Schedule | None) -> list[str]:
     """Faults in words, a sentence each."""
-    return [fault_sentence(fault_data(fault)) for fault in schedule]
+    return [fault_sentence(fault_data(fault)) for fault in schedule or ()]
 
 
 def search(pool: Pool, runs: int, attempt: Callable[[Schedule, str], Trial], told: Callable[[Trial], object]) -> Found:

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lab.cli.arguments import ProgressDisplay, say
+from lab.cli.arguments import Progress, say
 from lab.cli.cmd_run import read_arguments
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine
@@ -34,6 +34,7 @@ from lab.features.chaos.search import (
     kinds_drawn,
     moments_of,
     search,
+    sentences_of,
 )
 from lab.features.faults.fault import broken_in, with_faults
 from lab.features.faults.kinds import key_of
@@ -84,7 +85,7 @@ class Trials:
             )
         if self.options.timeout_s is None and self.scenario.launcher.name == LAB:
             longest = max(_LEAST_S, _SLOWER * (first.duration_s or 0.0))
-            self.options = replace(self.options, timeout_s=min(self.scenario.timeout_s, longest))
+            self.scenario = replace(self.scenario, timeout_s=min(self.scenario.timeout_s, longest))
         self.again = self._run(self.scenario, fresh=False).passed
         return first
 
@@ -103,11 +104,6 @@ class Trials:
             raise UsageError(f"{self.scenario.name} calls and notes nothing", "faults are drawn from what is on record")
         return Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
 
-    @property
-    def timeout_s(self) -> float:
-        """How long a run may take before it hangs."""
-        return self.scenario.timeout_s if self.options.timeout_s is None else self.options.timeout_s
-
     def attempt(self, schedule: Schedule, step: str) -> Trial:
         """Run it under faults, and once more without them where they made it fail.
 
@@ -115,28 +111,22 @@ class Trials:
             Interrupted: somebody ended the search.
             EngineUnavailable: the engine does not answer.
         """
-        began = time.monotonic()
+        began, trial = time.monotonic(), Trial(schedule=schedule, step=step, ended="error")
         try:
             result = self._run(with_faults(self.scenario, schedule), fresh=True)
             done = {str(one["fault"]) for one in result.faults}  # one that failed may have been done in part
-            broken, after = broken_by(result, [fault.what.harm for fault in schedule if str(fault) in done]), ""
+            broken = broken_by(result, [fault.what.harm for fault in schedule if str(fault) in done])
+            trial = replace(trial, ended=result.verdict, reason=result.reason, broken=broken, run=result.run)
             if not broken and self.again and anybody_failed(result):
                 following = self._run(self.scenario, fresh=False)
-                after = following.run
                 if not following.passed:  # on what the one before had left
                     broken = f"the next run, without faults, {following.verdict}: {following.reason}"
-            ended = {
-                "ended": result.verdict,
-                "reason": result.reason,
-                "broken": broken,
-                "run": result.run,
-                "after": after,
-            }
+                trial = replace(trial, broken=broken, after=following.run)
         except (Interrupted, EngineUnavailable):
             raise
         except LabError as error:  # one of the runs could not begin
-            ended = {"ended": "error", "reason": error.message}
-        return Trial(schedule=schedule, step=step, seconds=round(time.monotonic() - began, 3), **ended)
+            trial = replace(trial, ended="error", reason=error.message)
+        return replace(trial, seconds=round(time.monotonic() - began, 3))
 
     def _run(self, scenario: Scenario, *, fresh: bool) -> Result:
         outcome = self.slot.try_run(scenario, replace(self.options, fresh=fresh), Observer())
@@ -161,6 +151,7 @@ def trials_on(
     place = Place(engine=engine, name=f"{name[:_LONGEST_NAME]}-chaos", asked=asked, announce=announce)
     with ClusterLock(engine.name, place.name).held(f"a search with {scenario.name}", options.wait_s) as lock:
         shape = shape_for(scenario, options, asked)
+        scenario = replace(scenario, timeout_s=options.timeout_s or scenario.timeout_s)
         slot = ClusterSlot(place=place, shape=shape, cluster=place.usable(lock), made_for="chaos")
         try:
             yield Trials(slot=slot, scenario=scenario, options=options)
@@ -209,9 +200,7 @@ def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
     return next(one for one in chain([path], numbered) if not one.exists())
 
 
-def write_scenario(
-    scenario: Scenario, found: Found, path: Path, timeout_s: float, size: tuple[int, int], command: str
-) -> None:
+def write_scenario(scenario: Scenario, found: Found, path: Path, size: tuple[int, int], command: str) -> None:
     """Write the scenario with the faults that were found; where the next run is what fails, it is to be run once more.
 
     Raises:
@@ -226,9 +215,12 @@ def write_scenario(
         extra={name: value for name, value in scenario.extra.items() if name in ("network", "requirements")},
         nodes=size[0],
         nproc_per_node=size[1],
-        timeout_s=timeout_s,
     )
-    told = [f"Found by `{command}`.", *found.sentences, f"In {found.proofs} of {PROOFS} runs: {found.broken}"]
+    told = [
+        f"Found by `{command}`.",
+        *sentences_of(found.schedule),
+        f"In {found.proofs} of {PROOFS} runs: {found.broken}",
+    ]
     head = "".join(f"# {clip(' '.join(line.split()), _LONGEST_LINE)}\n" for line in told)
     text = head + dump_scenario(with_faults(bare, found.schedule or (), rerun=again))
     try:
@@ -252,7 +244,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     name = check_name(arguments.name) if arguments.name else default_name()
     engine, why = select_engine(arguments.engine, name)
     asked = {key: value for key, value in shape.items() if value}
-    with ProgressDisplay(sys.stderr, quiet=arguments.quiet or arguments.json) as display:
+    with Progress(quiet=arguments.quiet or arguments.json) as display:
         style, numbers = style_for(sys.stderr), Counter[str]()
         if why:
             display.announce(why)
@@ -265,7 +257,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
             display.line(
                 f"passed without faults in {format_duration(first.duration_s or 0.0)}; "
                 f"{plural(len(pool.moments), 'moment')}; faults: {kinds}; "
-                f"hung after {format_duration(trials.timeout_s)}{after}"
+                f"hung after {format_duration(trials.scenario.timeout_s)}{after}"
             )
 
             def show(trial: Trial) -> None:
@@ -278,7 +270,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
                 command += ["--runs", str(runs), *(["--faults", arguments.kinds] if arguments.kinds else [])]
                 command += ["--most", str(pool.most)] if pool.most != Pool.most else []
                 size = len(pool.nodes), len(pool.ranks) // len(pool.nodes)
-                write_scenario(scenario, found, path, trials.timeout_s, size, shlex.join(command))
+                write_scenario(trials.scenario, found, path, size, shlex.join(command))
     if arguments.json:
         known = {"scenario": scenario.name, "seed": seed, "file": str(path) if found.schedule else None}
         print(json.dumps({**known, **found.to_json()}))
@@ -289,7 +281,9 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
 
 def trial_text(trial: Trial, number: int, count: int, style: Style) -> str:
     """`[12/50] ✔ passed  kill node1 when rank 0 comes to all_reduce 3`."""
-    line = ended_line(number, count, trial.ended, trial.sentence, format_duration(trial.seconds), style)
+    line = ended_line(
+        number, count, trial.ended, "; ".join(sentences_of(trial.schedule)), format_duration(trial.seconds), style
+    )
     if trial.step != "drawn":
         line = f"  {'shorter' if trial.step == 'shrunk' else 'again'}: {line.partition('] ')[2]}"
     return f"{line}\n    {style.paint(trial.broken, 'bold')}" if trial.broken else line
@@ -302,4 +296,4 @@ def summary_text(found: Found, path: Path, seconds: float, style: Style) -> str:
         return f"{text}\nnothing was found that is not survived"
     proven = f"{found.proofs} of {PROOFS} runs" if found.proofs == PROOFS else "not every time"
     what = f"found, and shrunk to {plural(len(found.schedule), 'fault')} ({proven}): {found.broken}"
-    return "\n".join([text, what, *(f"  {sentence}" for sentence in found.sentences), f"  {path}"])
+    return "\n".join([text, what, *(f"  {sentence}" for sentence in sentences_of(found.schedule)), f"  {path}"])

@@ -16,7 +16,7 @@ from lab.diagnosis.expectations import Searches, TooLong, equal
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
-from lab.features.faults.injection import Breaker, InForce
+from lab.features.faults.injection import InForce, inject
 from lab.features.faults.target import ClusterTarget
 from lab.node.messages.agent import Output, Reached, Release, Started
 from lab.record import events
@@ -175,7 +175,7 @@ class Faults(Companion):
         self._target = ClusterTarget(engine, cluster)
         self._target.addresses = {node.name: node.address for node in cluster.nodes[: plan.nnodes]}
         self._target.ranks = {worker.rank: worker.node for worker in plan.workers}
-        self._breaker = Breaker(self._target, plan.run)
+        self._run = plan.run
         self._armed = [Armed(index, fault) for index, fault in enumerate(part.faults)]
         self._events = [(one, event, heals) for one in self._armed for event, heals in one.fault.events()]
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
@@ -312,7 +312,7 @@ class Faults(Companion):
 
     def _apply(self, one: Armed) -> None:
         until = time.time() + one.fault.for_s if one.fault.for_s is not None else None
-        one.in_force = self._breaker.apply(one.fault.what, until)
+        one.in_force = inject(self._target, one.fault.what, self._run, until)
         one.at, one.measured = time.time(), one.in_force.found
 
     def _undo(self, one: Armed) -> None:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine, PowerControl, capable
@@ -115,79 +115,40 @@ _AGENT_ANSWERS = "disconnected"
 # -- injecting and healing
 
 
-class Breaker:
-    """Injects faults into one cluster, and takes them back.
-
-    Args:
-        target: what they act on.
-        by: who does it: a run, or `lab fault`.
-    """
-
-    def __init__(self, target: ClusterTarget, by: str = BY_HAND) -> None:
-        self.target = target
-        self.by = by
-        self._journal = FaultJournal(target.engine, target.cluster)
-        target.in_force = self._journal.in_force
-        self._nodes_lock = nodes_lock(target.engine, target.cluster)
-
-    def apply(self, what: FaultKind, until: float | None = None) -> InForce:
-        """Inject it, and read back that it is in force.
-
-        What could be done in part only is undone.
-
-        Raises:
-            LabError: it cannot be done.
-        """
-        with self._nodes_lock.held(str(what), _PATIENCE_S):
-            identity, said = os.urandom(6).hex(), str(what)
-            begun = {"said": said, "by": self.by, "since": time.time(), "until": until, "state": BEGUN}
-            self._journal.write(identity, what=kind_data(what), **begun)
-            try:
-                what.apply(self.target)
-                state = what.read_back(self.target)
-                if not state.in_force:
-                    raise LabError(f"{what} was done, and is not in force")
-            except (LabError, OSError):
-                with suppress(LabError, OSError):  # what cannot be undone stays in the journal
-                    self._undo(identity, what)
-                raise
-            self._journal.write(identity, state=IN_FORCE)
-        return InForce(self, identity, what, state.found)
-
-    def undo(self, identity: str, what: FaultKind) -> None:
-        """Take it back; where that fails, it stays in the journal.
-
-        Raises:
-            LabError: it cannot be taken back.
-        """
-        with self._nodes_lock.held(f"healing {what}", _PATIENCE_S):
-            if any(one.id == identity for one in self._journal.standing()):  # else somebody else has
-                self._undo(identity, what)
-
-    def _undo(self, identity: str, what: FaultKind) -> None:
-        self._journal.write(identity, state=HEALING)
-        what.undo(self.target)
-        self._journal.write(identity)
+def _journal_of(target: ClusterTarget) -> FaultJournal:
+    journal = FaultJournal(target.engine, target.cluster)
+    target.in_force = journal.in_force
+    return journal
 
 
 @dataclass(frozen=True, repr=False)
 class InForce:
     """A fault that is in force; as a context manager it is healed at the end of its block."""
 
-    breaker: Breaker
+    target: ClusterTarget
+    """What it acts on."""
     id: str
     """What the journal calls it."""
     what: FaultKind
-    found: Mapping[str, Any]
+    found: Mapping[str, Any] = field(default_factory=dict)
     """What was read back where it was injected."""
 
     def heal(self) -> None:
-        """Take it back; does nothing where somebody else has.
+        """Take it back; does nothing where somebody else has. Where that fails, it stays in the journal.
 
         Raises:
             LabError: it cannot be taken back.
         """
-        self.breaker.undo(self.id, self.what)
+        with nodes_lock(self.target.engine, self.target.cluster).held(f"healing {self.what}", _PATIENCE_S):
+            if any(one.id == self.id for one in _journal_of(self.target).standing()):
+                self.take_back()
+
+    def take_back(self) -> None:
+        """Take it back; the caller holds the lock of the nodes."""
+        journal = _journal_of(self.target)
+        journal.write(self.id, state=HEALING)
+        self.what.undo(self.target)
+        journal.write(self.id)
 
     def __enter__(self) -> InForce:
         return self
@@ -197,6 +158,35 @@ class InForce:
 
     def __repr__(self) -> str:
         return f"<{self.what}, in force>"
+
+
+def inject(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, until: float | None = None) -> InForce:
+    """Inject a fault, and read back that it is in force; what could be done in part only is undone.
+
+    Args:
+        target: what it acts on.
+        what: is to be done.
+        by: who does it: a run, or `lab fault`.
+        until: Unix time at which it is to be healed.
+
+    Raises:
+        LabError: it cannot be done.
+    """
+    journal, one = _journal_of(target), InForce(target, os.urandom(6).hex(), what)
+    begun = {"said": str(what), "by": by, "since": time.time(), "until": until, "state": BEGUN}
+    with nodes_lock(target.engine, target.cluster).held(str(what), _PATIENCE_S):
+        journal.write(one.id, what=kind_data(what), **begun)
+        try:
+            what.apply(target)
+            state = what.read_back(target)
+            if not state.in_force:
+                raise LabError(f"{what} was done, and is not in force")
+        except (LabError, OSError):
+            with suppress(LabError, OSError):  # what cannot be undone stays in the journal
+                one.take_back()
+            raise
+        journal.write(one.id, state=IN_FORCE)
+    return replace(one, found=state.found)
 
 
 def heal_all(
@@ -215,7 +205,7 @@ def heal_all(
     if info is None:
         journal.path.unlink(missing_ok=True)
         return []
-    breaker, healed = Breaker(ClusterTarget(engine, info)), []
+    target, healed = ClusterTarget(engine, info), []
     for one in reversed(journal.standing()):
         if one.by == BY_HAND and not by_hand:
             continue
@@ -223,7 +213,7 @@ def heal_all(
             tell(f"warning: {one.said} was done by another version of the lab: remove the cluster with `lab down`")
             continue
         try:
-            breaker.undo(one.id, one.what)
+            InForce(target, one.id, one.what).heal()
         except (LabError, OSError) as error:
             tell(f"warning: {one.said} could not be taken back: {getattr(error, 'message', error)}")
         else:
@@ -330,7 +320,7 @@ def fault(self: Cluster, what: str | FaultKind, *words: str, for_s: float | None
         if cannot:
             raise UsageError(f"cluster {info.name} cannot have {wanted}, which {cannot}")
         until = time.time() + for_s if for_s is not None else None
-        return Breaker(ClusterTarget(self.engine, info)).apply(wanted, until)
+        return inject(ClusterTarget(self.engine, info), wanted, until=until)
 
 
 def faults(self: Cluster) -> list[Standing]:

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
-    from lab.cli.arguments import ProgressDisplay
+    from lab.cli.arguments import Progress
     from lab.features.grade.grades import Grade, Grades
     from lab.features.grade.run import Grader, opened
     from lab.features.grade.view import progress_line
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     asked = {name: getattr(arguments, name) for name in ("cpus", "memory_bytes", "processes", "disk_bytes", "image")}
     quiet, style = bool(arguments.quiet or arguments.json), style_for(sys.stderr)
-    with opened(arguments.folder) as folder, ProgressDisplay(sys.stderr, quiet=quiet) as display:
+    with opened(arguments.folder) as folder, Progress(quiet=quiet) as display:
 
         def show(grade: Grade, done: int, of: int) -> None:
             display.line(progress_line(grade, done, of, style))

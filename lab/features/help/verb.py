@@ -92,12 +92,8 @@ def anchor_of(heading: str) -> str:
 
 _MOST_COLUMNS = 120
 """Longer lines are hard to read."""
-_LINK = re.compile(r"\[([^\]]+)\]\(([\w-]+\.md)?(?:#[\w-]+)?\)")
-
-
-_TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
-_MOST_CELLS = 3
-"""What a row of a table may hold beside each other on a terminal."""
+_LINK = re.compile(r"\[([^\]]+)\]\((?:[\w-]+\.md)?(?:#[\w-]+)?\)")
+"""One to another page, which a terminal cannot follow."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,25 +131,6 @@ def _rendered(text: str, style: Style) -> str:
 
     width = min(style.width or _MOST_COLUMNS, _MOST_COLUMNS)
     console = Console(file=io.StringIO(), force_terminal=style.colour, width=width, no_color=not style.colour)
-    text = _TABLE.sub(_as_list, _LINK.sub(_topic_of_link, text))
-    console.print(Markdown(text, hyperlinks=False))
+    console.print(Markdown(_LINK.sub(r"\1", text), hyperlinks=False))
     written = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in written.splitlines()) + "\n"
-
-
-def _topic_of_link(link: re.Match[str]) -> str:
-    """What a terminal shows of a link: for one to a page its topic; what is on the same page is at hand."""
-    pages = {topic.page: name for name, topic in topics().items() if not topic.section}
-    return f"{link[1]} (`lab help {pages[link[2]]}`)" if link[2] in pages else link[1]
-
-
-def _as_list(table: re.Match[str]) -> str:
-    """A table that is too wide for a terminal as a list: an item for each row, a line for each of its cells."""
-    heads, _, *rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table[0].splitlines())
-    if len(heads) <= _MOST_CELLS:
-        return table[0]
-    items = [
-        [f"- {row[0]}: {row[1]}", *(f"*{head}*: {cell}" for head, cell in zip(heads[2:], row[2:], strict=True))]
-        for row in rows
-    ]
-    return "".join("  \n  ".join(item) + "\n" for item in items)

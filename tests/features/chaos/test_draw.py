@@ -92,7 +92,8 @@ def test_the_moments_of_a_run_are_its_calls_phases_and_notes(tmp_path: Path) -> 
         run.line(rank, "mark", 4, n="backward", e=1)
         run.call(rank, "all_reduce", 5, None if rank else 6, [[1.0]])
     record = run.record()
-    notes = [Note(0, 1.0, "step", 1), Note(0, 2.0, "step", 2), Note(0, 3.0, "sum", [1.0]), Note(0, 3.5, "step", 2)]
+    values = [(1.0, "step", 1), (2.0, "step", 2), (3.0, "sum", [1.0]), (3.5, "step", 2)]
+    notes = [Note(0, time, name=name, value=value) for time, name, value in values]
     (record.path / EVENTS).write_bytes(b"".join(map(event_line, notes)))
     of_rank_0 = [moment for moment in moments_of(record) if moment.rank == 0]
     assert of_rank_0 == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def test_what_was_found_is_a_scenario_beside_the_script(tmp_path: Path) -> None:
     scenario, found = load_scenario(tmp_path / "s.yaml"), looked_for(lambda schedule: kills(schedule, "node1"))
     path = place_for(scenario, 7, None)
     assert path == tmp_path / "chaos-7-s.yaml"
-    write_scenario(scenario, found, path, 12.0, (2, 1), "lab run s.yaml --chaos --seed 7")
+    write_scenario(replace(scenario, timeout_s=12.0), found, path, (2, 1), "lab run s.yaml --chaos --seed 7")
     again = load_scenario(path)
     assert again.extra == {"faults": found.schedule}
     assert (again.nodes, again.timeout_s, again.learn) == (2, 12.0, "")

@@ -7,13 +7,14 @@ import selectors
 import sys
 import time
 import types
+from typing import Any
 
 import pytest
 
 from lab.features.faults import on_node
 from lab.features.faults.on_node import actions
 from lab.features.faults.on_node.actions import Actions
-from lab.node.messages.agent import Config, Do, Done
+from lab.node.messages.agent import Do, Done
 from tests.golden import golden
 
 
@@ -38,7 +39,8 @@ def deed(monkeypatch: pytest.MonkeyPatch, *, apart: bool = False, **functions: o
 
 def answers(*asked: Do) -> list[Done]:
     client = Listener()
-    mine = Actions(Config("node0", "/nowhere", container=False, import_root=""), [client], lambda: None)  # type: ignore[list-item]
+    agent: Any = types.SimpleNamespace(connections=[client], run=None)
+    mine = Actions(agent)
     for one in asked:
         mine.take(client, one)  # type: ignore[arg-type]
     answered(mine, client, len(asked))
@@ -62,7 +64,7 @@ def fails(context: object, said: dict[str, object]) -> dict[str, object]:
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_deed_is_done_undone_and_looked_at(monkeypatch: pytest.MonkeyPatch, *, apart: bool) -> None:
     def tell(what: str) -> object:
-        return lambda context, said: {"what": what, "node": context.config.node, **said, "here": os.getpid()}
+        return lambda context, said: {"what": what, **said, "here": os.getpid()}
 
     deed(monkeypatch, apart=apart, apply=tell("done"), undo=tell("undone"), look=tell("seen"))
     heard = answers(
@@ -75,7 +77,6 @@ def test_a_deed_is_done_undone_and_looked_at(monkeypatch: pytest.MonkeyPatch, *,
         ("3", "seen", "", ""),
     ]
     assert heard[0].found["a"] == 1
-    assert heard[0].found["node"] == "node0"
     assert (heard[0].found["here"] == os.getpid()) is not apart
 
 

@@ -87,21 +87,6 @@ def test_a_topic_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixture
     assert golden(1, f"{wrong!r}", right) in err
 
 
-def test_on_a_terminal_a_link_to_a_page_leads_to_its_topic() -> None:
-    text = subject._rendered(
-        "see [packages](packages.md#data), [home](https://x.org) and [this](#below)\n", Style(colour=False, width=100)
-    )
-    assert text == golden(1)
-
-
-def test_on_a_terminal_a_wide_table_is_a_list() -> None:
-    wide = "| key | says | default | allowed |\n|---|---|---|---|\n| a | what | 1 | 2 |\n"
-    narrow = "| key | says |\n|---|---|\n| a | what |\n"
-    style = Style(colour=False, width=40)
-    assert subject._rendered(wide, style).split() == ["•", "a:", "what", "default:", "1", "allowed:", "2"]
-    assert "━" in subject._rendered(narrow, style) or "─" in subject._rendered(narrow, style)
-
-
 def test_what_is_rendered_fits_the_terminal() -> None:
     for topic in TOPICS.values():
         lines = subject._rendered(text_of(topic), Style(colour=False, width=80)).splitlines()

@@ -75,6 +75,8 @@ class FaultKind(ABC):
     """What a run may suffer from it at most, where it is healed after a while."""
     passes: ClassVar[bool] = False
     """Whether a search has it healed after a while, though it loses somebody: else those who try again try for ever."""
+    draws: ClassVar[Mapping[str, Sequence[Any]] | None] = None
+    """What a search chooses from, by attribute, beside what it acts on; None: no search draws one."""
     needs: ClassVar[Need] = ""
     """What it needs of the engine, beside that its nodes run."""
     strict_cannot: ClassVar[str] = ""
@@ -118,9 +120,18 @@ class FaultKind(ABC):
         return traits_of(engine).cannot.get(cls.needs, "")
 
     @classmethod
-    def drawn(cls, _: Chance) -> FaultKind | None:
+    def targets(cls, chance: Chance) -> Sequence[Any]:
+        """What a search may have it act on."""
+        return chance.ranks if "rank" in keys_of(cls) else chance.nodes
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
         """One of its kind, for a search; None: no search draws one."""
-        return None
+        if cls.draws is None:
+            return None
+        (main, *_) = keys_of(cls)
+        values = {main: cls.targets(chance), **cls.draws}
+        return cls(**{name: chance.one_of(choices) for name, choices in values.items()})
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> str:

@@ -145,6 +145,11 @@ class OnLink(LinkFault):
         return {name: value for name, value in self.amounts.items() if value is not None}
 
     @classmethod
+    def targets(cls, chance: Chance) -> Sequence[Any]:
+        """All that a node sends and gets."""
+        return [Link(node) for node in chance.nodes]
+
+    @classmethod
     def short(cls) -> Kind:
         """Words in the order of its keys."""
         _, *amounts = keys_of(cls)
@@ -226,13 +231,9 @@ class Loss(OnLink):
 
     does = "packets are lost by chance"
     example = "loss: node2 5%"
+    draws: ClassVar = {"loss": (0.05, 0.2)}
     loss: float = key(MISSING, share_kind(), "share: 5%", name="share")
     """How many of them."""
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """A node that loses many packets, both ways."""
-        return cls(link=Link(chance.one_of(chance.nodes)), loss=chance.one_of((0.05, 0.2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,13 +242,9 @@ class Rate(OnLink):
 
     does = "so much is sent in a second and no more: by a node to all others together, or on one link"
     example = "rate: node2 100mbit"
+    draws: ClassVar = {"rate_bits_per_s": (1e6, 10e6, 100e6)}
     rate_bits_per_s: float = key(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
     """Bits a second."""
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """A node that is on a slow network."""
-        return cls(link=Link(chance.one_of(chance.nodes)), rate_bits_per_s=chance.one_of((1e6, 10e6, 100e6)))
 
 
 @dataclass(frozen=True, kw_only=True)

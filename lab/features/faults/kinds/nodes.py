@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from lab.errors import LabError
-from lab.features.faults.kinds import AgentFault, Chance, FaultKind, ReadBack
+from lab.features.faults.kinds import AgentFault, FaultKind, ReadBack
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key
 from lab.spec.kinds import duration, node, number, size
@@ -19,17 +19,11 @@ from lab.words import format_limit
 class NodeFault(FaultKind):
     """A kind whose value is the name of a node, or a mapping with the keys of the class."""
 
-    is_drawn: ClassVar[bool] = True
-    """Whether a search draws it, on any node."""
+    draws: ClassVar[Mapping[str, Sequence[Any]] | None] = {}
     runs: ClassVar[bool] = False
     """Whether its node runs while it is in force, of a kind that is about that."""
     node: str = key(MISSING, node(), "kill: node2")
     """The node that it acts on."""
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """One on any node."""
-        return cls(node=chance.one_of(chance.nodes)) if cls.is_drawn else None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -140,7 +134,7 @@ class Start(NodeFault):
     example = "start: node2"
     shown_as = ()
     leaves_running = runs = True
-    is_drawn = False
+    draws = None
 
     def apply(self, target: ClusterTarget) -> None:
         """Start the node, where it does not run, and wait until its agent can fork workers."""
@@ -212,13 +206,9 @@ class Cpu(LimitFault):
     shown_as = ("straggler", "late")
     harm = "slows"
     limited = "cpus"
+    draws: ClassVar = {"cores": (0.2,)}
     cores: float = key(MISSING, number("cores, more than 0", above=0.0, high=4096.0), "cpu: {node: node1, cores: 0.2}")
     """How many, such as 0.5."""
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """A fifth of a core on any node."""
-        return cls(node=chance.one_of(chance.nodes), cores=0.2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +218,7 @@ class Memory(LimitFault):
     does = "a node gets so much memory and no more: what does not fit is killed"
     example = "memory: {node: node1, limit: 300MiB}"
     shown_as = ("out_of_memory", "node_lost")
-    is_drawn = False  # what is too little depends on the script
+    draws = None  # what is too little depends on the script
     limited = "memory_bytes"
     limit_bytes: int = key(MISSING, size(6 << 20, 1 << 50), "memory: {node: node1, limit: 300MiB}", name="limit")
     """How much."""
@@ -276,7 +266,7 @@ class DiskSlow(AgentFault, NodeFault):
     says = "{key} {node} by {by_s:g}s"
     harm = "slows"
     of_writes = True
-    is_drawn = False
+    draws = None
     by_agent = "disk"
     by_s: float = key(0.1, duration(600), "disk_slow: {node: node2, by: 50ms}", name="by")
     """How much longer."""
@@ -295,7 +285,7 @@ class Hog(AgentFault, NodeFault):
     example = "hog: {node: node2, leave: 64MiB}"
     shown_as = ("out_of_memory", "node_lost")
     needs = "memory"
-    is_drawn = False
+    draws = None
     by_agent = "hog"
     patience_s = 20.0
     leave_bytes: int = key(64 << 20, size(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from lab.features.faults.kinds import AgentFault, Chance, FaultKind, key_of
+from lab.features.faults.kinds import AgentFault, FaultKind, key_of
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key
 from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
@@ -52,13 +52,9 @@ class Signal(RankFault, AgentFault):
     shown_as = ("killed", "stopped")
     by_agent = "signal"
     patience_s = 2.0
+    draws: ClassVar = {"name": ("SIGKILL", "SIGABRT", "SIGSEGV")}
     name: str = key("SIGKILL", choice(_SIGNALS), "signal: {rank: 2, name: SIGSEGV}")
     """Which one."""
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> Signal:
-        """A rank that is killed, or ends in one of the ways in which native code does."""
-        return cls(rank=chance.one_of(chance.ranks), name=chance.one_of(("SIGKILL", "SIGABRT", "SIGSEGV")))
 
     def undo(self, target: ClusterTarget) -> None:
         """Let it go on, if it was stopped and is still there."""
@@ -87,11 +83,7 @@ class WorkerFault(RankFault):
     """A kind that the worker of the rank does itself, where its call, phase or note holds it."""
 
     by_worker = True
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """One of any rank."""
-        return cls(rank=chance.one_of(chance.ranks))
+    draws: ClassVar[Mapping[str, Sequence[Any]] | None] = {}
 
     @property
     def deed(self) -> Mapping[str, Any]:

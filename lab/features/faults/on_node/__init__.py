@@ -13,7 +13,7 @@ ACTIONS: dict[str, str] = {
 }
 """By the name of each action: the module with its functions."""
 HOOKS = {
-    "agent": "actions:extend",
+    "agent": "actions:Actions",
     "worker": "holds:arm",
     "noted": "holds:noted",
     "recording": "holds:hold_compiled_calls",

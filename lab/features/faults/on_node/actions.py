@@ -1,6 +1,6 @@
 """Fault actions: what an agent does to its node, undoes, or inspects, when the lab asks for it.
 
-The module of the action NAME, which `ACTIONS` names, has `apply_NAME(context, said)`, `undo_NAME` and `look_NAME`; one
+The module of the action NAME, which `ACTIONS` names, has `apply_NAME(actions, said)`, `undo_NAME` and `look_NAME`; one
 that is missing has nothing to do. Each returns plain data, and raises ValueError or OSError, with a sentence, where it
 cannot; done twice it is no error. What `look_NAME` returns says by `in_force` whether it is. Those in `SLOW` are done
 by a process that is forked for it: the agent has one thread, and many to serve.
@@ -23,14 +23,14 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ....node import processes
 from ....node.messages import wire
-from ....node.messages.agent import Config, Do, Done
+from ....node.messages.agent import Do, Done
 from ....node.messages.wire import Connection
 
 if TYPE_CHECKING:
@@ -44,39 +44,26 @@ Said = Mapping[str, Any]
 Answer = dict[str, Any]
 
 
-class Context(NamedTuple):
-    """What an action may know of where it is done."""
-
-    config: Config
-    """Of the node."""
-    run: NodeRun | None
-    """The run that has the node; None: no run."""
-    hogs: set[int]
-    """Processes that eat memory, whatever runs come and go."""
-
-
 class Actions:
-    """The fault actions of one agent, see `lab.node.hooks`.
+    """The fault actions of one agent, see `lab.node.hooks`."""
 
-    Args:
-        config: of its node.
-        connections: those that it has; an answer to one that is gone is not sent.
-        run: returns the run that has the node now.
-    """
-
-    def __init__(self, config: Config, connections: Collection[Connection], run: Callable[[], NodeRun | None]) -> None:
-        self._config = config
-        self._connections = connections
-        self._run = run
-        self._hogs: set[int] = set()
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.hogs: set[int] = set()
+        """Processes that eat memory, whatever runs come and go."""
         self.actions = {Do: self.take}
         self._slow: dict[int, tuple[int, Connection, Do]] = {}
         """By where its answer is read: a process that does what this connection asks for."""
 
     @property
+    def run(self) -> NodeRun | None:
+        """The run that has the node now."""
+        return self._agent.run
+
+    @property
     def pids(self) -> set[int]:
         """The processes that do something."""
-        return self._hogs | {pid for pid, *_ in self._slow.values()}
+        return self.hogs | {pid for pid, *_ in self._slow.values()}
 
     def take(self, connection: Connection, asked: Do) -> None:
         """Do what is asked for, or have it done, and answer."""
@@ -85,16 +72,13 @@ class Actions:
             self._answer(connection, self._perform(asked))
             return
         answer_r, answer_w = os.pipe2(os.O_CLOEXEC)
-        agent, pid = os.getpid(), os.fork()
-        if pid == 0:
-            try:
-                processes.leave_agent_behind((-1, 2, 2), keep=(answer_w,))
-                processes.die_with_parent(agent)
-                signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.alarm(DEADLINE_S)
-                os.write(answer_w, wire.encode(self._perform(asked)))
-            finally:
-                os._exit(0)
+
+        def work() -> None:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(DEADLINE_S)
+            os.write(answer_w, wire.encode(self._perform(asked)))
+
+        pid = processes.fork_beside(work, keep=(answer_w,))
         os.close(answer_w)
         self._slow[answer_r] = pid, connection, asked
 
@@ -123,7 +107,7 @@ class Actions:
             return Done(asked.id, {}, f"an agent knows no deed {asked.deed!r}", asked.run)
         try:
             act = getattr(import_module(f".{module}", __package__), function, lambda *_: None)
-            answer = act(Context(self._config, self._run(), self._hogs), asked.said) or {}
+            answer = act(self, asked.said) or {}
         except (ValueError, OSError) as error:
             wrong = getattr(error, "strerror", None) or str(error)
         except Exception as error:
@@ -131,13 +115,8 @@ class Actions:
         return Done(asked.id, answer, wrong, asked.run)
 
     def _answer(self, connection: Connection, done: Done) -> None:
-        if connection in self._connections:
+        if connection in self._agent.connections:
             connection.send(done)
-
-
-def extend(agent: Agent) -> Actions:
-    """Return the fault actions of an agent."""
-    return Actions(agent.config, agent.connections, lambda: agent.run)
 
 
 # -- signal
@@ -147,35 +126,35 @@ STATES = {"SIGKILL": "", "SIGSTOP": "T"}
 """The state of the process that the kernel sees to, whatever the script thinks of the signal; empty: it has ended."""
 
 
-def apply_signal(context: Context, said: Said) -> Answer:
+def apply_signal(actions: Actions, said: Said) -> Answer:
     """Send it."""
-    worker = worker_of(context, said["rank"])
+    worker = worker_of(actions, said["rank"])
     os.kill(worker.pid, signal.Signals[said["name"]])
     return {"pid": worker.pid}
 
 
-def undo_signal(context: Context, said: Said) -> Answer:
+def undo_signal(actions: Actions, said: Said) -> Answer:
     """Let the worker go on, if it is there."""
     with suppress(ValueError, ProcessLookupError):
-        os.kill(worker_of(context, said["rank"]).pid, signal.SIGCONT)
+        os.kill(worker_of(actions, said["rank"]).pid, signal.SIGCONT)
     return {}
 
 
-def look_signal(context: Context, said: Said) -> Answer:
+def look_signal(actions: Actions, said: Said) -> Answer:
     """The state of its process as the kernel has it, such as `S` or `T`; empty: it has ended."""
     state = ""
     with suppress(ValueError):
-        state = _state(worker_of(context, said["rank"]).pid)
+        state = _state(worker_of(actions, said["rank"]).pid)
     return {"in_force": STATES.get(said.get("name", ""), state) == state, "state": state or "ended"}
 
 
-def worker_of(context: Context, rank: int) -> Worker:
+def worker_of(actions: Actions, rank: int) -> Worker:
     """The running worker of a rank.
 
     Raises:
         ValueError: there is none.
     """
-    for worker in reversed(context.run.workers if context.run is not None else ()):
+    for worker in reversed(actions.run.workers if actions.run is not None else ()):
         if worker.rank == rank and worker.is_running:
             return worker
     raise ValueError(f"no worker of rank {rank} runs now")
@@ -206,10 +185,10 @@ _HELPERS = (b"resource_tracker", b"forkserver")
 _GONE_S = 1.0
 
 
-def apply_loader(context: Context, said: Said) -> Answer:
+def apply_loader(actions: Actions, said: Said) -> Answer:
     """Kill one."""
     rank, number = said["rank"], said["worker"]
-    loaders = _loaders(worker_of(context, rank).pid)
+    loaders = _loaders(worker_of(actions, rank).pid)
     if not loaders:
         raise ValueError(f"rank {rank} has no process that loads data now")
     if number >= len(loaders):
@@ -221,10 +200,10 @@ def apply_loader(context: Context, said: Said) -> Answer:
     return {"pid": loaders[number]}
 
 
-def look_loader(context: Context, said: Said) -> Answer:
+def look_loader(actions: Actions, said: Said) -> Answer:
     """How many there are; the one was seen to be gone when it was killed."""
     with suppress(ValueError):
-        return {"in_force": True, "left": len(_loaders(worker_of(context, said["rank"]).pid))}
+        return {"in_force": True, "left": len(_loaders(worker_of(actions, said["rank"]).pid))}
     return {"in_force": True, "left": 0}
 
 
@@ -250,22 +229,22 @@ def _loaders(worker: int) -> list[int]:
 # -- shutdown
 
 
-def apply_shutdown(context: Context, said: Said) -> Answer:
+def apply_shutdown(actions: Actions, said: Said) -> Answer:
     """Begin with it; the timer is not taken over by those that are forked."""
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     signal.setitimer(signal.ITIMER_REAL, float(said["grace_s"]))
-    for worker in context.run.workers if context.run is not None else ():
+    for worker in actions.run.workers if actions.run is not None else ():
         worker.signal_all(signal.SIGTERM)
     return {}
 
 
-def undo_shutdown(context: Context, said: Said) -> Answer:
+def undo_shutdown(actions: Actions, said: Said) -> Answer:
     """Call it off; what has ended has ended."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     return {}
 
 
-def look_shutdown(context: Context, said: Said) -> Answer:
+def look_shutdown(actions: Actions, said: Said) -> Answer:
     """Whether it has begun."""
     return {"in_force": signal.getitimer(signal.ITIMER_REAL)[0] > 0}
 
@@ -285,37 +264,29 @@ _CGROUPS = (
 """Files of a cgroup, version 2 and 1: its limit, what is used of it, and for what."""
 
 
-def apply_hog(context: Context, said: Said) -> Answer:
+def apply_hog(actions: Actions, said: Said) -> Answer:
     """Begin to eat; `leave_bytes` says what to leave."""
     if left_bytes() is None:
         raise ValueError("its memory has no limit of its own that could be eaten up")
-    undo_hog(context, said)
-    agent, pid = os.getpid(), os.fork()
-    if pid == 0:
-        try:
-            processes.leave_agent_behind((-1, 2, 2), keep=())
-            processes.die_with_parent(agent)
-            _eat(said["leave_bytes"])
-        finally:
-            os._exit(1)
-    context.hogs.add(pid)
+    undo_hog(actions, said)
+    actions.hogs.add(processes.fork_beside(lambda: _eat(said["leave_bytes"])))
     return {}
 
 
-def undo_hog(context: Context, said: Said) -> Answer:
+def undo_hog(actions: Actions, said: Said) -> Answer:
     """Give everything back."""
-    for pid in context.hogs:
+    for pid in actions.hogs:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    context.hogs.clear()
+    actions.hogs.clear()
     return {}
 
 
-def look_hog(context: Context, said: Said) -> Answer:
+def look_hog(actions: Actions, said: Said) -> Answer:
     """Whether something eats and as little is left as asked for, and what is left."""
     left = left_bytes() or 0
-    return {"in_force": bool(context.hogs) and left < said["leave_bytes"] + _SLACK_BYTES, "left_bytes": left}
+    return {"in_force": bool(actions.hogs) and left < said["leave_bytes"] + _SLACK_BYTES, "left_bytes": left}
 
 
 def left_bytes() -> int | None:
@@ -360,7 +331,7 @@ _routes: dict[str, list[tuple[bytes, ...]]] = {}
 """Routes over a gateway, which the kernel forgets, of each interface that went down here: where to, gateway, mask."""
 
 
-def apply_cable(context: Context, said: Said) -> Answer:
+def apply_cable(actions: Actions, said: Said) -> Answer:
     """Take every interface but the loopback down.
 
     Raises:
@@ -369,7 +340,7 @@ def apply_cable(context: Context, said: Said) -> Answer:
     return _switch_interfaces(up=False)
 
 
-def undo_cable(context: Context, said: Said) -> Answer:
+def undo_cable(actions: Actions, said: Said) -> Answer:
     """Take every interface up that is down, with its routes.
 
     Raises:
@@ -378,7 +349,7 @@ def undo_cable(context: Context, said: Said) -> Answer:
     return _switch_interfaces(up=True)
 
 
-def look_cable(context: Context, said: Said) -> Answer:
+def look_cable(actions: Actions, said: Said) -> Answer:
     """Whether all are down."""
     return _switch_interfaces(up=None)
 

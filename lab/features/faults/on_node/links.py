@@ -18,7 +18,7 @@ from . import LATE, NO_NETEM, filters, merge_parts
 from .shaping import Shaped, Shaping
 
 if TYPE_CHECKING:
-    from .actions import Context
+    from .actions import Actions
 
 _parts: dict[str, Mapping[str, Any]] = {}
 """What is in force, by name."""
@@ -46,7 +46,7 @@ def _make(queues: Shaping, address: str) -> None:
     filters.replace(asked["from"], twice, names=not asked["no_names"])
 
 
-def apply_links(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def apply_links(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     """Have one more condition in force, or another in the place of one of its name; returns what is.
 
     Args:
@@ -71,10 +71,10 @@ def apply_links(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     if peers:
         with suppress(OSError):  # whoever uses a connection is told all the same
             _were_reset[name] = filters.reset_connections(peers)
-    return look_links(context, said)
+    return look_links(actions, said)
 
 
-def undo_links(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def undo_links(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     """Take one back; returns what is in force now.
 
     Raises:
@@ -83,10 +83,10 @@ def undo_links(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     _parts.pop(said["part"], None)
     _were_reset.pop(said["part"], None)
     _make(Shaping(device(said["address"])), said["address"])
-    return look_links(context, said)
+    return look_links(actions, said)
 
 
-def look_links(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def look_links(_: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     """What the kernel says is in force, with its counters, and what it can.
 
     Raises:
@@ -127,7 +127,7 @@ _ROUND_TRIPS, _ROUND_TRIPS_S = 5, 0.2
 _BETWEEN_S = 0.004
 
 
-def look_link_probe(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def look_link_probe(_: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     """What packets to `peer` meet now: `round_trip_s`, and `bits_per_s` where the rate is limited.
 
     Raises:

@@ -26,7 +26,7 @@ from ....node import system_calls as kernel
 
 if TYPE_CHECKING:
     from ....node.rank_process import Worker
-    from .actions import Context
+    from .actions import Actions
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
@@ -59,15 +59,13 @@ def start_serving(uid: int, gid: int, channel: socket.socket) -> tuple[int, int]
     """
     told_r, told_w = os.pipe2(os.O_CLOEXEC)
     agent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            processes.leave_agent_behind((-1, 2, 2), keep=(channel.fileno(), told_r))
-            processes.drop_privileges(uid, gid)
-            processes.die_with_parent(agent)
-            _serve(channel, told_r)
-        finally:
-            os._exit(0)
+
+    def work() -> None:
+        processes.drop_privileges(uid, gid)
+        processes.die_with_parent(agent)  # dropping them took that back
+        _serve(channel, told_r)
+
+    pid = processes.fork_beside(work, keep=(channel.fileno(), told_r))
     channel.close()
     os.close(told_r)
     os.set_blocking(told_w, False)
@@ -199,32 +197,32 @@ def is_on_disk(pid: int, fd: int) -> bool:
         return False
 
 
-def apply_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def apply_disk(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     """`{"full": true}` or `{"delay_s": 0.1}`, beside what there is already."""
-    if context.run is None:
+    if actions.run is None:
         raise ValueError("no run goes on whose ranks would write")
-    running = [worker for worker in context.run.workers if worker.rank >= 0 and worker.is_running]
+    running = [worker for worker in actions.run.workers if worker.rank >= 0 and worker.is_running]
     if not any("sidecar" in worker.ends for worker in running):
         raise ValueError("what ranks write is seen only in a run whose scenario has a fault of a disk")
-    context.run.disk.update(said)
-    if not _tell(running, context.run.disk):
-        context.run.disk.clear()
+    actions.run.disk.update(said)
+    if not _tell(running, actions.run.disk):
+        actions.run.disk.clear()
         raise ValueError("the kernel does not let writes of its ranks be seen: it refuses seccomp's user notification")
     return {}
 
 
-def undo_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def undo_disk(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     """That is so no more."""
-    if context.run is not None:
+    if actions.run is not None:
         for key in said:
-            context.run.disk.pop(key, None)
-        _tell(context.run.workers, context.run.disk)
+            actions.run.disk.pop(key, None)
+        _tell(actions.run.workers, actions.run.disk)
     return {}
 
 
-def look_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def look_disk(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     """What writes meet now."""
-    now = {} if context.run is None else context.run.disk
+    now = {} if actions.run is None else actions.run.disk
     return {"in_force": said.items() <= now.items(), **now}
 
 
