@@ -63,7 +63,7 @@ class Layout(NamedTuple):
 class Launcher:
     """What starts workers on nodes. This one is the lab itself: agents fork the workers that the plan lists.
 
-    Features add others (`Feature.launchers`): classes with the same attributes and methods.
+    Features add others (`Feature.launchers`), derived from this one.
     """
 
     declares = "lab.spec.launching:Lab"
