@@ -30,6 +30,8 @@ MIN_MEMORY_BYTES = 64 * 1024**2
 
 _COUNT = kinds.whole_number(1, MAX_NODES)
 _CORES = kinds.number("a number of cores, more than 0, at most 1024", above=0, high=1024)
+_MEMORY = kinds.size(MIN_MEMORY_BYTES, 1024**5)
+_EXIT_CODES = keys.per_rank(kinds.whole_number(-64, 255))
 _DIFFERENCE = kinds.number("a number, 0 or more", low=0)
 
 
@@ -38,9 +40,7 @@ class Resources(Frozen):
 
     cpus: float | None = key(None, _CORES, "cpus: 0.5", "no limit")
     """CPU cores that a node may use."""
-    memory_bytes: int | None = key(
-        None, kinds.size(MIN_MEMORY_BYTES, 1024**5), "memory: 1GiB", "no limit", name="memory"
-    )
+    memory_bytes: int | None = key(None, _MEMORY, "memory: 1GiB", "no limit", name="memory")
     """Memory that a node may use."""
     gpus: int = key(0, kinds.whole_number(0, 64), "gpus: 1")
     """GPUs of one node."""
@@ -67,9 +67,7 @@ class Tolerance(Frozen):
 class Expect(Frozen):
     """What must come out of a run."""
 
-    exit: Mapping[int, int] = key(
-        dict, keys.per_rank(kinds.whole_number(-64, 255)), "exit: {0: 0, 1: 3}", "`0` for every rank"
-    )
+    exit: Mapping[int, int] = key(dict, _EXIT_CODES, "exit: {0: 0, 1: 3}", "`0` for every rank")
     """Exit code per rank; a negative one is the signal that killed it. A rank that is not
     named must exit with 0, or, where `verdict` is not `passed`, with any code."""
     notes: Mapping[str, Any] = key(dict, keys.notes(), "notes: {sum: world_size}", "none")
@@ -83,9 +81,7 @@ class Expect(Frozen):
     """The verdict that the bare run must have."""
     culprit: int | str | None = key(None, keys.culprit(), "culprit: 1", "not checked")
     """The rank that must be named as the first culprit; or the node that has to be, or that has the one that is."""
-    restarts: int | Sequence[int | str | None] | None = key(
-        None, keys.restarts(), "restarts: [1, node2]", "not checked"
-    )
+    restarts: int | Sequence[int | str | None] | None = key(None, keys.restarts(), "restarts: [node2]", "not checked")
     """How often the launcher began the workers anew: a number, or a list of who failed first each time: a rank, a node,
     or `null` where nobody did."""
     reason: str | None = key(None, kinds.pattern(), "reason: 'rank 1 .* barrier'", "not checked")
@@ -116,9 +112,7 @@ class Scenario(Frozen):
     """One or two sentences: the idea that the scenario teaches, told after the run."""
     nodes: int | None = key(None, _COUNT, "nodes: 3", "as many as the cluster has; 1 where the run makes its own")
     """How many nodes take part."""
-    nproc_per_node: int | None = key(
-        None, _COUNT, "nproc_per_node: 2", "as the cluster says; 1 where the run makes its own"
-    )
+    nproc_per_node: int | None = key(None, _COUNT, "nproc_per_node: 2", "as the cluster says; else 1")
     """Workers on each node."""
     backend: str | None = key(
         None, kinds.choice(keys.BACKENDS), "backend: mpi", "what PyTorch takes: `gloo`, or `nccl` where it sees a GPU"

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    from lab.engine.docker.connection import open_client
+    from lab.engine.docker.connection import Connection
     from lab.features.image.make import build_image, plan_build
 
     if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
@@ -71,7 +71,7 @@ def _build(arguments: argparse.Namespace) -> int:
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
     with Progress(quiet=arguments.json) as progress:
         info = build_image(
-            open_client(),
+            Connection(),
             context,
             progress.announce,
             tag=arguments.tag,
