@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lab.features.dumps.dump import read_folder
+from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
 from lab.features.export.flight_recorder import PREFIX, flight_recorder_dumps
 from lab.record.read import Record
@@ -72,7 +72,7 @@ def wrong(collectives: list[Any]) -> list[str]:
 def _row(name: str, result: Result, folder: Path) -> str:
     dumps = write_dumps(Record(path=result.path or Path()), folder / "dumps" / name)
     says = listing(wrong(torchfrtrace(dumps))) or "FULLY_MATCHED"
-    again = import_dumps(read_folder(dumps), Path(name).name, folder / "imported").result()
+    again = import_dumps(Dumps(dumps), Path(name).name, folder / "imported").result()
     return f"| `{name}` | {_told(result)} | {says} | {_told(again)} |"
 
 

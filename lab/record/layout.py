@@ -16,6 +16,7 @@ STARTED = "started.json"
 PREDICTION = "prediction.json"
 LOGS = "logs"
 INDEX = "logs/index.jsonl"
+LOCK = "logs/lock"
 TRACE = "trace"
 ATTEMPTS = "attempts"
 OUTPUTS = "files"
@@ -47,6 +48,7 @@ FILES = {
     "are, its last state",
     INDEX: "a line a piece of output, in the order of arrival: [rank, stream, offset, bytes, time]; stream 2 is "
     "standard error, 3 the terminal that the rank had, rank -1 the scenario's check",
+    LOCK: "locked while the run goes on",
     f"{LOGS}/{CHECK_LOG}": "what the scenario's own check printed",
     f"{LOGS}/launcher-<node>.log": "what a launcher other than the lab's own printed on a node, in all attempts",
     f"{TRACE}/rank<N>.jsonl": "what a rank called, as its recorder wrote it (docs/trace.md); without --no-trace",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from lab.errors import RecordError
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.node.messages.agent import is_joined
 from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
@@ -156,8 +156,7 @@ class LineJoiner:
         return [piece for _, piece in sorted(begun.items())]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Turn:
+class Turn(Frozen):
     """The place of a run among those that one command made, one after the other: a suite."""
 
     suite: str = ""
@@ -172,8 +171,7 @@ class Turn:
     """Above 1 where it had failed and was tried again."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordedPlan:
+class RecordedPlan(Frozen):
     """`plan.json`; what is missing there, or damaged, has its default."""
 
     scenario: str = ""
@@ -198,8 +196,7 @@ class RecordedPlan:
     """Empty where the record has no plan."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartedRank:
+class StartedRank(Frozen):
     """One rank, and the process that it is."""
 
     rank: int
@@ -210,8 +207,7 @@ class StartedRank:
     """Its number among processes that joined a group (`lab/node/messages/agent.py`); None: it is the worker itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Started:
+class Started(Frozen):
     """`started.json`: which of the processes that scripts started are the ranks of the run.
 
     Where there are no ranks, the workers are those of the run, and all of these processes are beside it.
@@ -224,8 +220,7 @@ class Started:
     """Numbers of the processes that are no ranks of the run: they met in groups beside that of the ranks, or before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Frozen):
     """The folder of a run, which is that of its last attempt; or the folder of an earlier attempt, as whole."""
 
     path: Path
@@ -278,14 +273,7 @@ class Record:
     @property
     def in_progress(self) -> bool:
         """Whether somebody is still writing it; of an attempt, whether its run goes on."""
-        run = self.run_of_attempt or self
-        with suppress(RecordError, FileNotFoundError):  # nobody writes into a record with a link for an index
-            try:
-                return files.is_held(run.path)
-            except FileNotFoundError:  # one attempt has gone to its own folder, and the next one is about to come
-                earlier = run.earlier_attempts()
-                return bool(earlier) and files.is_held(earlier[max(earlier)].path)
-        return False
+        return files.is_held((self.run_of_attempt or self).path)
 
     def began(self) -> float:
         """The Unix time at which it began, as its files tell."""
@@ -483,9 +471,7 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
         return find_record(run, runs).attempt(int(number))
     exact = [record for record in records if record.run == name]
     matches = exact or [record for record in records if record.run.startswith(name) or record.run.endswith(f"-{name}")]
-    if len(matches) == 1:
-        return matches[0]
-    if matches and all(record.run.endswith(f"-{name}") for record in matches):
+    if len(matches) == 1 or (matches and all(record.run.endswith(f"-{name}") for record in matches)):
         return matches[-1]
     if matches:
         runs_named = ", ".join(record.run for record in matches[:5])

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
-from lab.record.layout import ATTEMPTS, INDEX, LOGS, MOST_SHOWN_RANKS
+from lab.record.layout import ATTEMPTS, LOCK, LOGS, MOST_SHOWN_RANKS
 from lab.words import clip_middle, format_limit
 
 _MIB = 1 << 20
@@ -42,8 +42,8 @@ _FEW_BYTES = 1 << 16
 """So short a text cannot hold too many values."""
 _LONGEST_SHOWN = 200
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_APPEND = READ_FLAGS | os.O_WRONLY | os.O_APPEND | os.O_CREAT
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 _NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
@@ -71,7 +71,7 @@ def open_file(folder: Path, name: str, most_bytes: int | None = None, *, append:
 
         refuse_special()
         try:
-            file = os.open(last, _APPEND if append else _READ, 0o666, dir_fd=parent)
+            file = os.open(last, _APPEND if append else READ_FLAGS, 0o666, dir_fd=parent)
         except OSError as error:  # somebody has put something else there since
             refuse_special()
             raise error
@@ -261,7 +261,7 @@ def _refuse_special(about: os.stat_result, folder: Path, name: str) -> None:
 
 def _refusal(about: os.stat_result, folder: Path, name: str, allowed: str) -> RecordError:
     return RecordError(
-        f"{_shown(folder, name)} is {_KINDS[stat.S_IFMT(about.st_mode)]}; allowed: {allowed}",
+        f"{_shown(folder, name)} is {KINDS[stat.S_IFMT(about.st_mode)]}; allowed: {allowed}",
         "the lab writes only regular files and folders into a record: somebody else changed it",
     )
 
@@ -275,7 +275,7 @@ def _shown(folder: Path, name: str) -> str:
     return f"{text} in the record {clip_middle(str(folder), _LONGEST_SHOWN)}"
 
 
-_KINDS = {
+KINDS = {
     stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file",
     stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
@@ -346,18 +346,12 @@ def hold(file: BinaryIO) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether somebody has locked the index of the record in this folder.
-
-    Raises:
-        FileNotFoundError: it has no index.
-        RecordError: its index is no regular file.
-    """
+    """Whether somebody has locked the record in this folder: its run goes on."""
     try:
-        with open_file(folder, INDEX) as file:
+        with open_file(folder, LOCK) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except (OSError, RecordError):  # it has no lock, or nobody of the lab made that
+        pass
     return False

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lab.record.read import Started
     from lab.record.result import Result
 
-_NEXT_INDEX = f"{LOGS}/.next-index.jsonl"
-"""An index whose attempt takes the place of the one before in a moment."""
 _KEPT_OPEN = 3
 """Files of so many attempts are open: there may be a thousand of them."""
 LATEST = -1
@@ -43,48 +41,31 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-class _Appender:
-    """Files in the folder of a record that only grow; a RecordError where they cannot be written."""
+def _append(file: BinaryIO, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+class AttemptWriter:
+    """What one attempt of a run leaves; a RecordError where it cannot be written. Most runs have but one attempt."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files: dict[str, BinaryIO] = {}
-
-    def append(self, name: str, data: bytes) -> None:
-        """Append to a file, which is opened where it is not yet."""
-        with _writing(self.path):
-            file = self._files.get(name)
-            if file is None:
-                file = self._files[name] = open_file(self.path, name, append=True)
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
-
-    def close(self) -> None:
-        """Close every file."""
-        for file in self._files.values():
-            file.close()
-        self._files = {}
-
-
-class AttemptWriter(_Appender):
-    """What one attempt of a run leaves. Most runs have but one attempt.
-
-    Args:
-        path: where its files are.
-        waits: whether another attempt is still there, which has to `move` before this one can `take_over`.
-    """
-
-    def __init__(self, path: Path, *, waits: bool = False) -> None:
-        super().__init__(path)
         self._offsets: dict[int, int] = {}
         self._rows: dict[int, dict[int, Rows]] = {}
         """What ranks print and may still write over, by rank and stream."""
         self._last_output: dict[int, float] = {}
         """By rank: Unix time at which it last printed."""
-        name = _NEXT_INDEX if waits else INDEX
-        self.append(name, b"")
-        hold(self._files[name])
+        self.append(INDEX, b"")
+
+    def append(self, name: str, data: bytes) -> None:
+        """Append to a file, which is opened where it is not yet."""
+        with _writing(self.path):
+            if name not in self._files:
+                self._files[name] = open_file(self.path, name, append=True)
+            _append(self._files[name], data)
 
     def move(self, folder: Path) -> None:
         """Go to another folder with everything, and go on there; the index first, by which others tell."""
@@ -92,12 +73,6 @@ class AttemptWriter(_Appender):
             for name in (INDEX, *(name for name in self._files if name != INDEX)):
                 move_file(self.path, name, folder)
         self.path = folder
-
-    def take_over(self) -> None:
-        """Stand where another attempt was that has moved."""
-        with _writing(self.path):
-            move_file(self.path, _NEXT_INDEX, self.path, INDEX)
-        self._files[INDEX] = self._files.pop(_NEXT_INDEX)
 
     def output(self, rank: int, stream: int, data: bytes, when: float) -> None:
         """Append what a rank printed, once that is settled: of a row that is written over and over, what is last."""
@@ -119,7 +94,9 @@ class AttemptWriter(_Appender):
         if self._files:
             with suppress(RecordError):  # what cannot be written is lost
                 self.settle()
-        super().close()
+        for file in self._files.values():
+            file.close()
+        self._files = {}
 
     def _append_output(self, rank: int, stream: int, data: bytes, when: float) -> None:
         """Append to the log of a rank, and to the index where that stands in it, with stream and time."""
@@ -138,12 +115,13 @@ class RecordWriter:
         self.run = self.path.name
         with _writing(self.path):
             (self.path / LOGS).mkdir()
+            self._lock = open_file(self.path, layout.LOCK, append=True)
+        hold(self._lock)
         self.attempts = [AttemptWriter(self.path)]
         """In order; the last one stands in the folder of the run, those before it below."""
         self.plan: Mapping[str, Any] = {}
         """As it was before the run."""
         self._script = ""
-        self._launchers = _Appender(self.path)
 
     def describe(self, scenario_text: str, script: Path, plan: Mapping[str, Any]) -> None:
         """Keep the scenario as resolved, its script beside it as it is now, and the plan."""
@@ -161,11 +139,9 @@ class RecordWriter:
     def begin_attempt(self) -> None:
         """What was written so far becomes the record of an earlier attempt, and that of the next one begins."""
         earlier, folder = self.attempts[-1], self.path / ATTEMPTS / str(len(self.attempts) - 1)
-        later = AttemptWriter(self.path, waits=True)
         earlier.settle()
         earlier.move(folder)
-        later.take_over()
-        self.attempts.append(later)
+        self.attempts.append(AttemptWriter(self.path))
         for old in self.attempts[-_KEPT_OPEN - 1 : -_KEPT_OPEN]:
             old.close()  # what is still heard of it opens its files again
         for name in filter(None, (SCENARIO, self._script)):
@@ -191,7 +167,9 @@ class RecordWriter:
 
     def launcher_output(self, node: str, data: bytes) -> None:
         """Append what a launcher's own process on a node printed."""
-        self._launchers.append(f"{LOGS}/{layout.launcher_log(node)}", data)
+        name = f"{LOGS}/{layout.launcher_log(node)}"
+        with _writing(self.path), open_file(self.path, name, append=True) as file:
+            _append(file, data)
 
     def settle(self, *ranks: int, attempt: int = LATEST) -> None:
         """Append what these ranks printed last, or all of them, whether or not it ends a row."""
@@ -235,8 +213,9 @@ class RecordWriter:
 
     def close(self) -> None:
         """Close every file."""
-        for files in (*self.attempts, self._launchers):
-            files.close()
+        for attempt in self.attempts:
+            attempt.close()
+        self._lock.close()
 
     def discard_if_empty(self) -> None:
         """Remove the record of a run that came neither to a plan nor to a result."""

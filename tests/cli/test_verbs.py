@@ -294,7 +294,7 @@ def test_following_a_run_ends_when_whoever_ran_it_is_dead(lab, tmp_path: Path):
     (record / "result.json").unlink()
     answers: list[Any] = []
     follower = threading.Thread(target=lambda: answers.append(lab("logs", "--follow")), daemon=True)
-    with (record / "logs" / "index.jsonl").open("ab") as index:
+    with (record / "logs" / "lock").open("ab") as index:
         fcntl.flock(index, fcntl.LOCK_EX)  # as whoever writes it does
         follower.start()
         follower.join(0.5)
@@ -474,7 +474,7 @@ def test_runs_say_their_size_and_which_go_on(lab):
     files = [path for path in (Path(".lab/runs") / run["run"]).rglob("*") if path.is_file()]
     assert (run["size_bytes"], run["in_progress"]) == (sum(path.stat().st_size for path in files), False)
     assert "size" in lab("runs")[1].splitlines()[0]
-    with (Path(".lab/runs") / run["run"] / "logs" / "index.jsonl").open() as index:
+    with (Path(".lab/runs") / run["run"] / "logs" / "lock").open() as index:
         fcntl.flock(index, fcntl.LOCK_EX)
         assert as_json(lab("runs", "--json"))[0]["in_progress"] is True
         assert "goes on  fake" in lab("runs")[1]
@@ -516,7 +516,7 @@ def test_old_runs_are_removed_by_number_and_age(lab, words: list[str], gone: int
 @pytest.mark.features
 def test_a_run_that_goes_on_is_never_removed(lab):
     first, second = runs_of_the_past(lab, 2)
-    with (Path(".lab/runs") / first / "logs" / "index.jsonl").open() as index:
+    with (Path(".lab/runs") / first / "logs" / "lock").open() as index:
         fcntl.flock(index, fcntl.LOCK_EX)
         said = lab("runs", "--prune", "--keep", "0")[1]
     assert said.startswith("removed 1 run, ")

@@ -38,8 +38,11 @@ _TENSOR = re.compile(r"(?:([1-9]\d{0,5})\*)?(\w+)(?:\[([\d, ]*)\])?")
 _REPEATED = re.compile(r"(.*\S)\s+x(-?\d{1,9})", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _WHOLE = re.compile(r"\d{1,9}")
-_RANKS = {"from": "source", "to": "destination"}
-_NUMBERS = {**_RANKS, "tag": "tag", "bucket": "bucket", "module": "module"}
+_PARTS = {
+    "from": "source", "to": "destination", "tag": "tag", "bucket": "bucket", "module": "module", "split": "split",
+    "in": "group", "during": "phase",
+}  # fmt: skip
+"""By word: the field of a pattern that the word behind it says."""
 _SPLIT = re.compile(r"\[(\d{1,15}(?:,\d{1,15})*)\]")
 LONGEST = 2000
 """Most characters of an item."""
@@ -157,42 +160,40 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
     while words:
         word = words.pop(0)
         value: Any
-        if word == "from" and words[:1] == ["any"]:
-            name, value = "from_any", words.pop(0) == "any"
-        elif word in _NUMBERS:
-            name, value = _NUMBERS[word], following()
-            most = world_size if word in _RANKS else None
-            if not _WHOLE.fullmatch(value) or (most is not None and int(value) >= most):
-                allowed = "a rank" if word in _RANKS else "a whole number, 0 or more,"
-                raise refused("", f"{allowed if most is None else f'a rank from 0 to {most - 1}'} after {word!r}")
-            value = int(value)
+        if word in _PARTS:
+            name, value = _PARTS[word], following()
+            if word == "from" and value == "any":
+                name, value = "from_any", True
+            elif word == "split":
+                if (match := _SPLIT.fullmatch(value)) is None:
+                    raise refused("", "rows for each rank after 'split', such as [1,2]")
+                value = tuple(map(int, match[1].split(",")))
+            elif word == "in":
+                value = value.strip('"')
+            elif word == "during":
+                if value not in PHASES:
+                    raise refused(f", with the phase {value!r}{did_you_mean(value, PHASES)}", ", ".join(PHASES))
+            else:
+                most = world_size if word in ("from", "to") else None
+                if not _WHOLE.fullmatch(value) or (most is not None and int(value) >= most):
+                    number = "a rank" if word in ("from", "to") else "a whole number, 0 or more,"
+                    raise refused("", f"{number if most is None else f'a rank from 0 to {most - 1}'} after {word!r}")
+                value = int(value)
         elif word == "async":
             name, value = "hands_out", True
-        elif word == "split":
-            match = _SPLIT.fullmatch(following())
-            if match is None:
-                raise refused("", "rows for each rank after 'split', such as [1,2]")
-            name, value = "split", tuple(map(int, match[1].split(",")))
-        elif word == "in":
-            name, value = "group", following().strip('"')
-        elif word == "during":
-            name, value = "phase", following()
-            if value not in PHASES:
-                raise refused(f", with the phase {value!r}{did_you_mean(value, PHASES)}", ", ".join(PHASES))
         elif word in REDUCTIONS:
             name, value = "reduce_op", word
         else:  # `float32[2]`, `3*float32[2]`, `float32[2]+int64`
-            tensors: list[tuple[str, tuple[int, ...] | None]] = []
+            name, value = "tensors", ()
             for one in word.split("+"):
                 match = _TENSOR.fullmatch(one)
                 if match is None or match[2] not in DTYPES:
                     unknown = match[2] if match else one
-                    meant = did_you_mean(unknown, (*DTYPES, *REDUCTIONS, *_NUMBERS, "split", "in", "async", "during"))
+                    meant = did_you_mean(unknown, (*DTYPES, *REDUCTIONS, *_PARTS, "async"))
                     allowed = f"a tensor such as float32[2,3], a reduction such as SUM, or {FORM}"
                     raise refused(f", with {unknown!r}{meant}", allowed)
                 shape = None if match[3] is None else tuple(map(int, match[3].replace(",", " ").split()))
-                tensors += [(match[2], shape)] * int(match[1] or 1)
-            name, value = "tensors", tuple(tensors)
+                value += ((match[2], shape),) * int(match[1] or 1)
         if name in parts:
             raise refused(f", which says more than once what {word!r} says", FORM)
         parts[name] = value

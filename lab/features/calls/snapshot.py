@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from lab import feature
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import LabError, RecordError, ScenarioError, UsageError
-from lab.features.calls.changes import Calls, tell_changes
+from lab.features.calls.changes import CallChange, Calls, tell_changes
 from lab.features.calls.notation import Repeated, describe_call, fold, render_call
 from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
 from lab.plan.plan import Plan
 from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
-from lab.record.record_files import read_file, replace_file
+from lab.record.record_files import read_file, write_file
 from lab.record.result import Expectation, Result
 from lab.report.table import alike
 from lab.spec.expressions import RankVariables
@@ -171,6 +171,12 @@ def settled_calls(trace: Trace) -> dict[int, list[Call]]:
     return {rank: sorted(of.calls, key=place) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())}
 
 
+def changes_of(trace: Trace, before: Calls, than: str, ended: Mapping[int, bool] | None = None) -> list[CallChange]:
+    """What the ranks of a trace call otherwise; see `tell_changes`."""
+    calls = settled_calls(trace)
+    return tell_changes(before, texts_of(trace), lambda rank, i: calls[rank][i].source, than=than, ended=ended or {})
+
+
 def _pickled(calls: Iterable[Call]) -> set[int]:
     """The calls that send pickled objects, whose lengths are those of their values: paths, times, names.
 
@@ -235,9 +241,7 @@ def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, 
     return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
 
 
-_COMPARED = (
-    "op", "reduce_op", "source", "destination", "from_any", "tag", "split", "hands_out", "bucket", "module", "phase",
-)  # fmt: skip
+_COMPARED = {one.name for one in fields(CallPattern)} - {"text", "tensors", "group"}
 """What is stated as it is recorded, if it is stated."""
 
 
@@ -371,11 +375,7 @@ class SnapshotFile:
         except SnapshotDamaged as error:
             raise LabError(f"{self.name} is not written: what was called has no plain text ({error.message})") from None
         try:
-            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                replace_file(folder, self.name, text.encode())
-            finally:
-                os.close(folder)
+            write_file(self.path.parent, self.name, text.encode(), make_folders=False)
         except OSError as error:
             raise LabError(f"{self.path} cannot be written: {error.strerror}") from error
 
@@ -474,9 +474,8 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
 
     Of a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
     """
-    calls, now = settled_calls(evidence.trace), texts_of(evidence.trace)
     ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
-    changes = tell_changes(before, now, lambda rank, i: calls[rank][i].source, than="the snapshot", ended=ended)
+    changes = changes_of(evidence.trace, before, "the snapshot", ended)
     differences = [(one.ranks[0] if len(one.ranks) == 1 else None, one.text) for one in changes[:_MOST_TOLD]]
     if len(changes) > _MOST_TOLD:
         differences.append((None, f"and {len(changes) - _MOST_TOLD} more differences"))
@@ -484,7 +483,7 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
         return [Expectation(what="snapshot", rank=rank, expected=name, got=got, met=False) for rank, got in differences]
     left = all(ended.get(rank, whole) for rank in before)
     got = "the same" if left else "the same, as far as the ranks came"
-    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]
+    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(texts_of(evidence.trace))}", met=left)]
 
 
 class RecordedCalls(dict[int, tuple[str, ...]]):

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Literal
 
-from lab.features.calls.changes import Calls, tell_changes
-from lab.features.calls.snapshot import settled_calls, texts_of
+from lab.features.calls.changes import Calls
+from lab.features.calls.snapshot import changes_of, texts_of
 from lab.features.traffic.traffic import operations
 from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace
@@ -88,9 +88,9 @@ class Run:
         """By operation: how often, and how many logical bytes."""
         return {row.op: (row.count, row.sent or 0) for row in operations(match(self._trace))}
 
-    def place(self, rank: int, call: int) -> str:
-        """The line of a call."""
-        return settled_calls(self._trace)[rank][call].source
+    def changes(self, before: Calls, than: str) -> tuple[str, ...]:
+        """What is called otherwise, a sentence each."""
+        return tuple(one.text for one in changes_of(self._trace, before, than))
 
     @cached_property
     def _trace(self) -> Trace:
@@ -184,15 +184,17 @@ def hold_against_calls(known: Mapping[str, Calls], after: Iterable[Record], name
     for key, runs in _by_case(after).items():
         last = runs[-1]
         names = (f"{one}.{key.nnodes}x{key.nproc_per_node}" for one in (key.scenario, Path(last.plan.script).stem))
-        before = next((known[one] for one in names if one in known), None)
-        if before is None:
+        if (before := next((known[one] for one in names if one in known), None)) is None:
             new.append(key.name)
             continue
-        alike = not last.calls or any(run.calls == before for run in runs)
-        calls = () if alike else _otherwise(before, last, "the snapshot")
-        ran = tuple(run.record.run for run in runs)
-        cases.append(CaseChange(name=key.name, runs=((), ran), calls=calls, notes=() if last.calls else (_NOT_TRACED,)))
+        same = not last.calls or any(run.calls == before for run in runs)
+        calls, notes = () if same else last.changes(before, "the snapshot"), () if last.calls else (_NOT_TRACED,)
+        cases.append(CaseChange(name=key.name, runs=((), _names(runs)), calls=calls, notes=notes))
     return Baseline(name=name, cases=tuple(cases), new=tuple(new))
+
+
+def _names(runs: Sequence[Run]) -> tuple[str, ...]:
+    return tuple(one.record.run for one in runs)
 
 
 def _by_case(records: Iterable[Record]) -> dict[Key, list[Run]]:
@@ -216,9 +218,8 @@ def _compared(name: str, before: Sequence[Run], after: Sequence[Run], tolerance:
             if any(one.calls != of[-1].calls for of in (then, now) for one in of):
                 notes.append("what it calls varies from run to run, so it is not compared")
             else:
-                calls = _otherwise(then[-1].calls, now[-1], "the earlier run")
-    runs = tuple(one.record.run for one in before), tuple(one.record.run for one in after)
-    speed = speed_of(*times_s, tolerance)
+                calls = now[-1].changes(then[-1].calls, "the earlier run")
+    runs, speed = (_names(before), _names(after)), speed_of(*times_s, tolerance)
     return CaseChange(name=name, runs=runs, times_s=times_s, speed=speed, more=more, calls=calls, notes=tuple(notes))
 
 
@@ -259,7 +260,3 @@ def _more(before: Sequence[Run], after: Sequence[Run]) -> tuple[More, ...]:
         if least[0] > most[0] or least[1] > most[1]:
             found.append(More(op=op, calls=(most[0], least[0]), bytes=(most[1], least[1])))
     return tuple(found)
-
-
-def _otherwise(before: Calls, after: Run, than: str) -> tuple[str, ...]:
-    return tuple(one.text for one in tell_changes(before, after.calls, after.place, than=than, ended={}))

@@ -8,9 +8,8 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from lab.errors import RecordError
 from lab.features.dumps.pickled import NotPlain, read_plain
 from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
+from lab.record.record_files import KINDS, READ_FLAGS
+from lab.trace.model import Buffer
 from lab.words import clip_middle, format_limit, listing, plural
 
 VERSION = "2.10"
@@ -111,20 +112,6 @@ the lab's own recorder."""
 _OWN, _OTHERS, _TORCHS = range(3)
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor of a call."""
-
-    dtype: str
-    """As PyTorch's Python has it: `float32`; empty where it is not told."""
-    sizes: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """Number of its elements."""
-        return prod(self.sizes)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A call of a rank."""
@@ -146,18 +133,16 @@ class Entry:
     message: bool
     peer: int | None
     """Group rank of the other end of a message; None where it is not told."""
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
     over: bool
     """Whether it has ended."""
     begun_ns: int
     """Unix time."""
     ended_ns: int | None
     """Unix time when it was seen to have ended; None where it has not, or that is not told."""
-    file: str
-    """The script's file that led to it; empty where it is not told."""
-    line: int
-    function: str
+    place: tuple[str, int, str]
+    """The script's file that led to it, line and function; empty where that is not told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,8 +198,6 @@ class _EntryReader:
     def __init__(self, items: int) -> None:
         self.left = items
         """Items of lists that may still be gone through: an honest file has no more of them than bytes."""
-        self.owners: dict[str, int] = {}
-        """By file of a frame: whose it is."""
 
     def entry(self, data: Mapping[str, Any]) -> Entry:
         """An entry; raises KeyError, TypeError or ValueError where it is none."""
@@ -224,7 +207,6 @@ class _EntryReader:
         state, ended = data["state"], data.get("time_discovered_completed_ns")
         if state not in (COMPLETED, STARTED, SCHEDULED):
             raise ValueError(state)
-        file, line, function = self._place(data.get("frames") or ())
         return Entry(
             number=_whole(data["record_id"]),
             group=_text(group),
@@ -244,9 +226,7 @@ class _EntryReader:
             over=state == COMPLETED or (state == SCHEDULED and backend == "gloo" and bool(data.get("retired"))),
             begun_ns=_whole(data["time_created_ns"]),
             ended_ns=_whole(ended) if state == COMPLETED and ended else None,
-            file=file,
-            line=line,
-            function=function,
+            place=self._place(data.get("frames") or ()),
         )
 
     def _spend(self, items: int, most: int) -> None:
@@ -256,31 +236,29 @@ class _EntryReader:
         if self.left < 0:
             raise _Spent
 
-    def _tensors(self, sizes: Any, dtypes: Any) -> tuple[Tensor, ...]:
+    def _tensors(self, sizes: Any, dtypes: Any) -> tuple[Buffer, ...]:
         self._spend(len(sizes), _MOST_TENSORS)
         known = dtypes if isinstance(dtypes, list) and len(dtypes) == len(sizes) else [""] * len(sizes)
         tensors = []
         for dtype, of in zip(map(_text, known), sizes, strict=True):
             self._spend(len(of), _MOST_DIMENSIONS)
-            tensor = Tensor(_FROM_DUMPS.get(dtype, dtype[:1].lower() + dtype[1:]), tuple(map(_whole, of)))
-            tensors.append(tensor)
-            _whole(tensor.count)
+            tensors.append(Buffer(_FROM_DUMPS.get(dtype, dtype[:1].lower() + dtype[1:]), tuple(map(_whole, of))))
+            _whole(tensors[-1].count)
         return tuple(tensors)
 
     def _place(self, frames: Any) -> tuple[str, int, str]:
         """File, line and function of the innermost frame that is no library's; frames come from the inside out."""
         self._spend(len(frames), _MOST_FRAMES)
-        place = "", 0, ""
-        for frame in frames:
-            file = _text(frame["filename"])
-            if file not in self.owners:
-                self.owners[file] = _TORCHS if _TORCH.search(file) else _OTHERS if _LIBRARY.search(file) else _OWN
-            owner = self.owners[file]
-            if owner == _OWN or (owner == _OTHERS and not place[0]):
-                place = file, _whole(frame["line"]), _text(frame["name"])
-            if owner == _OWN:
-                break
-        return place
+        frame = min(frames, key=lambda one: _owner(_text(one["filename"])), default=None)
+        if frame is None or _owner(_text(frame["filename"])) == _TORCHS:
+            return "", 0, ""
+        return _text(frame["filename"]), _whole(frame["line"]), _text(frame["name"])
+
+
+@lru_cache(maxsize=1 << 16)
+def _owner(file: str) -> int:
+    """Whose a file is: the script's, another library's, or PyTorch's."""
+    return _TORCHS if _TORCH.search(file) else _OTHERS if _LIBRARY.search(file) else _OWN
 
 
 def _whole(value: Any) -> int:
@@ -304,50 +282,35 @@ _REPORTED = 3
 _MOST_PROBLEMS = 20
 """Problems with files that an import names; it counts the others."""
 _LONGEST_NAME = 100
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
 
-@dataclass
 class Dumps:
-    """The dumps of a job."""
-
-    by_rank: dict[int, Dump] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    """What could not be read, a sentence each."""
-    limits: Limits = DEFAULT
-
-
-def read_folder(folder: Path, limits: Limits = DEFAULT) -> Dumps:
-    """The dump of each rank; `problems` lists what cannot be read.
+    """The dumps of a job, in a folder.
 
     Raises:
         RecordError: there is none, or there are more than the limits allow.
     """
-    reader = _FolderReader(folder, limits)
-    by_rank, problems = reader.read(), reader.problems
-    if not by_rank:
-        why = listing(problems[:_REPORTED]) or "no file's name ends in the number of a rank, as nccl_trace_rank_0 does"
-        more = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
-        raise RecordError(f"there are no flight recorder dumps in {folder}: {why}{more}")
-    if len(problems) > _MOST_PROBLEMS:
-        problems[_MOST_PROBLEMS:] = [f"{len(problems) - _MOST_PROBLEMS:,} more files have problems like these"]
-    return Dumps(by_rank, problems, limits)
 
-
-class _FolderReader:
-    """Reads the dumps of a folder."""
-
-    def __init__(self, folder: Path, limits: Limits) -> None:
-        self.folder, self.limits = folder, limits
+    def __init__(self, folder: Path, limits: Limits = DEFAULT) -> None:
+        self.limits = limits
         self.problems: list[str] = []
-        self.members_left = limits.members
-        self.lists: dict[str, tuple[int, ...] | None] = {}
+        """What could not be read, a sentence each."""
+        self._members_left = limits.members
+        self._lists: dict[str, tuple[int, ...] | None] = {}
         """By their text: lists of ranks. The ranks of a job mostly tell the same, which is read once."""
+        self.by_rank = self._read(folder)
+        problems = self.problems
+        if not self.by_rank:
+            no_file = "no file's name ends in the number of a rank, as nccl_trace_rank_0 does"
+            more = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
+            why = f"{listing(problems[:_REPORTED]) or no_file}{more}"
+            raise RecordError(f"there are no flight recorder dumps in {folder}: {why}")
+        if len(problems) > _MOST_PROBLEMS:
+            problems[_MOST_PROBLEMS:] = [f"{len(problems) - _MOST_PROBLEMS:,} more files have problems like these"]
 
-    def read(self) -> dict[int, Dump]:
+    def _read(self, folder: Path) -> dict[int, Dump]:
         """The dump of each rank."""
-        files = self._find_files()
+        files = self._find_files(folder)
         ranks = max(1, len({*files.values()}))
         most_calls, most_items = max(1, self.limits.calls // ranks), 2 * self.limits.work // ranks
         dumps, shown = dict[int, Dump](), dict[int, str]()
@@ -355,7 +318,7 @@ class _FolderReader:
             try:
                 if rank in dumps:
                     raise NotPlain(f"is another dump of rank {rank}, beside {shown[rank]}")
-                data, size = _read_data(self.folder / name)
+                data, size = _read_data(folder / name)
                 dumps[rank], shown[rank] = self._dump(rank, data, most_calls, min(size, most_items)), _shown(name)
             except NotPlain as error:
                 self.problems.append(f"{_shown(name)} {error}")
@@ -364,30 +327,26 @@ class _FolderReader:
                 self.problems.append(f"{_shown(name)}: {plural(dumps[rank].damaged, 'call')} of it cannot be read")
         return dumps
 
-    def _find_files(self) -> dict[str, int]:
+    def _find_files(self, folder: Path) -> dict[str, int]:
         """The rank of each file that is named as a dump, sorted by name."""
         files, size = dict[str, int](), 0
         most = self.limits.files
         try:
-            with os.scandir(self.folder) as entries:
+            with os.scandir(folder) as entries:
                 for seen, entry in enumerate(entries, start=1):
                     if seen > most:
-                        raise RecordError(f"{self.folder} holds more than {most:,} files, the most that are read", HINT)
+                        raise RecordError(f"{folder} holds more than {most:,} files, the most that are read", HINT)
                     rank = _rank_of(entry.name)
                     if rank is None:
                         continue
-                    about = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(about.st_mode):
-                        files[entry.name] = rank
-                        size += about.st_size if about.st_size <= _MOST_BYTES else 0
-                    else:
-                        kind = _KINDS.get(stat.S_IFMT(about.st_mode), "a device")
-                        self.problems.append(f"{_shown(entry.name)} is {kind}, and only regular files are read")
+                    about, files[entry.name] = entry.stat(follow_symlinks=False), rank
+                    is_read = stat.S_ISREG(about.st_mode) and about.st_size <= _MOST_BYTES
+                    size += about.st_size if is_read else 0
         except OSError as error:
             hint = "name the folder with the dumps"
-            raise RecordError(f"{self.folder} cannot be read: {error.strerror}", hint) from error
+            raise RecordError(f"{folder} cannot be read: {error.strerror}", hint) from error
         if size > self.limits.size_bytes:
-            what = f"{self.folder} holds {format_limit(size)} of dumps in {plural(len(files), 'file')}"
+            what = f"{folder} holds {format_limit(size)} of dumps in {plural(len(files), 'file')}"
             raise RecordError(f"{what}; allowed: {format_limit(self.limits.size_bytes)}", HINT)
         return dict(sorted(files.items()))
 
@@ -443,8 +402,8 @@ class _FolderReader:
             ranks = self._ranks(text) if isinstance(text, str) else None
             if ranks is None:
                 continue
-            self.members_left -= len(ranks)
-            if self.members_left < 0:
+            self._members_left -= len(ranks)
+            if self._members_left < 0:
                 allowed = f"allowed: {self.limits.members:,}"
                 raise RecordError(f"the dumps name too many members of groups, one for each rank; {allowed}", HINT)
             try:
@@ -456,14 +415,14 @@ class _FolderReader:
 
     def _ranks(self, text: str) -> tuple[int, ...] | None:
         """The ranks in a list; None where it is none."""
-        if text not in self.lists:
+        if text not in self._lists:
             count, most = text.count(",") + 1, self.limits.files
             if count > most:
                 raise NotPlain(f"tells of a group of {count:,} ranks; allowed: {most:,}")
             ranks = tuple(map(int, re.findall(r"[0-9]{1,7}", text)))
             fits = all(rank < MOST_RANKS for rank in ranks) and len({*ranks}) == len(ranks) <= most
-            self.lists[text] = ranks if fits and _RANKS.fullmatch(text) else None
-        return self.lists[text]
+            self._lists[text] = ranks if fits and _RANKS.fullmatch(text) else None
+        return self._lists[text]
 
 
 def _shown(name: str) -> str:
@@ -480,9 +439,9 @@ def _rank_of(name: str) -> int | None:
 def _read_data(path: Path) -> tuple[Any, int]:
     """The plain data of a file, and its size in bytes."""
     try:
-        with open(os.open(path, _READ), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise NotPlain("is no regular file")
+        if not stat.S_ISREG(mode := path.lstat().st_mode):
+            raise NotPlain(f"is {KINDS[stat.S_IFMT(mode)]}, and only regular files are read")
+        with open(os.open(path, READ_FLAGS), "rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise NotPlain(f"cannot be read: {error.strerror}") from error
@@ -494,12 +453,7 @@ def _read_data(path: Path) -> tuple[Any, int]:
         return read_plain(data), len(data)
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_JSON_VALUES:
         raise NotPlain(f"holds more than {_MOST_JSON_VALUES:,} values, which no dump does")
-
-    def whole(digits: str) -> int | None:
-        return int(digits) if len(digits) < 20 else None
-
     try:
-        text = data.decode("utf-8", "replace")
-        return json.loads(text, parse_int=whole, parse_constant=lambda _: None), len(data)
+        return json.loads(data.decode("utf-8", "replace")), len(data)
     except (ValueError, RecursionError):
         raise NotPlain("is no JSON, and no pickle") from None

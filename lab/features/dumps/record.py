@@ -7,9 +7,10 @@ import os
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import accumulate, chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,12 @@ _CALL, _GROUP, _CHARACTERS = 16, 4, 8
 
 def cost_of_call(entry: Entry, members: int) -> int:
     """The cost of a call in a group of so many ranks."""
-    items = sum(1 + len(tensor.sizes) for tensors in (entry.inputs, entry.outputs) for tensor in tensors)
+    items = sum(1 + len(tensor.shape) for tensors in (entry.inputs, entry.outputs) for tensor in tensors)
     op = operation(entry.op)
     apart = op.cut is Cut.TENSORS or (op.giver is Who.ALL and op.cut is Cut.WHOLE and not (op.reduces or op.joined))
     if apart and members <= MOST_APART:
         items *= members
-    text = len(entry.op) + len(entry.group) + len(entry.file) + len(entry.function)
+    text = len(entry.op) + len(entry.group) + len(entry.place[0]) + len(entry.place[2])
     return _CALL + items + text // _CHARACTERS
 
 
@@ -62,60 +63,47 @@ _MOST_VARIANTS = 64
 """Lists of members of one group that the dumps may tell; groups of other ranks may have the same name."""
 
 
-@dataclass
 class Calls:
-    """The calls of a job, as far as its dumps tell them."""
-
-    by_rank: dict[int, list[Entry]]
-    """In order; of messages, those whose other ends are known."""
-    groups: Groups
-    descriptions: dict[str, str]
-    missing: tuple[int, ...]
-    """Ranks that left no dump."""
-    problems: list[str]
-    """What is not known, a sentence each."""
-    messages: bool = True
-    """Whether point-to-point messages are listed."""
-
-
-def put_together(dumps: Dumps) -> Calls:
-    """Everything that the dumps tell of a job, or the latest of it where that is too much for a record.
+    """The calls of a job, as far as its dumps tell them, or the latest of them where that is too much for a record.
 
     Raises:
         RecordError: the latest call of each rank is too much already.
     """
-    by_rank, problems = dumps.by_rank, [*dumps.problems]
-    merged = {rank: _merge(dump.entries) for rank, dump in sorted(by_rank.items())}
-    groups = _members(by_rank, merged, dumps.limits, problems)
-    latest = _keep_latest(merged, groups, dumps.limits)
-    whole = {rank for rank, dump in by_rank.items() if dump.whole and len(latest[rank]) == len(merged[rank])}
-    used, told, cost = {entry.group for entries in latest.values() for entry in entries}, groups, 0
-    groups = {}
-    for name, ranks_of in told.items():  # those of calls, and of the others as many as cost a quarter of the limit
-        cost += cost_of_group(ranks_of) if name not in used else 0
-        if name in used or cost <= dumps.limits.work // 4:
-            groups[name] = ranks_of
-    lists = {id(ranks): ranks for ranks_of in groups.values() for ranks in ranks_of.values()}
-    missing = tuple(sorted({*chain.from_iterable(lists.values())} - by_rank.keys()))
-    descriptions = {name: text for dump in by_rank.values() for name, text in dump.descriptions.items() if name}
-    descriptions |= {entry.group: entry.description for entries in latest.values() for entry in entries}
-    calls = Calls(latest, groups, descriptions, missing=missing, problems=problems)
-    older = sum(dump.older + len(merged[rank]) - len(latest[rank]) for rank, dump in by_rank.items())
-    if older:
-        what = f"all but the latest {plural(max(map(len, latest.values())), 'call')} of each rank"
-        problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
-    if len(told) > len(groups):
-        problems.append(f"left out: {plural(len(told) - len(groups), 'group')} in which no call is on record")
-    if any(dump.silent_of_messages for dump in by_rank.values()):
-        calls.messages = False
-        problems.append("the job sent messages between two ranks, and these dumps do not tell of them")
-    if missing:
-        problems.append(f"{name_ranks(missing)} left no dump")
-    if any(entry.over and entry.ended_ns is None for entries in latest.values() for entry in entries):
-        problems.append("when calls ended is not in these dumps: they are shown as if they had taken no time")
-    _leave_out_messages(calls, {*by_rank} - whole)
-    _leave_out_steps(calls, by_rank, whole)
-    return calls
+
+    def __init__(self, dumps: Dumps) -> None:
+        self.problems = problems = [*dumps.problems]
+        """What is not known, a sentence each."""
+        by_rank = dumps.by_rank
+        merged = {rank: _merge(dump.entries) for rank, dump in sorted(by_rank.items())}
+        told = _members(by_rank, merged, problems)
+        self.by_rank = latest = _keep_latest(merged, told, dumps.limits)
+        """In order; of messages, those whose other ends are known."""
+        whole = {rank for rank, dump in by_rank.items() if dump.whole and len(latest[rank]) == len(merged[rank])}
+        used, cost = {entry.group for entries in latest.values() for entry in entries}, 0
+        self.groups: Groups = {}
+        for name, ranks_of in told.items():  # those of calls, and of the others as many as cost a quarter of the limit
+            cost += cost_of_group(ranks_of) if name not in used else 0
+            if name in used or cost <= dumps.limits.work // 4:
+                self.groups[name] = ranks_of
+        lists = {id(ranks): ranks for ranks_of in self.groups.values() for ranks in ranks_of.values()}
+        missing = {*chain.from_iterable(lists.values())} - by_rank.keys()  # ranks that left no dump
+        self.descriptions = {name: of for dump in by_rank.values() for name, of in dump.descriptions.items() if name}
+        self.descriptions |= {entry.group: entry.description for entries in latest.values() for entry in entries}
+        self.messages = not any(dump.silent_of_messages for dump in by_rank.values())
+        """Whether point-to-point messages are listed."""
+        if older := sum(dump.older + len(merged[rank]) - len(latest[rank]) for rank, dump in by_rank.items()):
+            what = f"all but the latest {plural(max(map(len, latest.values())), 'call')} of each rank"
+            problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
+        if len(told) > len(self.groups):
+            problems.append(f"left out: {plural(len(told) - len(self.groups), 'group')} in which no call is on record")
+        if not self.messages:
+            problems.append("the job sent messages between two ranks, and these dumps do not tell of them")
+        if missing:
+            problems.append(f"{name_ranks(missing)} left no dump")
+        if any(entry.over and entry.ended_ns is None for entries in latest.values() for entry in entries):
+            problems.append("when calls ended is not in these dumps: they are shown as if they had taken no time")
+        _leave_out_messages(self, by_rank.keys() - whole | missing)
+        _leave_out_steps(self, by_rank, whole)
 
 
 def _keep_latest(calls: dict[int, list[Entry]], groups: Groups, limits: Limits) -> dict[int, list[Entry]]:
@@ -149,36 +137,27 @@ def _merge(entries: Iterable[Entry]) -> list[Entry]:
         *inner, last = together
         if not inner or not last.op.endswith(_COALESCED):
             found += [entry for entry in (*inner, last) if entry.op != _COALESCED]
-        elif any(entry.message for entry in inner):
-            found += [replace(entry, over=last.over, ended_ns=last.ended_ns) for entry in inner]
-        else:
+            continue
+        inner = [replace(entry, over=last.over, ended_ns=last.ended_ns) for entry in inner]
+        if not any(entry.message for entry in inner):
             op = inner[0].op
             several = op if op.endswith(_COALESCED) else f"{op}_{_COALESCED}"
-            found.append(
-                replace(
-                    inner[0],
-                    op=several if several in OPERATIONS else op,
-                    inputs=tuple(tensor for entry in inner for tensor in entry.inputs),
-                    outputs=tuple(tensor for entry in inner for tensor in entry.outputs),
-                    over=last.over,
-                    ended_ns=last.ended_ns,
-                )
-            )
+            takes, gives = (tuple(chain.from_iterable(map(attrgetter(side), inner))) for side in ("inputs", "outputs"))
+            inner = [replace(inner[0], op=several if several in OPERATIONS else op, inputs=takes, outputs=gives)]
+        found += inner
     return found
 
 
 # -- groups
 
 
-def _members(
-    dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], limits: Limits, problems: list[str]
-) -> Groups:
+def _members(dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], problems: list[str]) -> Groups:
     """The ranks of each group, for each rank that is in it: as told, or else those that called something in it."""
     told: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = defaultdict(dict)
     groups: Groups = defaultdict(dict)
     callers: dict[str, set[int]] = defaultdict(set)
-    sizes: dict[str, int] = {}
-    """Of groups of all ranks: how many they have, where what was gathered from them tells."""
+    of_all: set[str] = set()
+    """Groups of all ranks."""
     for rank, dump in dumps.items():
         for name, ranks in dump.members.items():
             ranks = told[name].setdefault(ranks, ranks)
@@ -187,22 +166,17 @@ def _members(
         for entry in calls[rank]:
             callers[entry.group].add(rank)
             if entry.description == words.DEFAULT_GROUP or (entry.group == "0" and not entry.description):
-                sizes.setdefault(entry.group, 0)
+                of_all.add(entry.group)
     for name, lists in told.items():
         if len(lists) > _MOST_VARIANTS and name != _GLOOS:
             problems.append(f"left out: who is in the group {name!r}, of which the dumps tell {len(lists):,} lists")
             groups.pop(name, None)
-    for entry in (entry for entries in calls.values() for entry in entries if entry.group in sizes):
-        if entry.op == "all_gather" and len(entry.inputs) == len(entry.outputs) == 1:
-            mine, all_ = entry.inputs[0].sizes, entry.outputs[0].sizes
-            if all_[1:] == mine and all_ and all_[0] <= limits.files:
-                sizes[entry.group] = max(sizes[entry.group], all_[0])
     for name, ranks_of in callers.items():
         ranks = tuple(sorted(ranks_of))
         if len(told[name]) == 1:
             ranks = next(iter(told[name]))
-        elif name in sizes and max(dumps) < _MOST_PER_DUMP * len(dumps):
-            ranks = tuple(range(max([max(dumps) + 1, sizes[name], *(len(of) for of in told[_GLOOS])])))
+        elif name in of_all and max(dumps) < _MOST_PER_DUMP * len(dumps):
+            ranks = tuple(range(max([max(dumps) + 1, *(len(of) for of in told[_GLOOS])])))
         for rank in ranks_of:
             groups[name].setdefault(rank, ranks)
     return {name: of for name, of in groups.items() if of}
@@ -211,9 +185,8 @@ def _members(
 # -- what cannot be told
 
 
-def _leave_out_messages(calls: Calls, cut: set[int]) -> None:
-    """Messages whose other end is not told, and those with a rank whose calls are cut: no one can pair them."""
-    lacking = cut | {*calls.missing}
+def _leave_out_messages(calls: Calls, lacking: set[int]) -> None:
+    """Messages whose other end is not told, and those with a rank whose calls are lacking: no one can pair them."""
     unnamed = ", as the dumps do not say who is at the other end"
     unpaired = " with ranks whose dumps do not go back to the first call"
     counts = {unnamed: 0, unpaired: 0}
@@ -234,7 +207,7 @@ def _leave_out_messages(calls: Calls, cut: set[int]) -> None:
             calls.problems.append(f"left out: {plural(count, 'send or receive', 'sends and receives')}{why}")
 
 
-def _leave_out_steps(calls: Calls, dumps: Mapping[int, Dump], whole: Container[int]) -> None:
+def _leave_out_steps(calls: Calls, dumps: Mapping[int, Dump], whole: set[int]) -> None:
     """Collectives that a rank may have called before its dump begins, or has called and its dump does not hold."""
     held: dict[str, dict[int, set[int]]] = {name: {} for name in calls.groups}
     """By group and rank: numbers of collectives."""
@@ -246,16 +219,11 @@ def _leave_out_steps(calls: Calls, dumps: Mapping[int, Dump], whole: Container[i
     """By group: numbers of collectives that a rank in it called before its dump begins, or may have."""
     cut: set[int] = set()
     for name, ranks_of in calls.groups.items():
-        if not held[name] or all(rank in whole for rank in ranks_of):
-            continue
         everything = sorted(set().union(*held[name].values()))
-        for rank in ranks_of:
-            if rank in whole:
-                continue
-            seqs = held[name].get(rank, set())
-            told = None if seqs and dumps[rank].unbroken else dumps[rank].enqueued.get(name)
-            reached = max([*seqs, *([] if told is None else [told])], default=None)
-            before = everything if reached is None else everything[: bisect_right(everything, reached)]
+        for rank in ranks_of.keys() - whole if everything else ():
+            seqs, enqueued = held[name].get(rank, set()), dumps[rank].enqueued
+            told = {enqueued[name]} if name in enqueued and not (seqs and dumps[rank].unbroken) else set()
+            before = everything[: bisect_right(everything, max(seqs | told, default=everything[-1]))]
             if len(before) > len(seqs):
                 lost[name].update(seq for seq in before if seq not in seqs)
                 cut.add(rank)
@@ -277,7 +245,7 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
     Raises:
         RecordError: it cannot be written.
     """
-    calls = put_together(dumps)
+    calls = Calls(dumps)
     writer = RecordWriter(runs, name)
     try:
         workers = [{"rank": rank, "node": "", "local_rank": 0} for rank in calls.by_rank]
@@ -315,7 +283,7 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
 
 def _short_names(entries: list[Entry]) -> dict[str, str]:
     """By file of a script: how it is called, relative to the folder that all scripts are in."""
-    files = {entry.file for entry in entries}
+    files = {entry.place[0] for entry in entries}
     folders = {os.path.dirname(file) for file in files if file.startswith("/")}
     root = os.path.commonpath(folders) if folders else ""
     below = f"{root.rstrip('/')}/"
@@ -356,7 +324,7 @@ def _call(entry: Entry, rank: int, calls: Calls, files: Mapping[str, str]) -> di
     """What is told of a call, without its times."""
     ranks = calls.groups[entry.group][rank]
     takes, gives, bytes_in, bytes_out = _tensors(entry, len(ranks))
-    file = files[entry.file]
+    file, line, function = entry.place
     return {
         "op": entry.op,
         "g": entry.group,
@@ -364,7 +332,7 @@ def _call(entry: Entry, rank: int, calls: Calls, files: Mapping[str, str]) -> di
         "in": takes,
         "ib": bytes_in,
         **({} if gives is None else {"out": gives, "ob": bytes_out}),
-        **({"at": f"{file}:{entry.line}", "fn": entry.function} if file else {}),
+        **({"at": f"{files[file]}:{line}", "fn": function} if file else {}),
     }
 
 
@@ -381,7 +349,7 @@ def _tensors(entry: Entry, ranks: int) -> tuple[_Told, _Told | None, int, int]:
         sum(tensor.count * words.width_of(tensor.dtype) for tensor in tensors)
         for tensors in (entry.inputs, entry.outputs)
     )
-    takes, gives = ([[tensor.dtype, [*tensor.sizes]] for tensor in of] for of in (entry.inputs, entry.outputs))
+    takes, gives = ([[tensor.dtype, [*tensor.shape]] for tensor in of] for of in (entry.inputs, entry.outputs))
     if op.giver is Who.ALL and op.taker is Who.ALL and op.cut in (Cut.SPLITS, Cut.TENSORS) and not op.reduces:
         return [], [], bytes_in, bytes_out
     if op.cut is Cut.TENSORS:

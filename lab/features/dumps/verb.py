@@ -42,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the record; needs no engine."""
-    from lab.features.dumps.dump import DEFAULT, LARGE, read_folder
+    from lab.features.dumps.dump import DEFAULT, LARGE, Dumps
     from lab.features.dumps.record import import_dumps
     from lab.features.html.write import collector_paused
 
     with collector_paused():
-        dumps = read_folder(arguments.folder, LARGE if arguments.large else DEFAULT)
+        dumps = Dumps(arguments.folder, LARGE if arguments.large else DEFAULT)
         name = arguments.scenario or arguments.folder.resolve().name or "dumps"
         record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
     return answer(arguments, lambda: _json(record), lambda style: _text(record, style))

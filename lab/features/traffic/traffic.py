@@ -25,11 +25,11 @@ send/receive, which that page does not derive, stand in `src/gather.cu`, `scatte
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import gcd, lcm
 from statistics import median
 from typing import NamedTuple
 
@@ -80,32 +80,19 @@ def matrix(steps: Sequence[Step], world_size: int) -> list[list[int]] | None:
     """
     if world_size**2 > _MOST_PAIRS or (sums := _sum_flows(steps)) is None:
         return None
-    totals, divisor = sums
-    return [[_divided(totals.get((i, j), 0), divisor) for j in range(world_size)] for i in range(world_size)]
+    return [[round(sums.get((i, j), 0.0)) for j in range(world_size)] for i in range(world_size)]
 
 
-def _sum_flows(steps: Iterable[Step]) -> tuple[dict[tuple[int, int], int], int] | None:
-    """Logical bytes by sender and receiver, and what all are to be divided by; None where pairs are too many."""
+def _sum_flows(steps: Iterable[Step]) -> dict[tuple[int, int], float] | None:
+    """Logical bytes by sender and receiver; None where pairs are too many."""
     alike = _alike(steps)
     if sum(1 if step.message else len(step.calls) ** 2 for step, _ in alike) > _MOST_PAIRS:
         return None
-    sums: dict[int, dict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
-    """By divisor: exact, so that many small parts do not add up to a wrong sum."""
+    sums: dict[tuple[int, int], float] = defaultdict(float)
     for step, times in alike:
-        for sender, receiver, number, divisor in _flows(step):
-            sums[divisor][sender, receiver] += times * number
-    common = lcm(*sums)
-    totals: dict[tuple[int, int], int] = defaultdict(int)
-    for divisor, of in sums.items():
-        for pair, number in of.items():
-            totals[pair] += number * (common // divisor)
-    return totals, common
-
-
-def _divided(number: int, divisor: int) -> int:
-    """Rounded as `round` does it, a half to the even side."""
-    whole, rest = divmod(number, divisor)
-    return whole + (2 * rest > divisor or (2 * rest == divisor and whole % 2 == 1))
+        for sender, receiver, size in _flows(step):
+            sums[sender, receiver] += times * size
+    return sums
 
 
 def _alike(steps: Iterable[Step]) -> Collection[tuple[Step, int]]:
@@ -124,20 +111,20 @@ def _alike(steps: Iterable[Step]) -> Collection[tuple[Step, int]]:
     return kinds.values()
 
 
-def _flows(step: Step) -> Iterator[tuple[int, int, int, int]]:
-    """Sender, receiver and logical bytes, as number and divisor, of every part of a step that came to its receiver."""
+def _flows(step: Step) -> Iterator[tuple[int, int, float]]:
+    """Sender, receiver and logical bytes of every part of a step that came to its receiver."""
     if step.message:
         receiver = step.calls.get(step.destination) if step.destination is not None else None
         # A message that a rank sends itself has no receive on record: its send tells.
         if receiver is not None and step.source is not None and receiver.state == "completed":
-            yield step.source, receiver.rank, step.calls.get(step.source, receiver).bytes, 1
+            yield step.source, receiver.rank, step.calls.get(step.source, receiver).bytes
     elif len({call.op for call in step.calls.values()}) == 1:  # else they exchange nothing that has a meaning
         for call in step.calls.values():
             if call.state == "completed":
                 yield from _received(step, call)
 
 
-def _received(step: Step, call: Call) -> Iterator[tuple[int, int, int, int]]:
+def _received(step: Step, call: Call) -> Iterator[tuple[int, int, float]]:
     """From whom a rank has how many bytes of what it holds after a call; all elements have the same width."""
     counts: dict[int, int] = defaultdict(int)
     for part in chain.from_iterable(output_parts(step, call)):
@@ -145,14 +132,10 @@ def _received(step: Step, call: Call) -> Iterator[tuple[int, int, int, int]]:
             counts[source.rank] += part.count
     elements = sum(buffer.count for buffer in call.outputs)
     # What all get the reduction of is reduced in parts, a part at each rank, and then handed round.
-    times, divisor = (2, len(step.group.ranks)) if call.operation.reduces_for_all else (1, 1)
-    ratios: dict[int, tuple[int, int]] = {}
+    times, parts = (2, len(step.group.ranks)) if call.operation.reduces_for_all else (1, 1)
     for sender, count in counts.items():
         if count and sender != call.rank and sender in step.calls:
-            if count not in ratios:
-                ratio = times * call.bytes_out * count, divisor * elements
-                ratios[count] = ratio[0] // gcd(*ratio), ratio[1] // gcd(*ratio)
-            yield sender, call.rank, *ratios[count]
+            yield sender, call.rank, times * call.bytes_out * count / (parts * elements)
 
 
 def size_of(step: Step) -> int:
@@ -217,7 +200,7 @@ def _row(op: str, steps: list[_Measured]) -> OpRow:
         count=len(steps),
         finished=len(timed),
         bytes=sum(one.size for one in steps),
-        sent=_divided(sum(sums[0].values()), sums[1]) if sums else None,
+        sent=round(math.fsum(sums.values())) if sums is not None else None,
         median_s=median(seconds for _, seconds in timed) if timed else None,
         total_s=total,
         waited_s=sum(sum(one.step.waited.values()) for one in steps),

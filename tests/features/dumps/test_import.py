@@ -11,7 +11,7 @@ import pytest
 from lab.cli.main import main
 from lab.diagnosis.explain import Explanation, explain
 from lab.errors import RecordError
-from lab.features.dumps.dump import read_folder
+from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
 from lab.features.export.flight_recorder import flight_recorder_dumps
 from lab.features.html.page import write_report
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.unit
 
 
 def imported(folder: Path) -> tuple[Record, Result, Explanation]:
-    record = import_dumps(read_folder(folder), "job", folder.parent / "runs")
+    record = import_dumps(Dumps(folder), "job", folder.parent / "runs")
     return record, record.result(), explain(record)
 
 
@@ -50,7 +50,7 @@ def test_who_never_came_is_named_with_the_lines_where_all_were(ranks: int, tmp_p
     finding = explanation.findings[0]
     assert finding.kind == "never_entered"
     assert golden(2) in finding.sentence
-    assert finding.facts.seconds is None
+    assert finding.seconds is None
     assert explanation.problems == ()
     assert len(read_trace(record).ranks) == ranks
     write_report(record, tmp_path / "report.html")
@@ -288,7 +288,7 @@ def test_calls_that_share_their_lists_without_end_are_not_gone_through(tmp_path:
     sizes = [[1] * 60] * 60_000
     dumps = {rank: dump([entry(number, input_sizes=sizes) for number in range(200)]) for rank in range(2)}
     with pytest.raises(RecordError, match=golden(1)):
-        read_folder(write(tmp_path / "dumps", dumps))
+        Dumps(write(tmp_path / "dumps", dumps))
 
 
 @pytest.mark.parametrize(
@@ -325,14 +325,14 @@ def test_files_of_other_names_are_passed_over_and_a_second_dump_of_a_rank_is_tol
     (folder / "README.txt").write_text("no dump")
     (folder / "core").mkdir()
     (folder / "rank_0.pkl").write_bytes((folder / "nccl_trace_rank_0").read_bytes())
-    found = read_folder(folder)
+    found = Dumps(folder)
     assert set(found.by_rank) == {0, 1}
     assert found.problems == [golden(1)]
     with pytest.raises(RecordError, match=golden(2)):
-        read_folder(tmp_path / "nowhere")
+        Dumps(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(RecordError, match=golden(3)):
-        read_folder(tmp_path / "empty")
+        Dumps(tmp_path / "empty")
 
 
 def test_nothing_of_a_dump_acts_on_a_terminal(
