@@ -17,6 +17,7 @@ from typing import Any, Literal
 from lab.features.calls.changes import Calls
 from lab.features.calls.snapshot import changes_of, texts_of
 from lab.features.traffic.traffic import operations
+from lab.frozen import Frozen
 from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
@@ -97,8 +98,7 @@ class Run:
         return read_trace(self.record)
 
 
-@dataclass(frozen=True, kw_only=True)
-class More:
+class More(Frozen):
     """An operation that is called more often than before, or sends more."""
 
     op: str
@@ -107,8 +107,7 @@ class More:
     bytes: tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseChange:
+class CaseChange(Frozen):
     """How a case differs from before."""
 
     name: str
@@ -138,8 +137,7 @@ class CaseChange:
         return {**asdict(self), "worse": self.worse}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
+class Baseline(Frozen):
     """Many cases, held against earlier runs."""
 
     name: str

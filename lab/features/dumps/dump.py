@@ -15,6 +15,7 @@ from typing import Any
 
 from lab.errors import RecordError
 from lab.features.dumps.pickled import NotPlain, read_plain
+from lab.frozen import Frozen
 from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
 from lab.record.record_files import KINDS, READ_FLAGS
@@ -77,8 +78,7 @@ def message_name(op: str, here: int, there: int) -> str:
 _LARGER = 16
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Frozen):
     """What an import accepts, and how many calls it keeps; the defaults take less than 20 s on two cores."""
 
     files: int = 1 << 12
@@ -145,8 +145,7 @@ class Entry:
     """The script's file that led to it, line and function; empty where that is not told."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dump:
+class Dump(Frozen):
     """What a rank left."""
 
     rank: int
