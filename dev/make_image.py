@@ -14,10 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import docker
-
+from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image
-from lab.errors import ImageError, LabError
+from lab.errors import EngineUnavailable, ImageError, LabError
 from lab.features.image.make import (
     BASE_VARIABLE,
     WHEELS_VARIABLE,
@@ -60,20 +59,20 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     arguments = parser.parse_args()
     try:
-        client = docker.from_env(timeout=120)
-    except docker.errors.DockerException as error:
+        connection = Connection()
+    except EngineUnavailable as error:
         print(
             f"dev/image: no Docker engine answers ({error}); as root on Debian, dev/engine starts one", file=sys.stderr
         )
         return 3
     try:
-        return make(client, arguments.cache, force=arguments.force)
+        return make(connection, arguments.cache, force=arguments.force)
     except LabError as error:
         print(f"dev/image: {error}", file=sys.stderr)
         return error.exit_code
 
 
-def make(client: docker.DockerClient, cache: Path, *, force: bool) -> int:
+def make(connection: Connection, cache: Path, *, force: bool) -> int:
     """Make the image if it is not current."""
     named = bool(os.environ.get(BASE_VARIABLE) or os.environ.get(WHEELS_VARIABLE))
     ways = [plan_build()]
@@ -83,30 +82,30 @@ def make(client: docker.DockerClient, cache: Path, *, force: bool) -> int:
             for wheels in wheel_folder(cache, "*").parent.glob(wheel_folder(cache, "*").name)
             for base, build_base in ((None, None), (LOCAL_BASE, LOCAL_BUILD_BASE))
         ]
-    found = inspect_image(client, DEFAULT_IMAGE)
-    made_by = client.api.inspect_image(found.id)["Config"]["Labels"].get(RECIPE_LABEL) if found else None
+    found = inspect_image(connection, DEFAULT_IMAGE)
+    made_by = connection.ask("GET", f"/images/{found.id}/json")["Config"]["Labels"].get(RECIPE_LABEL) if found else None
     if found and not force and made_by in set(map(recipe_of, ways)):
         print(f"== the node image {DEFAULT_IMAGE} is current (torch {found.torch}, {found.size_bytes / 1e9:.1f} GB)")
         return 0
     started = time.monotonic()
     if named:
         print(f"== building {DEFAULT_IMAGE} as {BASE_VARIABLE} and {WHEELS_VARIABLE} say")
-        made = build(client, plan_build())
-    elif base_is_here(client):
+        made = build(connection, plan_build())
+    elif base_is_here(connection):
         print(f"== building {DEFAULT_IMAGE} from {dockerfile_base()} and a package index")
         try:
-            made = build(client, plan_build())
+            made = build(connection, plan_build())
         except ImageError as error:
             print(f"   {error.message.splitlines()[0]}")
             print(f"== building {DEFAULT_IMAGE} from {dockerfile_base()} and wheels downloaded on this machine")
-            wheels = download_wheels(client, dockerfile_base(), cache)
-            made = build(client, plan_build(wheels=wheels))
+            wheels = download_wheels(connection, dockerfile_base(), cache)
+            made = build(connection, plan_build(wheels=wheels))
     else:
         print(f"== building {DEFAULT_IMAGE} without a registry: base by mmdebstrap, wheels downloaded on this machine")
-        make_base(client, LOCAL_BASE, PACKAGES)
-        make_base(client, LOCAL_BUILD_BASE, BUILD_PACKAGES)
-        wheels = download_wheels(client, LOCAL_BASE, cache)
-        made = build(client, plan_build(base=LOCAL_BASE, build_base=LOCAL_BUILD_BASE, wheels=wheels))
+        make_base(connection, LOCAL_BASE, PACKAGES)
+        make_base(connection, LOCAL_BUILD_BASE, BUILD_PACKAGES)
+        wheels = download_wheels(connection, LOCAL_BASE, cache)
+        made = build(connection, plan_build(base=LOCAL_BASE, build_base=LOCAL_BUILD_BASE, wheels=wheels))
     took = time.monotonic() - started
     print(f"== {made.name}: torch {made.torch}, {made.size_bytes / 1e9:.1f} GB, made in {took:.0f} s")
     return 0
@@ -124,9 +123,9 @@ def recipe_of(context: BuildContext) -> str:
     return digest.hexdigest()[:16]
 
 
-def build(client: docker.DockerClient, context: BuildContext) -> ImageInfo:
+def build(connection: Connection, context: BuildContext) -> ImageInfo:
     """Build the image and note its recipe in it."""
-    return build_image(client, context, Show(), labels={RECIPE_LABEL: recipe_of(context)})
+    return build_image(connection, context, Show(), labels={RECIPE_LABEL: recipe_of(context)})
 
 
 def dockerfile_base() -> str:
@@ -146,23 +145,23 @@ def dockerfile_default(argument: str) -> str:
     return found[1]
 
 
-def base_is_here(client: docker.DockerClient) -> bool:
+def base_is_here(connection: Connection) -> bool:
     """Tell whether the engine has the Dockerfile's base or gets it from its registry."""
     base = dockerfile_base()
-    if inspect_image(client, base):
+    if inspect_image(connection, base):
         return True
     print(f"== pulling {base}")
     try:
-        pull_image(client, base, Show())
+        pull_image(connection, base, Show())
     except ImageError as error:
         print(f"   {error.message}")
         return False
     return True
 
 
-def make_base(client: docker.DockerClient, image: str, packages: str) -> None:
+def make_base(connection: Connection, image: str, packages: str) -> None:
     """Make a minimal Debian with Python, without any registry."""
-    if inspect_image(client, image):
+    if inspect_image(connection, image):
         return
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         raise ImageError(
@@ -177,7 +176,7 @@ def make_base(client: docker.DockerClient, image: str, packages: str) -> None:
         if run.returncode:
             raise ImageError(f"mmdebstrap failed with {run.returncode}: {run.stderr.strip()[-500:]}")
         name, tag = image.split(":")
-        client.api.import_image_from_file(str(tar), repository=name, tag=tag)
+        connection.api.import_image_from_file(str(tar), repository=name, tag=tag)
 
 
 def wheel_folder(cache: Path, python: str) -> Path:
@@ -185,13 +184,10 @@ def wheel_folder(cache: Path, python: str) -> Path:
     return cache / f"wheels-torch-{pinned_torch()}-mpi-python-{python}-{platform.machine()}"
 
 
-def download_wheels(client: docker.DockerClient, base: str, cache: Path) -> Path:
+def download_wheels(connection: Connection, base: str, cache: Path) -> Path:
     """Return a folder with wheels that fit the Python of the base image; download them if they are not there."""
-    version = (
-        client.containers.run(base, ["python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], remove=True)
-        .decode()
-        .strip()
-    )
+    command = ["python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    version = connection.run_container({"Image": base, "Cmd": command})[1].strip()
     folder = wheel_folder(cache, version)
     if folder.is_dir():
         return folder

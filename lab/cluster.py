@@ -8,8 +8,8 @@ with Cluster(nodes=3) as cluster:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import ClusterSlot, Place, catch_error, run_apart, run_one
 from lab.spec.keys import checked_folders
-from lab.spec.load import checked_requirements
+from lab.spec.load import read_requirements
 from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
 
@@ -116,7 +116,7 @@ class Cluster:
             "env": dict(env or {}),
             "allocation": dict(allocation or {}),
             "data": checked_folders(data or {}),
-            "requirements": checked_requirements(requirements),
+            "requirements": read_requirements("checked_requirements", requirements) if requirements else (),
         }
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
         self.place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
@@ -301,15 +301,11 @@ class Cluster:
         """The options of the next run, where those that it is given are not all."""
         return options
 
-    @contextmanager
-    def _held(
-        self, purpose: str, wait_s: float = 0.0, *, removes: bool = False, exclusive: bool = False
-    ) -> Iterator[ClusterLock]:
+    def _held(self, purpose: str, wait_s: float = 0.0, **how: bool) -> AbstractContextManager[ClusterLock]:
         """The lock of the cluster, once what features hold it for has been ended."""
         for end in self.before_use:
             end()
-        with self.lock.held(purpose, wait_s, removes=removes, exclusive=exclusive) as lock:
-            yield lock
+        return self.lock.held(purpose, wait_s, **how)
 
     def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run a scenario on this cluster, which is held for that purpose."""

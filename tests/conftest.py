@@ -249,9 +249,10 @@ def docker_engine() -> Generator[docker.DockerClient]:
 @pytest.fixture(scope="session")
 def node_image(docker_engine: docker.DockerClient) -> str:
     """Name of the default node image, built if it is missing."""
+    from lab.engine.docker.connection import Connection
     from lab.engine.docker.image import DEFAULT_IMAGE, ensure_image
 
-    return ensure_image(docker_engine, DEFAULT_IMAGE, print).name
+    return ensure_image(Connection(), DEFAULT_IMAGE, print).name
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.engine.select import AUTO, CHOICES
 from lab.errors import LabError, UsageError
@@ -19,11 +18,9 @@ from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
 from lab.spec.kinds import parse_age, parse_duration, parse_size
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario
+from lab.words import clip
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
-
     from lab.record.read import Record
     from lab.spec.keys import Volume
 
@@ -134,9 +131,9 @@ def data(word: str) -> tuple[str, Path]:
 @_converter
 def requirements(word: str) -> tuple[str, ...]:
     """The packages that a file names."""
-    from lab.spec.load import requirements_in
+    from lab.spec.load import read_requirements
 
-    return requirements_in(Path(word))
+    return read_requirements("requirements_in", Path(word))
 
 
 positive = _whole_number(", 1 or more", 1)
@@ -331,55 +328,34 @@ _LASTING = ("warning", "using", "removed")
 """Announcements that begin like this stay on the screen."""
 
 
-class ProgressDisplay:
-    """Shows the latest announcement, on a terminal with a spinner and the time that has passed."""
+class Progress:
+    """Shows on standard error what is being done: the latest at the bottom of a terminal, elsewhere a line each."""
 
-    def __init__(self, stream: IO[str], *, quiet: bool = False) -> None:
-        self._stream = stream
-        self._style = style_for(stream)
+    def __init__(self, *, quiet: bool = False) -> None:
+        from lab.report.live import Bottom  # few verbs take long
+
         self._quiet = quiet
-        self._bar: Bar | None = None
-        self._task: TaskID | None = None
+        self._bottom = Bottom(None if quiet else sys.stderr)
         self._last = ""
 
-    def __enter__(self) -> ProgressDisplay:
-        if self._stream.isatty() and not self._quiet:
-            from rich.console import Console
-            from rich.progress import Progress as Bar
-            from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
-            columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-            self._bar = Bar(*columns, console=Console(file=self._stream), transient=True)
-            self._bar.start()
+    def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *_: object) -> None:
+        self._bottom.wipe()
 
     def announce(self, text: str) -> None:
-        """Show a line."""
-        if self._quiet or text == self._last:
+        """Show what begins now, once."""
+        if text == self._last:
             return
-        self._last = text
-        lasting = text.startswith(_LASTING)
-        if self._bar is None:
-            print(self._style.paint(harmless(text), "yellow" if lasting else "dim"), file=self._stream, flush=True)
-        elif lasting:
-            self._bar.console.print(harmless(text), style="yellow", markup=False, highlight=False)
-        elif self._task is None:
-            self._task = self._bar.add_task(harmless(text), total=None)
+        self._last, is_lasting = text, text.startswith(_LASTING)
+        if self._bottom.there and not is_lasting:
+            self._bottom.show([clip(harmless(text), self._bottom.size.columns)])
         else:
-            self._bar.update(self._task, description=harmless(text))
+            self.line(style_for(sys.stderr).paint(harmless(text), "yellow" if is_lasting else "dim"))
 
     def line(self, text: str) -> None:
         """Show a line that stays, in its own colours."""
-        if self._bar is None:
-            if not self._quiet:
-                print(harmless(text), file=self._stream, flush=True)
-        else:
-            from rich.text import Text
-
-            self._bar.console.print(Text.from_ansi(harmless(text)), soft_wrap=True)
+        self._bottom.wipe()
+        if not self._quiet:
+            print(harmless(text), file=sys.stderr, flush=True)

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _leftovers(engine: Engine) -> Check:
     """Clusters that nobody will come back for."""
     unused = (info for info in engine.find() if not info.stays and holder_of(info) is None)
-    left = [info.name for info in unused]
+    left = sorted({*engine.nodeless(), *(info.name for info in unused)})
     if left:
         names = ", ".join(left)
         fix = "; ".join(f"lab down --name {name} --engine {engine.name}" for name in left)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import ProgressDisplay
+from lab.cli.arguments import Progress
 from lab.cluster import Cluster
 from lab.node.messages.agent import NOTES_BYTES, OUTPUT_BYTES, STRICT_NOTES_BYTES
 from lab.node.trace_file import LIMIT_BYTES
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start it, or say that it is there."""
     began = time.monotonic()
-    with ProgressDisplay(sys.stderr, quiet=arguments.quiet) as progress:
+    with Progress(quiet=arguments.quiet) as progress:
         cluster = Cluster(
             arguments.nodes,
             nproc_per_node=arguments.nproc_per_node,

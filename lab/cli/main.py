@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import gc
 import os
 import sys
@@ -20,22 +19,6 @@ except ImportError:  # `lab/__init__.py` is not ours
 TYPE_CHECKING = False  # not from typing, which takes long to import
 if TYPE_CHECKING:
     from typing import Any
-
-
-SUBSTITUTE = "lab-plain"
-"""Name of an error handler: signs that an encoding lacks become plain letters, one for one, so that pictures still fit.
-"""
-_PLAIN = dict(zip("✔✘∞…–─⋯│┌┐└┘├┤┬┴┼→▶←×·µΣΠ±█▏", "+x~~---|+++++++++>><x.uSP~#|", strict=True))
-
-
-def _substitute(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    lacking = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(one) or ascii(one)[1:-1] for one in lacking), error.end
-
-
-codecs.register_error(SUBSTITUTE, _substitute)
 
 
 def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
@@ -88,11 +71,11 @@ def _not_written(error: OSError) -> int:
 
 
 def make_printable(stream: Any) -> None:
-    """Let a stream take any text: what its encoding lacks is written in other letters, if nobody said otherwise."""
+    """Let a stream take any text: what its encoding lacks becomes `?`, if nobody said otherwise."""
     if stream.errors not in ("strict", "backslashreplace", "surrogateescape"):
         return
     is_utf_8 = stream.encoding.lower() in ("utf-8", "utf8")
-    stream.reconfigure(errors="backslashreplace" if is_utf_8 else SUBSTITUTE)
+    stream.reconfigure(errors="backslashreplace" if is_utf_8 else "replace")
 
 
 def _main(words: list[str]) -> int:

@@ -8,11 +8,11 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from lab.errors import ClusterUnfit, UsageError
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.node import warm
 from lab.node.messages.agent import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.node.rank import groups
-from lab.plan.cluster import STOPPED, ClusterInfo, Shape, field_text, field_word
+from lab.plan.cluster import STOPPED, ClusterInfo, Shape
 from lab.spec.keys import STARTED_BY, check_backend
 from lab.spec.launching import LAB, Launching, Layout, Starter, find_launcher
 from lab.spec.load import KEY, merged
@@ -20,8 +20,7 @@ from lab.spec.scenario import MAX_TRACE_VALUES, Resources, Scenario, Tracing
 from lab.words import listing, name_nodes, plural
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions:
+class PlanOptions(Frozen):
     """How a scenario is asked to run; None means what the scenario or the cluster says."""
 
     nodes: int | None = None
@@ -155,20 +154,10 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
             f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}",
             f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name",
         )
-    differences = [
-        f"{field_word(name)} {field_text(name, wish)}, the cluster has "
-        + (field_text(name, has) if has else "the lab's own" if name == "image" else "no limit")
-        for name, wish in _wishes(scenario).items()
-        if wish != (has := getattr(cluster.shape, name))
-    ]
-    differences += [
-        f"data {name}, {folder}, the cluster has {cluster.shape.data.get(name, 'none')}"
-        for name, folder in scenario.data.items()
-        if cluster.shape.data.get(name) != folder
-    ]
-    if differences:
+    data = {**cluster.shape.data, **scenario.data}
+    if differences := cluster.shape.differences(replace(cluster.shape, **_wishes(scenario), data=data)):
         raise ClusterUnfit(
-            f"{scenario.name} asks for {'; '.join(differences)}",
+            f"{scenario.name} wants another cluster than {cluster.name} is ({'; '.join(differences)})",
             "run it without a cluster (`lab down` first), or use another one with --name",
         )
 
@@ -285,8 +274,7 @@ class WorkerPlan(NamedTuple):
     """The exit code that is no failure."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Frozen):
     """A run before it runs."""
 
     run: str

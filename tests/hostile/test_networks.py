@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import docker
 import pytest
 
 from lab import Cluster, Result
@@ -180,7 +181,7 @@ def test_nothing_that_a_strict_node_sends_reaches_this_machine(
 def stranger_on_its_network(make_cluster: MakeCluster) -> Iterator[str]:
     """A container of somebody else that is connected to the network of the strict cluster; its name."""
     strict = make_cluster(nodes=2, strict=True)
-    client, name = strict.engine.connection.client, f"lab-test-{uuid.uuid4().hex[:8]}"  # type: ignore[attr-defined]
+    client, name = docker.from_env(), f"lab-test-{uuid.uuid4().hex[:8]}"
     image = client.containers.list(filters={"name": f"lab-{strict.name}-node0"})[0].image
     made = client.containers.run(
         image, ["3600"], entrypoint="sleep", name=name, network=f"lab-{strict.name}", detach=True, init=True
@@ -217,7 +218,7 @@ def test_a_strict_node_resolves_the_names_of_its_own_nodes_and_no_others(
 
 def serve_in_nodes(cluster: Cluster, ports: list[int]) -> list[Any]:
     """Have every node of a cluster listen at these ports; the containers."""
-    client = cluster.engine.connection.client  # type: ignore[attr-defined]
+    client = docker.from_env()
     containers = [client.containers.get(node.handle) for node in info_of(cluster).nodes]
     for container in containers:
         container.exec_run(["rm", "-f", "/tmp/heard"])

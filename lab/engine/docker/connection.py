@@ -141,8 +141,8 @@ _AT_ONCE = 8
 """Requests: an engine waits for its kernel most of the time that it takes to start a container."""
 
 
-def open_client() -> docker.DockerClient:
-    """Connect to the engine that the docker command line would use.
+def open_api() -> docker.APIClient:
+    """Connect docker-py to the engine that the docker command line would use.
 
     Raises:
         EngineUnavailable: none answers; the message says why.
@@ -165,12 +165,11 @@ def open_client() -> docker.DockerClient:
                 "base_url": context.Host,
                 "tls": (context.Host.startswith("tcp:") and context.TLSConfig) or False,
             }
-        client = docker.DockerClient.__new__(docker.DockerClient)
-        client.api = Api(**address, timeout=_FIRST_ANSWER_S)
+        api = Api(**address, timeout=_FIRST_ANSWER_S)
     except (docker.errors.DockerException, OSError, ValueError) as error:
         raise _unavailable("no Docker engine answers", error) from error
-    client.api.timeout = int(_TIMEOUT_S)
-    return client
+    api.timeout = int(_TIMEOUT_S)
+    return api
 
 
 _CAUSES = {
@@ -205,11 +204,11 @@ class Connection:
     """
 
     def __init__(self) -> None:
-        self._client: docker.DockerClient | None = None
+        self._api: docker.APIClient | None = None
         path = unix_socket()
         self._direct = DirectApi(partial(dial, path)) if path else None
         if self._direct is None:
-            self._client = open_client()
+            self._api = open_api()
             return
         try:
             self._direct.request("GET", "/_ping", None, _FIRST_ANSWER_S)
@@ -219,16 +218,11 @@ class Connection:
             raise _unavailable("no Docker engine answers", error, kind) from error
 
     @property
-    def client(self) -> docker.DockerClient:
-        """docker-py's client."""
-        if self._client is None:
-            self._client = open_client()
-        return self._client
-
-    @property
     def api(self) -> docker.APIClient:
         """docker-py's low-level client."""
-        return self.client.api
+        if self._api is None:
+            self._api = open_api()
+        return self._api
 
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S
@@ -328,17 +322,21 @@ class Connection:
         """One call of docker-py.
 
         Raises:
+            ClusterError: docker-py itself refuses, before anything is sent.
             EngineUnavailable: the engine does not answer.
             Refused: it answers with an error.
         """
         import docker.errors
-        import requests.exceptions
+        import requests
+        import urllib3
 
         try:
             return call()
         except docker.errors.APIError as error:
             raise Refused(error.status_code or 0, str(error.explanation)) from error
-        except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
+        except docker.errors.DockerException as error:
+            raise ClusterError(f"the Docker engine was not asked: {error}") from error
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _stopped(error) from error
 
     def together(self, action: Callable[[U], T], items: Iterable[U]) -> list[T]:

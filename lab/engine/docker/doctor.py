@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
@@ -25,15 +24,11 @@ _ANY_PYTHON = 'for python in python3 python; do command -v $python >/dev/null &&
 _MIN_API = (1, 40)
 
 
-def examine(connection: Connection, wanted: Wanted, nodeless: Iterable[str]) -> list[Check]:
-    """Everything that could keep containers from being nodes; `nodeless`: clusters of which something is there."""
+def examine(connection: Connection, wanted: Wanted) -> list[Check]:
+    """Everything that could keep containers from being nodes."""
     image = wanted.image or DEFAULT_IMAGE
-    checks = [_version(connection), _image(connection, image)]
-    for name in nodeless:
-        found = f"a network or volume of cluster {name}, which has no node"
-        checks.append(Check("warning", "leftovers", found, f"lab down --name {name}"))
-    checks += gpu_checks(wanted, connection, image)
-    if inspect_image(connection.client, image) is not None:
+    checks = [_version(connection), _image(connection, image), *gpu_checks(wanted, connection, image)]
+    if inspect_image(connection, image) is not None:
         checks += _inside(connection, image)
     return checks
 
@@ -46,7 +41,7 @@ def _version(connection: Connection) -> Check:
 
 
 def _image(connection: Connection, image: str) -> Check:
-    if inspect_image(connection.client, image) is not None:
+    if inspect_image(connection, image) is not None:
         return Check("ok", "image", image)
     own = image == DEFAULT_IMAGE
     fix = "`lab up` builds it, or `lab image build`" if own else f"`lab up` pulls it, or docker pull {image}"

@@ -173,7 +173,7 @@ class DockerEngine:
 
             package_store(self).prepare(image, shape.requirements, announce=announce)
         else:
-            ensure_image(self.connection.client, image, announce)
+            ensure_image(self.connection, image, announce)
         if shape.volumes and image != DEFAULT_IMAGE:
             from lab.engine.docker.request import refuse_volumes_over_programs
 
@@ -212,7 +212,7 @@ class DockerEngine:
         """Whether nodes can be made of an image without pulling it."""
         from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 
-        return image == DEFAULT_IMAGE or inspect_image(self.connection.client, image) is not None
+        return image == DEFAULT_IMAGE or inspect_image(self.connection, image) is not None
 
     # -- using
 
@@ -335,7 +335,7 @@ class DockerEngine:
         """What `lab doctor` has to say about this engine."""
         from lab.engine.docker.doctor import examine
 
-        return examine(self.connection, wanted, self.nodeless())
+        return examine(self.connection, wanted)
 
 
 def _is_stopped(first: int, container: str) -> bool:

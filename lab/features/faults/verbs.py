@@ -164,7 +164,7 @@ def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
 def _start(arguments: argparse.Namespace) -> int:
     """Start them, and say which run."""
     began = time.monotonic()
-    with shared.ProgressDisplay(sys.stderr, quiet=arguments.quiet) as progress:
+    with shared.Progress(quiet=arguments.quiet) as progress:
         cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=progress.announce)
         info = cluster.start(*arguments.node)
     if arguments.quiet and not arguments.json:

@@ -6,7 +6,6 @@ import functools
 import inspect
 import os
 import unittest
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,41 +33,6 @@ def to_fill(signature: inspect.Signature) -> tuple[str, ...]:
 def without(signature: inspect.Signature, filled: Sequence[str]) -> inspect.Signature:
     """What is left for the caller to give."""
     return signature.replace(parameters=[one for name, one in signature.parameters.items() if name not in filled])
-
-
-def with_filled(
-    function: Callable[..., Any],
-    signature: inspect.Signature,
-    filled: Sequence[str],
-    arguments: tuple[Any, ...],
-    named: Mapping[str, Any],
-) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, str]]:
-    """The arguments of a call, with None in each place that ranks fill in.
-
-    Args:
-        function: what is called.
-        signature: its own.
-        filled: parameters that each rank fills in, or the caller by name.
-        arguments: given by position.
-        named: given by name.
-
-    Returns:
-        Those by position; those by name; and by place, the number of a position or a name, what is filled in there.
-
-    Raises:
-        TypeError: the function does not take them.
-    """
-    try:
-        others = {name: value for name, value in named.items() if name not in filled}
-        bound = without(signature, filled).bind(*arguments, **others)
-    except TypeError as error:
-        raise TypeError(f"{function.__name__}(): {error}") from None
-    values = {**bound.arguments, **{name: named.get(name) for name in filled}}
-    names = [name for name in signature.parameters if name in values]
-    whole = inspect.BoundArguments(signature, OrderedDict((name, values[name]) for name in names))
-    by_name = whole.kwargs
-    places = {name if name in by_name else str(names.index(name)): name for name in filled if name not in named}
-    return whole.args, by_name, places
 
 
 _NAMES = ("__module__", "__name__")
@@ -152,16 +116,20 @@ def distributed(
         if not inspect.isfunction(original) or inspect.iscoroutinefunction(original):
             raise UsageError(f"@lab.distributed: {original!r} is no plain function", "decorate a `def`")
         signature = inspect.signature(original)
-        all_filled = to_fill(signature)
+        filled = to_fill(signature)
+        wanted = without(signature, filled)
+        how = replace(own, filled=filled)
 
         @functools.wraps(original)
         def on_ranks(*arguments: Any, **named: Any) -> list[Any] | None:
             __tracebackhide__ = True
-            by_position, by_name, filled = with_filled(original, signature, all_filled, arguments, named)
-            how = replace(own, filled=filled)
-            return call_on_ranks(original, by_position, by_name, said, how, test=on_ranks, shown=original)
+            try:
+                wanted.bind(*arguments, **{name: value for name, value in named.items() if name not in filled})
+            except TypeError as error:
+                raise TypeError(f"{original.__name__}(): {error}") from None
+            return call_on_ranks(original, arguments, named, said, how, test=on_ranks, shown=original)
 
-        vars(on_ranks)["__signature__"] = without(signature, all_filled)
+        vars(on_ranks)["__signature__"] = wanted
         vars(on_ranks)[ORIGINAL] = original
         return on_ranks
 

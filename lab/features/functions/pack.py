@@ -17,7 +17,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -160,9 +160,8 @@ class How:
     """Start new ranks for it."""
     backend: str = "gloo"
     """What the process group of all ranks is made with; empty: there is none."""
-    filled: Mapping[str, str] = field(default_factory=dict)
-    """What each rank fills in, `rank`, `world_size` or `group`, by the number of a position or the name of an argument.
-    """
+    filled: tuple[str, ...] = ()
+    """What each rank fills in, unless it is given by name: `rank`, `world_size` or `group`."""
     wanted: bool = True
     """Whether what it returns comes back."""
     settings: Callable[[], Mapping[str, Any]] = lambda: {"assertion_text_diff_style": "ndiff"}
@@ -202,7 +201,7 @@ def pack_call(
         with open(path, encoding="utf-8", errors="replace") as file:
             sources[packed.name(path)] = file.read()
     assertions = dict(how.settings()) if packed.rewritten else {}
-    head = pickle.dumps((dict(how.filled), how.wanted, sources, assertions, how.variables), protocol=4)
+    head = pickle.dumps((how.filled, how.wanted, sources, assertions, how.variables), protocol=4)
     size = len(head) + len(body)
     if size > LIMIT_BYTES:
         raise UsageError(

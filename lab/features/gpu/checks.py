@@ -65,7 +65,7 @@ def _test_here(variables: Mapping[str, str]) -> list[Check]:
 
 def _test_in_container(connection: Connection, image: str, variables: Mapping[str, str]) -> list[Check]:
     """Run the self-test in a container that has all GPUs."""
-    if inspect_image(connection.client, image) is None:
+    if inspect_image(connection, image) is None:
         return [Check("failed", "gpu test", f"{image} is not there yet", "lab up")]
     body = {
         "Image": image,

@@ -11,18 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab import __version__
-from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, engine_must_answer, inspect_image, one_line
+from lab.engine.docker.connection import Connection, Refused
+from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image, one_line
 from lab.engine.protocol import Announce
 from lab.errors import ImageError, ImageUnfit
 from lab.feature import bundled
 from lab.node.recorder import build
 from lab.words import clip, format_bytes, format_duration
-
-if TYPE_CHECKING:
-    import docker
 
 BASE_VARIABLE = "LAB_IMAGE_BASE"
 BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
@@ -274,15 +272,15 @@ SILENT_S = 600.0
 PULL_ATTEMPTS = 3
 
 
-def make_image(client: docker.DockerClient, image: str, announce: Announce) -> ImageInfo:
+def make_image(connection: Connection, image: str, announce: Announce) -> ImageInfo:
     """Builds an image (the default one) or pulls it (any other)."""
     if image == DEFAULT_IMAGE:
-        return build_image(client, plan_build(), announce)
-    return pull_image(client, image, announce)
+        return build_image(connection, plan_build(), announce)
+    return pull_image(connection, image, announce)
 
 
 def build_image(
-    client: docker.DockerClient,
+    connection: Connection,
     context: BuildContext,
     announce: Announce,
     *,
@@ -293,37 +291,41 @@ def build_image(
     """Builds the project's Dockerfile."""
     labels = {"org.opencontainers.image.version": __version__, **labels}
     options = {"nocache": no_cache, "buildargs": dict(context.build_args), "labels": labels}
-    return build_from(client, tag, context.tar(), announce, **options)
+    return build_from(connection, tag, context.tar(), announce, **options)
 
 
 def build_from(
-    client: docker.DockerClient, tag: str, files: Iterable[bytes], announce: Announce, **options: Any
+    connection: Connection, tag: str, files: Iterable[bytes], announce: Announce, **options: Any
 ) -> ImageInfo:
     """Builds an image from the pieces of a tar.
 
     `options` go to the engine. After a failure, and after Ctrl-C, no container of the build is left.
     """
-    before, log = inspect_image(client, tag), EngineLog()
+    before, log = inspect_image(connection, tag), EngineLog()
     options |= {"custom_context": True, "decode": True, "rm": True, "forcerm": True}
 
     def start() -> Iterable[Event]:
-        return client.api.build(fileobj=files, tag=tag, **options)  # type: ignore[arg-type]  # any iterable
+        return connection.api.build(fileobj=files, tag=tag, **options)  # type: ignore[arg-type]  # any iterable
 
-    for event in _events(start, f"building the image {tag}"):
-        for text in log.read(event):
-            announce(text)
+    try:
+        for event in _events(connection, start, f"building the image {tag}"):
+            for text in log.read(event):
+                announce(text)
+    except Refused as refused:
+        why = f"the engine refused building the image {tag}: {one_line(refused.explanation)}"
+        raise ImageError(why) from refused
     step = f"step {log.step}" if log.step else ""
     if log.error:
         raise build_failed(tag, log.error, step=step, tail=list(log.tail))
-    built = inspect_image(client, tag)
+    built = inspect_image(connection, tag)
     if built is None:
         raise build_failed(tag, "the engine reported no error, but has no such image", tail=list(log.tail))
     replaced = [before.id] if before and before.id != built.id else []
-    _drop_nameless(client, [*log.stages, *replaced])
+    _drop_nameless(connection, [*log.stages, *replaced])
     return built
 
 
-def pull_image(client: docker.DockerClient, image: str, announce: Announce) -> ImageInfo:
+def pull_image(connection: Connection, image: str, announce: Announce) -> ImageInfo:
     """Pulls an image; tries again where the connection to the registry failed."""
     import tenacity
 
@@ -334,34 +336,30 @@ def pull_image(client: docker.DockerClient, image: str, announce: Announce) -> I
         before_sleep=lambda state: announce(f"pulling {image}: connection failed, try {state.attempt_number + 1}"),
         reraise=True,
     )
-    return attempts(_pull_once, client, image, announce)
+    return attempts(_pull_once, connection, image, announce)
 
 
-def _pull_once(client: docker.DockerClient, image: str, announce: Announce) -> ImageInfo:
-    from docker.errors import APIError
-
-    log = EngineLog()
+def _pull_once(connection: Connection, image: str, announce: Announce) -> ImageInfo:
+    log, doing = EngineLog(), f"pulling the image {image}"
     try:
-        for event in _events(lambda: client.api.pull(image, stream=True, decode=True), f"pulling the image {image}"):
+        for event in _events(connection, lambda: connection.api.pull(image, stream=True, decode=True), doing):
             for text in log.read(event):
                 announce(f"pulling {image}: {text}")
-    except APIError as error:
-        raise pull_failed(image, str(error.explanation or error)) from error
-    pulled = None if log.error else inspect_image(client, image)
+    except Refused as refused:
+        raise pull_failed(image, refused.explanation) from refused
+    pulled = None if log.error else inspect_image(connection, image)
     if pulled is None:
         raise pull_failed(image, log.error or "the engine reported no error, but has no such image")
     return pulled
 
 
-def _events(start: Callable[[], Iterable[Event]], doing: str) -> Iterator[Event]:
+def _events(connection: Connection, start: Callable[[], Iterable[Event]], doing: str) -> Iterator[Event]:
     """Yields the events of a request, with the deadline on silence and the lab's own errors.
 
     docker-py has no time-out for the silence of a pull, and a build blocks while its context is sent. In a thread both
     can be waited for with a deadline, and Ctrl-C gets through at once. The thread ends at the next event or with the
     process, and the engine stops its work when the connection closes.
     """
-    from docker.errors import APIError
-
     events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
     left = threading.Event()
 
@@ -376,30 +374,27 @@ def _events(start: Callable[[], Iterable[Event]], doing: str) -> Iterator[Event]
         else:
             events.put(None)
 
+    def next_event() -> Event | None:
+        event = events.get(timeout=SILENT_S)
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
     threading.Thread(target=pump, name="lab-image", daemon=True).start()
     try:
-        with engine_must_answer(doing):
-            while (event := events.get(timeout=SILENT_S)) is not None:
-                if isinstance(event, BaseException):
-                    raise event
-                yield event
+        while (event := connection.call(next_event)) is not None:
+            yield event
     except queue.Empty:
         raise ImageError(
             f"no word from the engine for {format_duration(SILENT_S)} while {doing}", "see the engine's own log"
         ) from None
-    except APIError as error:
-        if "/build" in str(getattr(error.response, "url", "")):
-            raise ImageError(f"the engine refused {doing}: {one_line(str(error.explanation))}") from error
-        raise
     finally:
         left.set()
 
 
-def _drop_nameless(client: docker.DockerClient, images: Iterable[str]) -> None:
+def _drop_nameless(connection: Connection, images: Iterable[str]) -> None:
     """Removes images that have lost their name: first stages and the image replaced, a gigabyte each."""
-    from docker.errors import APIError
-
     for image in images:
-        with suppress(APIError):  # a container or another build uses it, or it is already gone
-            if not client.api.inspect_image(image)["RepoTags"]:  # type: ignore[no-untyped-call]
-                client.api.remove_image(image)
+        with suppress(Refused):  # a container or another build uses it, or it is already gone
+            if not connection.ask("GET", f"/images/{image}/json")["RepoTags"]:
+                connection.request("DELETE", f"/images/{image}")

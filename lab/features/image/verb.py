@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import ProgressDisplay, answer
+from lab.cli.arguments import Progress, answer
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.packages import PackageStore, Prepared, package_store
 from lab.engine.protocol import ImageStore
@@ -60,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    from lab.engine.docker.connection import open_client
+    from lab.engine.docker.connection import Connection
     from lab.features.image.make import build_image, plan_build
 
     if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
@@ -70,9 +69,9 @@ def _build(arguments: argparse.Namespace) -> int:
     if arguments.image:
         raise UsageError("--image names what --requirements are added to", "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
-    with ProgressDisplay(sys.stderr, quiet=arguments.json) as progress:
+    with Progress(quiet=arguments.json) as progress:
         info = build_image(
-            open_client(),
+            Connection(),
             context,
             progress.announce,
             tag=arguments.tag,
@@ -90,7 +89,7 @@ def _build_packages(arguments: argparse.Namespace) -> int:
             "first `lab image build` with those, then `lab image build --requirements FILE`",
         )
     engine, why = select_engine(arguments.engine)
-    with ProgressDisplay(sys.stderr, quiet=arguments.json) as progress:
+    with Progress(quiet=arguments.json) as progress:
         if why:
             progress.announce(why)
         made = package_store(engine).prepare(

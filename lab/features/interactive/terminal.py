@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import termios
-import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
@@ -16,8 +13,6 @@ from lab.run.options import SELDOM_S, Stdin
 from lab.words import name_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lab.node.messages import wire
     from lab.plan.plan import Plan
     from lab.run.collect import Observer
@@ -36,10 +31,7 @@ class Keyboard:
     def __init__(self, fd: int = 0) -> None:
         self.fd = fd
         """What is typed can be read there while it is taken."""
-        self.resized_fd = -1
-        """Can be read when the size has changed, while it is taken."""
         self._before: list[Any] | None = None
-        self._restore_signals: Callable[[], None] = lambda: None
 
     @classmethod
     def find(cls) -> Keyboard | None:
@@ -76,7 +68,7 @@ class Keyboard:
         return rows, columns
 
     def take(self) -> None:
-        """Have every key as it is typed, but for what was typed before; watch the size."""
+        """Have every key as it is typed, but for what was typed before."""
         if self._before is not None:
             return
         self._before = termios.tcgetattr(self.fd)
@@ -85,14 +77,12 @@ class Keyboard:
         raw[_LOCAL] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
         raw[_CHARACTERS][termios.VMIN], raw[_CHARACTERS][termios.VTIME] = 1, 0
         termios.tcsetattr(self.fd, termios.TCSAFLUSH, raw)
-        self._watch_size()
 
     def give_back(self) -> None:
         """Put it back as it was."""
         if self._before is not None:
             termios.tcsetattr(self.fd, termios.TCSADRAIN, self._before)
             self._before = None
-            self._restore_signals()
 
     def read(self) -> bytes:
         """What was typed."""
@@ -101,31 +91,14 @@ class Keyboard:
         except OSError:  # the terminal is gone
             return b""
 
-    def _watch_size(self) -> None:
-        if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
-            return
-        self.resized_fd, written = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-
-        def report(*_: object) -> None:
-            with suppress(OSError):  # it is known already
-                os.write(written, b".")
-
-        before = signal.signal(signal.SIGWINCH, report)
-
-        def restore() -> None:
-            signal.signal(signal.SIGWINCH, before)
-            os.close(self.resized_fd)
-            os.close(written)
-            self.resized_fd = -1
-
-        self._restore_signals = restore
-
 
 _RANK = 0
 _MOST_UNDERWAY_BYTES = 1 << 18
 _TERMINAL_CHUNK_BYTES = 1 << 16
 _ENOUGH = b"\x1d"
 _HOW_TO_END = "Ctrl-] ends the run"
+_SIZE_S = 0.2
+"""So often it is looked at whether the size of the terminal has changed."""
 _PATIENCE_S = 0.3
 """A rank that goes on may come back so soon, because it made a step, before another one is given the terminal."""
 
@@ -158,7 +131,6 @@ class FedStdin(Stdin):
         self._agents: Conversation | None = None
         self._underway = 0
         """Bytes that the rank has not been given yet."""
-        self._reading = False
 
     def kind(self, rank: int) -> str:
         """What a rank reads."""
@@ -167,33 +139,27 @@ class FedStdin(Stdin):
     def begin(self, agents: Conversation) -> None:
         """Begin to read."""
         self._agents = agents
-        self._read_on(wanted=True)
+        agents.hear(self._fd, self._read)
 
     def hear(self, message: wire.Message) -> None:
         """Read on when what was sent is taken, and no more when nobody reads."""
-        if isinstance(message, messages.Taken):
+        if isinstance(message, messages.Taken) and self._agents is not None:
             self._underway -= message.bytes
+            self._agents.ignore(self._fd)
             if message.closed:
                 self.end()
             elif self._underway < _MOST_UNDERWAY_BYTES:
-                self._read_on(wanted=True)
+                self._agents.hear(self._fd, self._read)
 
     def end(self) -> None:
         """Read no more."""
-        self._read_on(wanted=False)
+        if self._agents is not None:
+            self._agents.ignore(self._fd)
         self._agents = None
 
-    def _read_on(self, *, wanted: bool) -> None:
-        if self._agents is None or wanted == self._reading:
-            return
-        self._reading = wanted
-        if wanted:
-            self._agents.hear(self._fd, self._read)
-        else:
-            self._agents.ignore(self._fd)
-
     def _read(self) -> None:
-        if self._agents is None or not self._reading:
+        agents = self._agents
+        if agents is None:
             return
         try:
             data = os.read(self._fd, _TERMINAL_CHUNK_BYTES)
@@ -201,13 +167,12 @@ class FedStdin(Stdin):
             return
         except OSError:
             data = b""
-        node = self._plan.workers[_RANK].node
-        self._agents.say(node, messages.Input(self._plan.run, _RANK, data, last=not data))
+        agents.say(self._plan.workers[_RANK].node, messages.Input(self._plan.run, _RANK, data, last=not data))
         self._underway += len(data)
         if not data:
             self.end()
         elif self._underway >= _MOST_UNDERWAY_BYTES:
-            self._read_on(wanted=False)
+            agents.ignore(self._fd)
 
 
 class Terminal(Stdin):
@@ -230,7 +195,8 @@ class Terminal(Stdin):
         self._until = 0.0
         self._waiting: dict[int, messages.Breakpoint] = {}
         self._over: set[int] = set()
-        self._resized_fd = -1
+        self._size: tuple[int, int] | None = None
+        """As the rank knows it."""
         self._held_since: float | None = None
         self._held_s = 0.0
 
@@ -279,9 +245,14 @@ class Terminal(Stdin):
             self.look()
 
     def look(self) -> float:
-        """Give it to whoever is next."""
-        if self._agents is None or self._has is not None:
+        """Tell who has it of its size, or give it to whoever is next."""
+        if self._agents is None:
             return SELDOM_S
+        if self._has is not None:
+            if self._keyboard.taken and self._size != self._keyboard.size:
+                self._size = self._keyboard.size
+                self._agents.say(self._node(self._has), messages.Window(self._plan.run, self._has, *self._size))
+            return _SIZE_S
         now = time.monotonic()
         if self._waiting and (self._left in self._waiting or now >= self._until):
             self._give(self._agents, self._left if self._left in self._waiting else min(self._waiting))
@@ -312,18 +283,14 @@ class Terminal(Stdin):
         if not self._keyboard.taken:
             self._keyboard.take()
             agents.hear(self._keyboard.fd, self._typed)
-            self._resized_fd = self._keyboard.resized_fd
-            if self._resized_fd >= 0:
-                agents.hear(self._resized_fd, self._resized)
-        agents.say(self._node(rank), messages.Window(self._plan.run, rank, *self._keyboard.size))
+        self._size = self._keyboard.size
+        agents.say(self._node(rank), messages.Window(self._plan.run, rank, *self._size))
 
     def _release(self) -> None:
         left, self._left = self._left, None
         self._held_s, self._held_since = self.held_s, None
         if self._agents is not None and self._keyboard.taken:
             self._agents.ignore(self._keyboard.fd)
-            if self._resized_fd >= 0:
-                self._agents.ignore(self._resized_fd)
             self._keyboard.give_back()
         goes_on = left is not None and left not in self._over
         self._observer.terminal(None, f"{self._name(left)} goes on" if goes_on and left is not None else "", raw=False)
@@ -338,11 +305,6 @@ class Terminal(Stdin):
         rank = self._has if self._has is not None else self._left
         if rank is not None:
             self._agents.say(self._node(rank), messages.Input(self._plan.run, rank, data))
-
-    def _resized(self) -> None:
-        if self._agents is not None and self._has is not None and self._keyboard.taken:
-            os.read(self._resized_fd, 64)
-            self._agents.say(self._node(self._has), messages.Window(self._plan.run, self._has, *self._keyboard.size))
 
     def _node(self, rank: int) -> str:
         return self._plan.workers[rank].node

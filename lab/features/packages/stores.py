@@ -119,7 +119,7 @@ class ImagePackages(_Store):
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """What the image with the packages is called."""
-        base = inspect_image(self._connection.client, image or DEFAULT_IMAGE)
+        base = inspect_image(self._connection, image or DEFAULT_IMAGE)
         if base is None:
             return f"{REPOSITORY} upon {image or DEFAULT_IMAGE}, which is not here yet"
         return f"{REPOSITORY}:{key_of(base.id, requirements)}"
@@ -128,16 +128,16 @@ class ImagePackages(_Store):
         self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
     ) -> str:
         """Make ready the image that nodes with these packages are made of; returns its name."""
-        ensure_image(self._connection.client, image or DEFAULT_IMAGE, announce)
+        ensure_image(self._connection, image or DEFAULT_IMAGE, announce)
         return super().prepare(image, requirements, announce=announce, again=again)
 
     def is_made(self, name: str) -> bool:
         """Whether the engine has this image."""
-        return inspect_image(self._connection.client, name) is not None
+        return inspect_image(self._connection, name) is not None
 
     def make(self, name: str, image: str, requirements: Sequence[str], work: Path, announce: Announce) -> None:
         """Build it upon the other."""
-        base = ensure_image(self._connection.client, image, announce)
+        base = ensure_image(self._connection, image, announce)
         target = self._examine(base.name)
         wheels = fetch_wheels(target, requirements, work, announce)
         check_wheels(target, wheels, whole_path=True)
@@ -149,7 +149,7 @@ class ImagePackages(_Store):
             OWNER_LABEL: label.owner(),
         }
         context = _build_context(work / "context", base, target, wheels)
-        build_from(self._connection.client, name, context, lambda _: None, labels=labels, network_mode="none")
+        build_from(self._connection, name, context, lambda _: None, labels=labels, network_mode="none")
 
     def _examine(self, image: str) -> Target:
         """The Python of an image that has torch.
@@ -172,8 +172,7 @@ class ImagePackages(_Store):
 
     def prepared(self) -> list[Prepared]:
         """The images with packages that this owner has, by name."""
-        connection, filters = self._connection, {"label": [PACKAGES_LABEL, f"{OWNER_LABEL}={label.owner()}"]}
-        images = connection.call(lambda: connection.client.api.images(filters=filters))
+        filters = {"label": [PACKAGES_LABEL, f"{OWNER_LABEL}={label.owner()}"]}
         return sorted(
             Prepared(
                 name=name,
@@ -183,7 +182,7 @@ class ImagePackages(_Store):
                 added=json.loads(labels.get(ADDED_LABEL, "[]")),
                 size_bytes=image["Size"],
             )
-            for image in images
+            for image in self._connection.listed("images/json", filters)
             for labels in [image.get("Labels") or {}]
             for name in image.get("RepoTags") or ()
             if name.startswith(f"{REPOSITORY}:")
@@ -191,9 +190,8 @@ class ImagePackages(_Store):
 
     def discard(self, prepared: Prepared) -> str:
         """Remove an image with packages; returns why that cannot be, empty if it was done."""
-        connection = self._connection
         try:
-            connection.call(lambda: connection.client.api.remove_image(prepared.name))
+            self._connection.request("DELETE", f"/images/{prepared.name}")
         except Refused as refused:
             if refused.status not in (_ABSENT, _IN_USE):
                 raise

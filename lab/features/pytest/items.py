@@ -70,26 +70,17 @@ def wanted_by(item: pytest.Item) -> dict[str, Any]:
         UsageError: it says what it may not.
     """
     marker = item.get_closest_marker("lab")
-    return checked_marker(marker) if marker is not None else {}
+    if marker is not None and marker.args:
+        raise UsageError(f"{MARKER}: found {marker.args[0]!r}; allowed: keywords, such as nodes=3")
+    return checked_shape(marker.kwargs, MARKER) if marker is not None else {}
 
 
-def refuse_wrong_marker(definition: pytest.Item, marker: pytest.Mark) -> None:
+def refuse_wrong_marker(definition: pytest.Item) -> None:
     """Refuse a marker that says what it may not, while tests are collected."""
     try:
-        checked_marker(marker)
+        wanted_by(definition)
     except LabError as error:
         raise pytest.Collector.CollectError(f"{definition.nodeid}: {harmless(str(error))}") from None
-
-
-def checked_marker(marker: pytest.Mark) -> dict[str, Any]:
-    """What one marker says.
-
-    Raises:
-        UsageError: it says what it may not.
-    """
-    if marker.args:
-        raise UsageError(f"{MARKER}: found {marker.args[0]!r}; allowed: keywords, such as nodes=3")
-    return checked_shape(marker.kwargs, MARKER)
 
 
 def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if marker is not None and (ours or not marker.args):
         from lab.features.pytest.items import refuse_wrong_marker
 
-        refuse_wrong_marker(metafunc.definition, marker)
+        refuse_wrong_marker(metafunc.definition)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:

@@ -264,12 +264,6 @@ def read_fate(text: str) -> Fate:
     return Fate(state=said.get("JobState", ""), reason=reason, preempted=bool(when))
 
 
-def read_accounted(text: str) -> Fate:
-    """The answer of `sacct --parsable2 --noheader --format State`: `CANCELLED by 1000`."""
-    state, _, more = text.partition("\n")[0].strip().partition(" ")
-    return Fate(state=state, reason=more)
-
-
 def least_machine(text: str) -> Machine:
     """The least machine of the default partition in the answer of `sinfo --format=%P|%c|%m`, or of all.
 

@@ -33,7 +33,7 @@ from lab.engine.held import (
 )
 from lab.engine.packages import package_folders
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
-from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
+from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm.command import (
     HOME,
     JOBS,
@@ -45,7 +45,6 @@ from lab.features.slurm.command import (
     is_well,
     last_word,
     least_machine,
-    read_accounted,
     read_fate,
     read_hosts,
     read_jobs,
@@ -125,9 +124,8 @@ class SlurmEngine(HeldEngine):
     def __init__(self) -> None:
         refuse_absence()
         self.home = home_folder()
-        self._asked: dict[str, float] = {}
-        """When it was last asked whether a job is suspended, by its number."""
-        self._suspended: set[str] = set()
+        self._suspended: dict[str, tuple[float, bool]] = {}
+        """When it was last asked whether a job is suspended, and the answer, by its number."""
 
     # -- finding
 
@@ -182,12 +180,11 @@ class SlurmEngine(HeldEngine):
         if self.paused(channel.node):
             return _PAUSED
         job, now = job_of(channel.node), time.monotonic()
-        if now - self._asked.setdefault(job, now) > _SUSPENDED_S:
-            self._asked[job] = now
-            self._suspended.discard(job)
-            if _fate_of(job).suspended:
-                self._suspended.add(job)
-        return _SUSPENDED if job in self._suspended else None
+        asked, suspended = self._suspended.get(job, (now, False))
+        if now - asked > _SUSPENDED_S:
+            asked, suspended = now, _fate_of(job).suspended
+        self._suspended[job] = asked, suspended
+        return _SUSPENDED if suspended else None
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold; None where it cannot be asked."""
@@ -360,12 +357,7 @@ def job_of(node: Node) -> str:
 
 def _fate_of(job: str) -> Fate:
     """What became of a job, as Slurm says now."""
-    fate = read_fate(ask("scontrol", "--oneliner", "show", "job", job))
-    if not fate.state:
-        with suppress(EngineUnavailable):  # it keeps no accounts
-            words = ("--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State")
-            return read_accounted(ask("sacct", *words))
-    return fate
+    return read_fate(ask("scontrol", "--oneliner", "show", "job", job))
 
 
 def _explain_end(node: Node, *, left: bool) -> str:

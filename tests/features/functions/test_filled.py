@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lab.features.functions.distributed import to_fill, with_filled
+from lab.features.functions.distributed import distributed, to_fill
+from lab.features.functions.on_node.calls import fill_arguments
 from tests.golden import golden
 
 RANK = {"rank": 0, "world_size": 3}
@@ -51,18 +52,11 @@ def behind(v: int, *group: int, rank: int) -> Any:
 def test_what_is_given_by_position_is_for_the_parameters_that_ranks_do_not_fill_in(
     function: Callable[..., Any], arguments: tuple[int, ...], named: dict[str, int], result: tuple[Any, ...]
 ) -> None:
-    signature = inspect.signature(function)
-    filled = to_fill(signature)
-    by_position, by_name, places = with_filled(function, signature, filled, arguments, named)
-    values = dict(enumerate(by_position))
-    for place, name in places.items():
-        if place.isdecimal():
-            values[int(place)] = RANK[name]
-        else:
-            by_name[place] = RANK[name]
-    assert function(*values.values(), **by_name) == result
+    filled = {name: RANK[name] for name in to_fill(inspect.signature(function))}
+    by_position, by_name = fill_arguments(function, filled, arguments, named)
+    assert function(*by_position, **by_name) == result
 
 
 def test_what_a_function_does_not_take_is_said_before_anything_is_sent() -> None:
     with pytest.raises(TypeError, match=golden(1)):
-        with_filled(first, inspect.signature(first), ["rank"], (), {})
+        distributed(first)()

@@ -7,11 +7,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import requests
-from docker.errors import APIError, ImageNotFound
+from docker.errors import APIError
 
+from lab.engine.docker.connection import Connection, Refused
 from lab.engine.docker.image import DEFAULT_IMAGE, ensure_image
 from lab.errors import EngineUnavailable, ImageError
 from lab.features.image import make as subject
@@ -19,21 +21,28 @@ from lab.features.image.make import build_image, plan_build, pull_image
 from tests.golden import golden
 
 
-class Api:
-    """The part of docker-py's low-level client that images need; answers from a script."""
+class Engine:
+    """The part of a connection, and of docker-py's low-level client, that images need; answers from a script."""
+
+    call = Connection.call
 
     def __init__(self, images: set[str] = frozenset(), build: Any = (), pull: Any = ()) -> None:  # type: ignore[assignment]
+        self.api = self
         self.images = set(images)
         self.ids: dict[str, str] = {}
         self.scripts = {"build": list(build), "pull": list(pull)}
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
-    def inspect_image(self, image: str) -> dict[str, Any]:
+    def ask(self, method: str, path: str) -> dict[str, Any]:
+        image = unquote(path.removeprefix("/images/").removesuffix("/json"))
         if image.startswith(("0123", "sha256:")):
             return {"RepoTags": ["kept:1"] if image == "sha256:kept" else []}
         if image not in self.images:
-            raise ImageNotFound("no such image")
+            raise Refused(404, "no such image")
         return {"Id": self.ids.get(image, "sha256:1"), "Size": 5, "Config": {"Labels": {"lab.image.torch": "2.13.0"}}}
+
+    def request(self, method: str, path: str) -> None:
+        self.calls.append((method, {"image": path.removeprefix("/images/")}))
 
     def build(self, **asked: Any) -> Iterator[dict[str, Any]]:
         asked["sent"] = sum(len(piece) for piece in asked.pop("fileobj"))
@@ -51,14 +60,6 @@ class Api:
         if not any("error" in event for event in answer):
             self.images.add(image)
 
-    def remove_image(self, image: str) -> None:
-        self.calls.append(("remove", {"image": image}))
-
-
-class Client:
-    def __init__(self, api: Api) -> None:
-        self.api = api
-
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +73,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def client(**scripts: Any) -> Any:
-    return Client(Api(**scripts))
+    return Engine(**scripts)
 
 
 def test_an_image_that_is_there_is_neither_built_nor_pulled():
@@ -106,7 +107,7 @@ def test_a_build_removes_the_image_of_its_first_stage():
     ]
     engine = client(build=events)
     build_image(engine, plan_build(), print)
-    assert engine.api.calls[-1] == ("remove", {"image": "0123456789ab"})
+    assert engine.api.calls[-1] == ("DELETE", {"image": "0123456789ab"})
 
 
 @pytest.mark.parametrize(("old", "removed"), [("sha256:old", True), ("sha256:kept", False), ("sha256:new", False)])
@@ -114,7 +115,7 @@ def test_a_build_removes_the_image_it_replaces_unless_that_has_another_name(old:
     engine = client(images={DEFAULT_IMAGE})
     engine.api.ids[DEFAULT_IMAGE] = old
     build_image(engine, plan_build(), print)
-    assert (("remove", {"image": old}) in engine.api.calls) == removed
+    assert (("DELETE", {"image": old}) in engine.api.calls) == removed
 
 
 def test_a_failed_build_names_the_step_and_shows_the_last_lines():

@@ -47,7 +47,7 @@ class Agents:
 
 
 class FakeKeyboard:
-    fd, resized_fd, size = 100, -1, (24, 80)
+    fd, size = 100, (24, 80)
 
     def __init__(self) -> None:
         self.taken = False
@@ -89,7 +89,7 @@ class Desk:
 
     def stops(self, *ranks: int) -> None:
         for rank in ranks:
-            self.terminal.hear(Breakpoint(rank, 0.0, f"a.py:{rank}"))
+            self.terminal.hear(Breakpoint(rank, 0.0, at=f"a.py:{rank}"))
 
     def goes_on(self, rank: int) -> None:
         self.terminal.hear(Continued(rank, 0.0))
@@ -123,6 +123,15 @@ def test_who_comes_to_a_breakpoint_has_the_terminal_until_it_goes_on(desk: Desk)
         (1, golden(1), False),
         (None, golden(2), False),
     ]
+
+
+def test_who_has_the_terminal_is_told_of_its_size(desk: Desk) -> None:
+    desk.stops(1)
+    desk.keyboard.size = (30, 100)
+    desk.passes(0.2)
+    desk.passes(0.2)
+    windows = [message for _, message in desk.agents.said if isinstance(message, Window)]
+    assert windows == [Window("r", 1, 24, 80), Window("r", 1, 30, 100)]
 
 
 def test_a_rank_that_makes_a_step_keeps_it_and_one_that_stays_away_gives_way(desk: Desk) -> None:

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from lab.errors import UsageError
-from lab.features.pytest.items import checked_marker
+from lab.features.pytest.items import wanted_by
 
 
 def marked(*args: object, **kwargs: object) -> Any:
-    return SimpleNamespace(args=args, kwargs=kwargs)
+    marker = SimpleNamespace(args=args, kwargs=kwargs)
+    return SimpleNamespace(get_closest_marker=lambda _: marker)
 
 
 def test_it_says_what_a_cluster_has():
     mark = marked(nodes=2, nproc_per_node=3, engine="docker", memory="1GiB", image=None)
-    assert checked_marker(mark) == {"nodes": 2, "nproc_per_node": 3, "engine": "docker", "memory_bytes": 1 << 30}
+    assert wanted_by(mark) == {"nodes": 2, "nproc_per_node": 3, "engine": "docker", "memory_bytes": 1 << 30}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,6 @@ def test_it_says_what_a_cluster_has():
 )
 def test_what_it_may_not_say_is_refused_in_a_sentence(marker: Any, message: str):
     with pytest.raises(UsageError) as caught:
-        checked_marker(marker)
+        wanted_by(marker)
     assert caught.value.message.startswith("@pytest.mark.lab: ")
     assert message in caught.value.message

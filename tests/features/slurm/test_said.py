@@ -14,7 +14,6 @@ from lab.features.slurm.command import (
     is_well,
     least_machine,
     pairs,
-    read_accounted,
     read_fate,
     read_hosts,
     read_jobs,
@@ -77,7 +76,6 @@ def test_jobs_are_the_labs_where_their_comment_holds_its_labels():
         (fate("PREEMPTED", preempted="2026-11-23T05:50:29"), "was ended by Slurm: PREEMPTED"),
         (fate("CANCELLED", preempted="2026-11-23T05:50:29"), "was ended by Slurm: PREEMPTED"),
         (fate("NODE_FAIL"), "was ended by Slurm: NODE_FAIL"),
-        (read_accounted("CANCELLED by 1000\n"), "was ended by Slurm: CANCELLED (by 1000)"),
         (read_fate(""), "was ended by Slurm, which does not know its job any more"),
     ],
 )

@@ -6,6 +6,7 @@ A function that raises ends its rank, as a script that raises does: the others a
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import json
 import linecache
@@ -14,6 +15,8 @@ import pickle
 import random
 import sys
 import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -103,19 +106,16 @@ class Caller:
 def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
     import torch.distributed as dist
 
-    filled = {"rank": dist.get_rank, "world_size": dist.get_world_size, "group": lambda: dist.group.WORLD}
     file, variables = io.BytesIO(body), False
     try:
-        places, wanted, sources, assertions, variables = pickle.load(file)  # noqa: S301 - from who may run anything here
+        filled, wanted, sources, assertions, variables = pickle.load(file)  # noqa: S301 - from who may run anything here
         for name, text in sources.items():
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         call_assertions.SETTINGS.update(assertions)
-        function, (*arguments,), named = pickle.load(file)  # noqa: S301
-        for place, name in places.items():
-            if place.isdigit():
-                arguments[int(place)] = filled[name]()
-            else:
-                named[place] = filled[name]()
+        function, arguments, named = pickle.load(file)  # noqa: S301
+        if filled:
+            known = {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "group": dist.group.WORLD}
+            arguments, named = fill_arguments(function, {name: known[name] for name in filled}, arguments, named)
         value = function(*arguments, **named)
     except BaseException as error:
         _let_prints_arrive()
@@ -130,6 +130,20 @@ def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
     groups = surroundings.groups
     caller.send(messages.STATE, _json(messages.State(surroundings.renew(), groups)))
     caller.send(kind, answer)
+
+
+def fill_arguments(
+    function: Callable[..., Any], filled: dict[str, Any], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, by position and by name, with those that each rank fills in where they are not given."""
+    signature = inspect.signature(function)
+    wanted = [one for name, one in signature.parameters.items() if name not in filled]
+    others = {name: value for name, value in named.items() if name not in filled}
+    values = signature.replace(parameters=wanted).bind(*arguments, **others).arguments
+    values.update({name: named.get(name, value) for name, value in filled.items()})
+    in_order = OrderedDict((name, values[name]) for name in signature.parameters if name in values)
+    whole = inspect.BoundArguments(signature, in_order)
+    return whole.args, whole.kwargs
 
 
 def _let_prints_arrive() -> None:
