@@ -9,9 +9,8 @@ from lab.diagnosis.finding import Finding, FindingKind
 def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
     """What ranks did differently that can keep a run from going on, faults of groups first; and all other."""
     stopping, other = list[Finding](), list[Finding]()
-    unended = {step.title for step in evidence.steps if step.state != "completed"}
     for one in apply_rules(evidence, "disagreements"):
-        stops = one.kind in (FindingKind.MISMATCH, FindingKind.SLIPPED) or one.step in unended
+        stops = one.kind in (FindingKind.MISMATCH, FindingKind.SLIPPED) or one.step in evidence.unended
         (stopping if stops else other).append(one)
     return [*apply_rules(evidence, "groups"), *stopping], other
 

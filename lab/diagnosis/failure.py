@@ -114,10 +114,9 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
     unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
     if unlike:  # DDP refuses such replicas
         return _judge_by(unlike[0], evidence, failed[0])
-    unended = {step.title for step in evidence.steps if step.state != "completed"}
     makes_worlds = (FindingKind.GROUPS, FindingKind.RENDEZVOUS)
     for one in that_stop_a_run(evidence)[0]:
-        if one.ranks and (one.kind in makes_worlds or one.step in unended):
+        if one.ranks and (one.kind in makes_worlds or one.step in evidence.unended):
             rank = evidence.facts.rank(one.ranks[0])
             end = end_of(evidence, failed[0]) if failed[0] is not rank else None
             reason = wording.odd_call_reason(one, rank.rank, rank.node, failed[0].rank, end)
@@ -145,16 +144,14 @@ def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts
     A rank that had failed in torch.distributed, given up, or ended later than the first one's end can be felt, may
     have failed because of it.
     """
-    first, independent = own[0], list[RankFacts]()
-    known = {_raised_as(evidence, first)}
+    first, independent = own[0], dict[tuple[str, str], RankFacts]()
     for rank in own[1:]:
         raised = _raised_as(evidence, rank)
         by_itself = not (any(map(errors.failed_in_torch, (rank, first))) or errors.gave_way(rank) or rank.out_of_memory)
         at_once = rank.raised is not None and first.ended is not None and rank.raised <= first.ended
-        if raised is not None and raised not in known and by_itself and at_once:
-            known.add(raised)
-            independent.append(rank)
-    return independent
+        if raised not in (None, _raised_as(evidence, first)) and by_itself and at_once:
+            independent.setdefault(raised, rank)
+    return [*independent.values()]
 
 
 def _failed(rank: RankFacts, end: End) -> Finding:
