@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from lab.diagnosis import errors, wording
-from lab.diagnosis.disagreement import differed_before, that_stop_a_run
 from lab.diagnosis.ends import blame, calls_at, common_progress, culprit_by, end_of, stood_of
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
-from lab.diagnosis.hang import explain_stand_off, left_by
+from lab.diagnosis.hang import differed_before, explain_stand_off, left_by, that_stop_a_run
 from lab.diagnosis.links import find_causes_outside
 from lab.diagnosis.wording import FirstFailure, WentAlone
 from lab.feature import hook

@@ -171,8 +171,8 @@ def _unequal(clash: Clash) -> Unequal:
         sides=tuple(f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
         misfits=clash.misfits,
         at=lines_of(step.calls[rank] for rank in odd or sorted(step.calls)),
-        wrong=wrongs[0].facts if wrongs else None,
-        wrong_ranks=tuple(wrong.call.rank for wrong in wrongs),
+        wrong=wrongs[0] if wrongs else None,
+        wrong_ranks=tuple(wrong.rank for wrong in wrongs),
         **of_step(step, odd),
     )
 
