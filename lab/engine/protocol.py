@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from lab.errors import ClusterUnfit
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -96,8 +96,7 @@ class NodeState(NamedTuple):
         return f"ended with exit code {self.exit_code}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Removed:
+class Removed(Frozen):
     """What `remove` took away."""
 
     clusters: tuple[str, ...] = ()

@@ -120,9 +120,7 @@ def main() -> None:
     """Entry point: the last arguments are the file to hold and where to listen; on standard input come the agents."""
     life, control = sys.argv[-2:]
     configs = [typed.read(Config, config) for config in json.load(sys.stdin)]
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    processes.take_streams([-1])
     sys.argv = [""]
     processes.allow_open_files(_FILES + _FILES_OF_A_NODE * len(configs))
     zygote = Zygote(life, control, configs)

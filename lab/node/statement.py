@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, get_args
 
 from .messages import wire
-from .messages.agent import Imported, Statement
+from .messages.agent import Statement
 
 SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
 """Where a worker, and what it starts, send their statements."""
@@ -78,8 +78,6 @@ def read_statement(datagram: bytes) -> Statement | None:
     told = wire.decode(datagram)
     if not isinstance(told, get_args(Statement)):
         return None
-    if isinstance(told, Imported):
-        return told
     if not abs(told.time) < _LATEST or problem_with(getattr(told, "value", None)):
         return None
     return told  # type: ignore[no-any-return]

@@ -34,7 +34,7 @@ _IPC_KINDS = ("shm", "sem", "msg")
 def open_on_image() -> tuple[str, ...]:
     """The folders that anybody may write to on the file system of this container, which is as its image has it."""
     found = Writable([], [])
-    find_below("/", (), _is_open, found, files=False)
+    find_below("/", (), _may_change, found, files=False)
     return tuple(found.folders)
 
 
@@ -68,7 +68,7 @@ class Strays:
         self._kept = frozenset(kept)
         self._foreign = foreign
         self._journal = journal
-        self._open = find_writable(self._kept, _is_open, files=foreign, known=known)
+        self._open = find_writable(self._kept, files=foreign, known=known)
         self._owned: dict[User, Writable] = {}
         """What an image lets users do who are no workers of the lab's; looked for once such a user comes."""
         self._places = self._open
@@ -95,9 +95,7 @@ class Strays:
         self._places = self._open
         if user.uid not in MADE_UP:
             if user not in self._owned:
-                self._owned[user] = find_writable(
-                    self._kept, lambda facts: _is_open(facts) or _may_change(user, facts), files=self._foreign
-                )
+                self._owned[user] = find_writable(self._kept, user, files=self._foreign)
             self._places = self._owned[user]
         self._before = self._list()
         with suppress(OSError):
@@ -160,23 +158,16 @@ class Writable(NamedTuple):
     files: list[str]
 
 
-def _is_open(facts: os.stat_result) -> bool:
-    """Whether workers may change a file or folder: anybody may, or its image has files of users as theirs."""
-    if facts.st_mode & stat.S_IWOTH or facts.st_uid in MADE_UP:
-        return True
-    return facts.st_gid == GROUP and bool(facts.st_mode & stat.S_IWGRP)
-
-
-def _may_change(user: User, facts: os.stat_result) -> bool:
-    return facts.st_uid == user.uid or (facts.st_gid == user.gid and bool(facts.st_mode & stat.S_IWGRP))
+def _may_change(facts: os.stat_result, user: User | None = None) -> bool:
+    """Whether workers may change a file or folder: anybody may, its image has such files, or they are theirs."""
+    mode, uid, gid = facts.st_mode, facts.st_uid, facts.st_gid
+    owned = uid in MADE_UP or (user is not None and uid == user.uid)
+    shared = gid == GROUP or (user is not None and gid == user.gid)
+    return bool(mode & stat.S_IWOTH) or owned or (shared and bool(mode & stat.S_IWGRP))
 
 
 def find_writable(
-    kept: Collection[str],
-    may_change: Callable[[os.stat_result], bool],
-    *,
-    files: bool,
-    known: Collection[str] | None = None,
+    kept: Collection[str], user: User | None = None, *, files: bool, known: Collection[str] | None = None
 ) -> Writable:
     """Every folder (and file) that can be changed, but for those that are kept and what is below them.
 
@@ -189,7 +180,7 @@ def find_writable(
     found = Writable([path for path in known or () if not is_kept(path)], [])
     for top in (*(["/"] if known is None else []), *sorted(_mount_points())):
         if not is_kept(top):
-            find_below(top, kept, may_change, found, files=files)
+            find_below(top, kept, partial(_may_change, user=user), found, files=files)
     return found
 
 

@@ -12,7 +12,7 @@ from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Announce, Engine, Removed
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, unforeseen
 from lab.feature import hook, hooks, load, owners
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
 from lab.plan.plan import Plan, asked_for_own, make_plan, not_made, own_name, present, shape_for, with_asked
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from lab.record.result import Result
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(Frozen):
     """A name on an engine, where a cluster is or can be made. The caller holds the lock of that name."""
 
     engine: Engine

@@ -162,7 +162,7 @@ def test_a_number_that_json_cannot_say_is_not_heard() -> None:
     [
         Note(0, 1.0, name="n", value=nested(DEEPEST)),
         Raised(0, 2.0, error="E: \udcff", traceback="t"),
-        Imported(1, ["torch._dynamo"]),
+        Imported(1, 3.0, names=("torch._dynamo",)),
     ],
 )
 def test_what_a_worker_says_is_heard(message: Any) -> None:

@@ -92,7 +92,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("open", "tmp"):
         (tmp_path / name).chmod(0o777)
 
-    def find(kept, may_change, files, known=None):
+    def find(kept, user=None, *, files, known=None):
         found = strays.Writable([], [])
         strays.find_below(str(tmp_path), kept, lambda facts: bool(facts.st_mode & 0o002), found, files=files)
         return found
@@ -153,8 +153,8 @@ def test_what_is_known_of_an_image_is_not_looked_for_again_but_what_is_mounted_i
     monkeypatch.setattr(strays, "find_below", lambda top, *_, files: looked.append(top))
     known = ["/tmp", "/shared", "/shared/below", "/sharedlike"]
 
-    found = strays.find_writable({"/shared"}, lambda _: True, files=False, known=known)
+    found = strays.find_writable({"/shared"}, files=False, known=known)
 
     assert (found.folders, looked) == (["/tmp", "/sharedlike"], ["/dev/shm"])
-    strays.find_writable({"/shared"}, lambda _: True, files=False)
+    strays.find_writable({"/shared"}, files=False)
     assert looked[1:] == ["/", "/dev/shm"]

@@ -11,7 +11,7 @@ from lab.node.messages.agent import PYTHON
 from lab.node.rank import groups
 from lab.spec import kinds
 from lab.spec.declare import key
-from lab.spec.launching import RESTARTS, Layout, Starter
+from lab.spec.launching import RESTARTS, Launcher, Layout, Starter
 from lab.words import plural
 
 _RENDEZVOUS = {
@@ -51,7 +51,7 @@ class Torchrun:
         return ""
 
 
-class TorchrunLauncher:
+class TorchrunLauncher(Launcher):
     """The agents decide which rank is where."""
 
     declares = "lab.features.launchers.launchers:Torchrun"
@@ -91,10 +91,6 @@ class TorchrunLauncher:
             for node_rank, address in enumerate(layout.addresses)
         )
 
-    def further(self, asking: Starter, line: str) -> Starter | None:
-        """Each agent starts workers on its own node only."""
-        return None
-
 
 def _size(layout: Layout) -> tuple[int, int]:
     nodes, told = len(layout.addresses), _told(layout)
@@ -117,15 +113,10 @@ _MODULES = ("mpi4py", "torch_mpi")
 """What PyTorch needs for the backend `mpi`."""
 
 
-class MpirunLauncher:
+class MpirunLauncher(Launcher):
     """Ranks are where the plan has them: `mpiexec` fills one node after the other."""
 
     declares = ""
-    plans_ranks = True
-
-    def refusal(self, layout: Layout) -> str:
-        """It starts anything."""
-        return ""
 
     def starters(self, layout: Layout) -> tuple[Starter, ...]:
         """`mpiexec` itself."""

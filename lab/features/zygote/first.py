@@ -1,8 +1,8 @@
 """The first process of a node whose agent a zygote forks: it waits for it, and ends as it does.
 
 Its text comes over standard input and is run by the line that `ps` shows; not a byte that comes after it is read here:
-that is for the agent. What comes before there is one is of somebody who does not know that none was sent: whoever made
-the node is dead, and it ends. Where no zygote can be had, this starts an agent that imports torch itself.
+that is for the agent. If something comes before there is one, an agent that imports torch itself is started for it: it
+is sent where no zygote can be had. What comes from somebody who does not know that none was sent, ends that agent.
 """
 
 import os
@@ -19,39 +19,43 @@ DEADLINE_S = 300.0
 _LOOK_S = 0.25
 
 
-def serve(plain: "list[str] | None" = None) -> None:
+def serve(plain: "list[str]") -> None:
     """Wait for the agent, pass SIGTERM on to it, and end as it ended.
 
     Args:
-        plain: what starts an agent here; None: one comes from outside, and says who it is by SIGUSR1.
+        plain: what starts an agent here if something comes before one has come from outside, and said who it is by
+            SIGUSR1; one that comes later is not wanted any more.
     """
     heard = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
     signal.alarm(0)
-    agent = os.fork() if plain else 0
-    if plain and not agent:
+    os.write(1, WAITS)
+    agent = _wait_for_agent(heard) or os.fork()
+    if not agent:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
         os.execv(plain[0], plain)
-    if not plain:
-        os.write(1, WAITS)
-        agent = _wait_for_agent(heard)
     while True:
         told = signal.sigwaitinfo(heard)
         if told.si_signo == signal.SIGTERM:
             os.kill(agent, signal.SIGTERM)
+        elif told.si_signo == signal.SIGUSR1:
+            os.kill(told.si_pid, signal.SIGKILL)
         _reap(agent)
 
 
 def _wait_for_agent(heard: "set[signal.Signals]") -> int:
-    """The pid of the agent, once it is there."""
+    """The pid of the agent, once it is there; 0: something has come before it."""
     end, unread = time.monotonic() + DEADLINE_S, False
-    while True:
+    while time.monotonic() < end:
         told = signal.sigtimedwait(heard, 0.0 if unread else _LOOK_S)
         if told is not None and told.si_signo == signal.SIGUSR1:
             return told.si_pid
-        if unread or time.monotonic() > end or (told is not None and told.si_signo == signal.SIGTERM):
-            os._exit(1)
+        if told is not None and told.si_signo == signal.SIGTERM:
+            break
+        if unread:
+            return 0
         unread = bool(select.select([0], [], [], 0)[0])
+    os._exit(1)
 
 
 def _reap(agent: int) -> None:

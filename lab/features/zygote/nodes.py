@@ -114,14 +114,13 @@ class ForkingStarter(Starter):
 
     def send_agent(self, channel: DockerChannel) -> None:
         """Send a node its first process, and have its agent forked once that waits."""
-        text = Path(first.__file__).read_text()
+        known = self.connection.inspect(channel.node.handle)
+        plain = plain_start(known["Config"]["Cmd"][0])
+        channel.send(part(f"{Path(first.__file__).read_text()}\nserve({plain!r})\n".encode()))
         if self._zygote is None:
-            config = self.connection.inspect(channel.node.handle)["Config"]["Cmd"][0]
-            channel.send(part(f"{text}\nserve({plain_start(config)!r})\n".encode()) + sent_first() + HELLO)
-            return
-        channel.send(part(f"{text}\nserve()\n".encode()))
-        if _waits(channel):
-            self._zygote.ask(channel.node)
+            channel.send(sent_first() + HELLO)
+        elif _waits(channel):
+            self._zygote.ask(channel.node, known["State"]["Pid"])
 
     def finish(self, channels: Sequence[DockerChannel], announce: Announce) -> None:
         """Wait until the agents are there that the zygote was asked for; a node that got none imports torch itself."""
@@ -138,19 +137,8 @@ class ForkingStarter(Starter):
             node, why = next(iter(refused.items()))
             announce(f"importing torch on {plural(len(refused), 'node')}: {node.name} got no agent, because {why}")
         for channel in channels:
-            if channel.node in refused:
-                self._start_again(channel)
-            else:
-                with suppress(OSError):  # it has ended already
-                    channel.send(HELLO)
-
-    def _start_again(self, channel: DockerChannel) -> None:
-        """Start a node anew, which waits for an agent that does not come."""
-        self.connection.act(channel.node.handle, "kill")
-        channel.attach(self.connection.attach(channel.node.handle))
-        self.connection.act(channel.node.handle, "start")
-        with suppress(OSError):
-            self.send_agent(channel)
+            with suppress(OSError):  # it has ended already
+                channel.send(sent_first() + HELLO if channel.node in refused else HELLO)
 
 
 def _receive(channel: DockerChannel, end: float) -> bytes:
@@ -185,7 +173,6 @@ class Zygote:
         self._channel = DockerChannel(
             Node(name=NAME, node_rank=-1, handle=container, address=""), connection.attach(container)
         )
-        self._connection = connection
         self._reader = wire.LineReader()
         self._asked: dict[str, Node] = {}
         self._sending = threading.Lock()
@@ -195,9 +182,8 @@ class Zygote:
         with suppress(OSError):  # it has ended already, and answers nothing
             self._channel.send(sent_first())
 
-    def ask(self, node: Node) -> None:
-        """Ask for the agent of a node, whose first process waits for it."""
-        pid = self._connection.inspect(node.handle)["State"]["Pid"]
+    def ask(self, node: Node, pid: int) -> None:
+        """Ask for the agent of a node, whose first process, of this number on the machine, waits for it."""
         with self._sending:
             asked = Enter(uuid.uuid4().hex, pid, node.handle)
             self._asked[asked.asked] = node

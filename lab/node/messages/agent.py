@@ -795,11 +795,10 @@ class Launched(FromRank):
     """The names of the descriptors, see `channels`; `status` has its wait statuses."""
 
 
-class Imported(Message):
+class Imported(FromRank):
     """Slow parts of torch that a script had to import itself."""
 
-    rank: int
-    names: list[str]
+    names: tuple[str, ...] = ()
 
 
 Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued, Joining, Leaving, Reached, ThreadRaised,

@@ -11,7 +11,8 @@ import ctypes
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 _NAME = "gloo_tcp_loop"
 _SIGNAL = signal.SIGURG  # it is ignored unless a program wants it
@@ -31,24 +32,21 @@ class _Event(ctypes.Structure):
     )
 
 
-class LookingUp:
+@contextmanager
+def looking_up() -> Iterator[None]:
     """As long as the block lasts, no thread of gloo sleeps for long."""
-
-    def __init__(self) -> None:
-        self._listens = False
-        self._timers: list[ctypes.c_void_p] = []
-
-    def __enter__(self) -> None:
-        threads = _threads()
-        self._listens = bool(threads) and _listen()
-        if self._listens:
-            with suppress(AttributeError):  # another C library
-                self._timers = [timer for thread in threads if (timer := _timer(thread)) is not None]
-
-    def __exit__(self, *_: object) -> None:
-        for timer in self._timers:
+    threads, timers = _threads() if _is_unwanted() else [], list[ctypes.c_void_p]()
+    # Without a handler the signal wakes nobody; any function of C's that does nothing will do.
+    listens = bool(threads) and _handle(ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p))
+    if listens:
+        with suppress(AttributeError):  # another C library
+            timers = [timer for thread in threads if (timer := _timer(thread)) is not None]
+    try:
+        yield
+    finally:
+        for timer in timers:
             ctypes.CDLL(None).timer_delete(timer)
-        if self._listens and _is_unwanted():
+        if listens and _is_unwanted():
             _handle(ctypes.c_void_p(0))
 
 
@@ -61,13 +59,6 @@ def _timer(thread: int) -> ctypes.c_void_p | None:
     first_and_next = (ctypes.c_long * 4)(0, _EVERY_NS, 0, _EVERY_NS)
     library.timer_settime(timer, 0, first_and_next, None)
     return timer
-
-
-def _listen() -> bool:
-    """Have a handler for the signal, without which it wakes nobody; whether there can be one."""
-    return _is_unwanted() and _handle(
-        ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p)
-    )  # any function of C's that does nothing
 
 
 def _is_unwanted() -> bool:

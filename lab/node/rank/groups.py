@@ -133,14 +133,14 @@ def keep_destroyed_groups() -> None:
     """
 
     def watch(module: ModuleType) -> None:
-        from .gloo_loops import LookingUp
+        from .gloo_loops import looking_up
 
         def keeping(destroy: Any) -> Any:
             @functools.wraps(destroy)
             def wrapper(group: Any = None) -> None:
                 everything = group is None or group == module.GroupMember.WORLD
                 groups = list(module._world.pg_map) if everything else [group]
-                with LookingUp():
+                with looking_up():
                     destroy(group)
                     # What nobody else holds ends now, as it does elsewhere: its peers are to notice.
                     _kept[:] = [one for one in groups if sys.getrefcount(one) > _OWN_REFERENCES]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import ctypes
 import faulthandler
 import fcntl
@@ -13,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import termios
 import threading
 import time
 import traceback
@@ -28,6 +26,7 @@ from .. import warm
 from ..channels import SPEC_VARIABLE
 from ..hooks import FEATURES, hooks, load_hooks
 from ..messages.agent import Imported
+from ..processes import readable_bytes
 from ..recorder import install as recorder
 from ..recorder.patching import when_imported
 from . import groups, joining, note
@@ -67,15 +66,11 @@ class OrderedWriter(io.FileIO):
 
 def wait_until_read(pipe: int) -> None:
     """Wait, at most 1 s, until the agent has read what a pipe holds."""
-    pending, end = array.array("i", [0]), time.monotonic() + _ORDER_DEADLINE_S
-    while time.monotonic() < end:
-        try:
-            fcntl.ioctl(pipe, termios.FIONREAD, pending)
-        except OSError:
-            return  # the script put something else in its place
-        if pending[0] == 0 or os.isatty(pipe):  # what waits in a terminal is what was typed
-            return
-        time.sleep(0.0001)
+    end = time.monotonic() + _ORDER_DEADLINE_S
+    with suppress(OSError):  # the script put something else in its place
+        # What waits in a terminal is what was typed.
+        while readable_bytes(pipe) and not os.isatty(pipe) and time.monotonic() < end:
+            time.sleep(0.0001)
 
 
 def run_worker(spec: dict[str, Any]) -> None:
@@ -87,10 +82,10 @@ def run_worker(spec: dict[str, Any]) -> None:
     code, names = _run(spec)
 
     def report_imports() -> None:
-        imported = [name for name in spec.get("missing", ()) if name in sys.modules]
+        imported = tuple(name for name in spec.get("missing", ()) if name in sys.modules)
         if imported:
             with suppress(OSError):  # the next run imports them itself
-                note.send(spec["note_socket"], Imported(spec["rank"], imported))
+                note.send(spec["note_socket"], Imported(spec["rank"], time.time(), names=imported))
 
     _undisturbed(report_imports)
     _leave(code, names)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import io
 import json
 import os
-import selectors
 import signal
 import tarfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NoReturn
 
 from ....node import agent, strays, warm
@@ -25,7 +24,7 @@ from . import entering
 from .entering import Enter, Entered, FirstProcess, Unlike, enter_namespace
 
 _CHUNK_BYTES = 1 << 16
-_LONGEST_PROBLEM = 4096
+_LONGEST_PROBLEM = 1000
 _FIRST_PID = 1
 _ARRIVED = signal.SIGUSR1
 """By it an agent tells the first process of its node who it is."""
@@ -42,8 +41,6 @@ class ContainerZygote:
         self._files = _content(archive)
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._reader = wire.LineReader()
-        self._asked: dict[int, tuple[int, str]] = {}
-        """By where they say what is in the way: those that are about to enter a node, and by whom that was asked."""
         self._open_on_image: tuple[str, ...] = ()
 
     def prepare(self) -> None:
@@ -53,69 +50,41 @@ class ContainerZygote:
         self._open_on_image = strays.open_on_image()
 
     def serve(self) -> NoReturn:
-        """Answer until nobody can ask any more."""
-        with selectors.PollSelector() as selector:
-            selector.register(0, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    if key.fd != 0:
-                        selector.unregister(key.fd)
-                        self._answer(key.fd)
-                        continue
-                    chunk = os.read(0, _CHUNK_BYTES)
-                    if not chunk:
-                        os._exit(0)
-                    for asked in [one for one in self._reader.feed(chunk) if isinstance(one, Enter)]:
-                        problem = self._fork(asked)
-                        if isinstance(problem, int):
-                            selector.register(problem, selectors.EVENT_READ)
-                        else:
-                            _say(Entered(asked.asked, problem))
+        """Do what is asked until nobody can ask any more."""
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has forked an agent is gone at once: its node would see it
+        while chunk := os.read(0, _CHUNK_BYTES):
+            for asked in self._reader.feed(chunk):
+                if isinstance(asked, Enter):
+                    self._fork(asked)
+        os._exit(0)
 
-    def _fork(self, asked: Enter) -> int | str:
-        """Fork what will enter a node; returns where it says what is in the way, or what that is already."""
+    def _fork(self, asked: Enter) -> None:
+        """Fork what will enter a node, and answers."""
         try:
             first = FirstProcess(asked.pid, asked.container)
-            pids = first.open("ns/pid")
+            with closing(first), open(first.open("ns/pid"), "rb") as pids:
+                try:
+                    enter_namespace(pids.fileno())
+                    if os.fork() == 0:
+                        _enter(first, asked.asked, self._files, self._open_on_image)
+                finally:
+                    enter_namespace(self._own_pids)
         except (OSError, Unlike) as error:
-            return f"{error}"
-        said_r, said_w = os.pipe2(os.O_CLOEXEC)
-        try:
-            enter_namespace(pids)
-            pid = os.fork()
-            if pid == 0:
-                _enter(first, said_w, self._files, self._open_on_image)
-            enter_namespace(self._own_pids)
-        except OSError as error:
-            os.close(said_r)
-            return f"{error}"
-        finally:
-            for descriptor in (pids, said_w):
-                os.close(descriptor)
-            first.close()
-        self._asked[said_r] = pid, asked.asked
-        return said_r
-
-    def _answer(self, said: int) -> None:
-        pid, asked = self._asked.pop(said)
-        with open(said, "rb") as pipe:
-            problem = pipe.read(_LONGEST_PROBLEM).decode("utf-8", "replace")
-        _, status = os.waitpid(pid, 0)
-        if status and not problem:
-            problem = f"who should have entered it ended with status {status}"
-        _say(Entered(asked, problem))
+            _answer(1, Entered(asked.asked, str(error)))
 
 
-def _say(answer: Entered) -> None:
+def _answer(stream: int, answer: Entered) -> None:
     with suppress(OSError):
-        os.write(1, wire.encode(answer))
+        os.write(stream, wire.encode(answer._replace(problem=answer.problem[:_LONGEST_PROBLEM])))
 
 
-def _enter(first: FirstProcess, said: int, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
+def _enter(first: FirstProcess, asked: str, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
     """In a child of the zygote that is in the node's namespace of processes: go there, and fork the agent.
 
     Its parent is none of that namespace, so when this process ends the first one of the node becomes the agent's.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    stream = 1
     try:
         first.join_groups()
         wanted = entering.privileges(first.read("status"))
@@ -124,28 +93,24 @@ def _enter(first: FirstProcess, said: int, files: Mapping[str, bytes], open_on_i
         config = config._replace(forked=True, open_on_image=open_on_image)
         environment, streams = first.environment(), first.streams()
         first.enter()
-        pid = os.fork()
-    except BaseException as error:
-        os.write(said, f"{type(error).__name__}: {error}".encode())
-        os._exit(1)
-    if pid:
-        os._exit(0)
-    try:
+        if os.fork():
+            os._exit(0)
         os.setsid()
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-        os.dup2(said, 3)
+        stream = os.dup(1)
+        for number, one in enumerate(streams):
+            os.dup2(one, number)
+        stream = os.dup2(stream, 3, inheritable=False)
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        os.set_inheritable(3, False)
         os.environ.clear()
         os.environ.update(environment)
         entering.take_over(wanted, filters)
         _write(files, config.import_root)
         os.kill(_FIRST_PID, _ARRIVED)
     except BaseException as error:
-        os.write(3, f"{type(error).__name__}: {error}".encode())
+        _answer(stream, Entered(asked, f"{type(error).__name__}: {error}"))
         os._exit(1)
-    os.close(3)
+    _answer(stream, Entered(asked))
+    os.close(stream)
     agent.serve(config)
     os._exit(1)
 

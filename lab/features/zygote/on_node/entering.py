@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ....node.messages.agent import Message
 
@@ -127,8 +127,6 @@ GROUPS = "/machine/cgroup"
 _NAMESPACES = ("cgroup", "ipc", "net", "uts", "mnt")
 """In the order in which they are entered: what is in the last decides which files are seen."""
 
-_libc_first_process = ctypes.CDLL(None, use_errno=True)
-
 
 class FirstProcess:
     """The first process of a container.
@@ -145,11 +143,12 @@ class FirstProcess:
     def __init__(self, pid: int, container: str) -> None:
         self._folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.groups = self.read("cgroup")
-        if container not in self.groups or self._line("NSpid").split()[-1:] != ["1"]:
+        if container not in self.groups or not re.search(r"^NSpid:.*\t1$", self.read("status"), re.MULTILINE):
             raise Unlike(f"process {pid} is not its first one")
-        for name in ("ns/user", "attr/current"):
-            if self._name(name) != _own(name):
-                raise Unlike(f"it is in another {name} than who should enter it")
+        if os.readlink("ns/user", dir_fd=self._folder) != os.readlink("/proc/self/ns/user"):
+            raise Unlike("it is in another ns/user than who should enter it")
+        if _label(f"/proc/self/fd/{self._folder}/attr/current") != _label("/proc/self/attr/current"):
+            raise Unlike("it is in another attr/current than who should enter it")
 
     def read(self, name: str) -> str:
         """What /proc has of it under a name."""
@@ -181,10 +180,10 @@ class FirstProcess:
         """Move this process into its control groups: what it makes from now on is charged to them.
 
         Raises:
-            Unlike: one of them is not to be found.
+            OSError: one of them is not to be found.
         """
-        with open("/proc/self/mountinfo") as mounts, open("/proc/self/cgroup") as own:
-            wanted = list(groups_to_join(mounts.read(), self.groups, own.read()))
+        with open("/proc/self/cgroup") as own:
+            wanted = [*groups_to_join(self.groups, own.read(), hybrid=os.path.isdir(f"{GROUPS}/unified"))]
         for folder in wanted:
             with open(f"{folder}/cgroup.procs", "w") as file:
                 file.write("0")
@@ -199,78 +198,34 @@ class FirstProcess:
         os.chroot(".")
         os.close(root)
 
-    def _line(self, name: str) -> str:
-        lines = (line.partition(":") for line in self.read("status").splitlines())
-        return next((value.strip() for key, _, value in lines if key == name), "")
 
-    def _name(self, name: str) -> str:
-        return os.readlink(name, dir_fd=self._folder) if name.startswith("ns/") else _label(self.open(name))
-
-
-def _own(name: str) -> str:
-    path = f"/proc/self/{name}"
-    return os.readlink(path) if name.startswith("ns/") else _label(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-
-
-def _label(descriptor: int) -> str:
+def _label(path: str) -> str:
     """What a security module calls a process; empty where there is none."""
-    with open(descriptor) as file:
-        try:
+    try:
+        with open(path) as file:
             return file.read()
-        except OSError:
-            return ""
+    except OSError:
+        return ""
 
 
 def enter_namespace(descriptor: int) -> None:
     """Go into a namespace; into one of processes, only those go that this process makes from now on."""
-    if _libc_first_process.setns(descriptor, 0):
-        number = ctypes.get_errno()
-        raise OSError(number, f"setns: {os.strerror(number)}")
+    if _libc.setns(descriptor, 0):
+        raise _error("setns")
 
 
-class _Mount(NamedTuple):
-    """A hierarchy of control groups that is mounted here."""
-
-    root: str
-    """What of it."""
-    folder: str
-    kind: str
-    controllers: frozenset[str]
-
-
-def groups_to_join(mountinfo: str, theirs: str, own: str) -> Iterator[str]:
-    """The folders of control groups that a process has to join to be where another one is.
+def groups_to_join(theirs: str, own: str, *, hybrid: bool) -> Iterator[str]:
+    """The folders of control groups that a process has to join to be where another one is; they may be missing.
 
     Args:
-        mountinfo: /proc/self/mountinfo.
         theirs: /proc/PID/cgroup of the other process.
         own: that of this process: hierarchies in which both are in one group are left out.
-
-    Raises:
-        Unlike: one is not mounted below `GROUPS`.
+        hybrid: whether the machine has hierarchies of version 1 beside that of version 2.
     """
-    mounts = list(_mounts(mountinfo))
     for line in theirs.splitlines():
-        if line in own.splitlines():
-            continue
-        _, names, path = line.split(":", 2)
-        controllers = frozenset(names.split(",")) if names else frozenset()
-        for mount in mounts:
-            fits = mount.kind == "cgroup2" if not names else mount.kind == "cgroup" and controllers <= mount.controllers
-            if fits and f"{path}/".startswith(f"{mount.root.rstrip('/')}/"):
-                yield mount.folder + path[len(mount.root.rstrip("/")) :]
-                break
-        else:
-            raise Unlike(f"its control group {names or 'v2'}:{path} is not mounted here")
-
-
-def _mounts(mountinfo: str) -> Iterator[_Mount]:
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        _, _, _, root, folder, *_ = before.split()
-        kind, _, options = after.split()[:3]
-        if kind.startswith("cgroup") and f"{folder}/".startswith(f"{GROUPS}/"):
-            yield _Mount(root, folder, kind, frozenset(options.split(",")))
+        if line not in own.splitlines():
+            _, names, path = line.split(":", 2)
+            yield os.path.join(GROUPS, names.removeprefix("name=") or ("unified" if hybrid else ""), path.lstrip("/"))
 
 
 class Enter(Message):
