@@ -52,12 +52,17 @@ class Style(NamedTuple):
 
     def rank(self, rank: int, text: str) -> str:
         """The text in the colour of a rank."""
-        return self.paint(text, _RANK_COLOURS[rank % len(_RANK_COLOURS)])
+        return self.paint(text, rank_style(rank))
 
     def verdict(self, verdict: str) -> str:
         """A verdict, or what came of a case, with its sign."""
         tone = STATUSES[verdict]
         return self.paint(f"{tone.sign} {verdict}", tone.terminal, "bold")
+
+
+def rank_style(rank: int) -> str:
+    """The colour of a rank on a terminal."""
+    return _RANK_COLOURS[rank % len(_RANK_COLOURS)]
 
 
 def style_for(stream: IO[str]) -> Style:

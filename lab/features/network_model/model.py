@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from lab.features.stragglers.timing import blocked_spans, length
-from lab.features.timeline.svg import LogScale, Shapes, element, text, title
+from lab.features.timeline.svg import Plot, Shapes, element, sheet, text
 from lab.features.traffic.traffic import bus_factor, duration, size_of
 from lab.operations import operation
 from lab.report.style import Style
@@ -309,37 +309,22 @@ def network_svg(paces: Paces) -> str:
         bottom = _HEIGHT + 50
     if timed:
         bottom = _steps(shapes, timed, bottom + 24)
-    size, style = f"0 0 {_WIDTH:g} {bottom + 10:g}", "font-family:system-ui,sans-serif;background:#fff"
-    return element("svg", "".join(shapes.parts), xmlns="http://www.w3.org/2000/svg", viewBox=size, style=style)
+    return sheet(shapes, _WIDTH, bottom + 10)
 
 
 def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
-    timings = [(one, model.busbw(one.bytes)) for _, model in models for one in model.timings]
-    sizes, rates = (
-        [one.bytes for one, _ in timings],
-        [rate for one, rate in timings] + [one.busbw for one, _ in timings],
-    )
-    across = LogScale(min(sizes), max(sizes), _LEFT, _WIDTH - _RIGHT)
-    up = LogScale(min(rates), max(rates), _HEIGHT, _TOP)
+    sizes = [one.bytes for _, model in models for one in model.timings]
+    rates = [rate for _, model in models for one in model.timings for rate in (one.busbw, model.busbw(one.bytes))]
     text(shapes, _LEFT, 16, "bus bandwidth by size of the tensor: measured (dots) and the model (lines)", size=13)
-    for size in across.ticks():
-        place = across.place(size)
-        shapes.add(element("path", d=f"M{place:g} {_TOP:g}V{_HEIGHT:g}", stroke="#ddd"))
-        text(shapes, place, _HEIGHT + 18, format_bytes(size), size=11, text_anchor="middle")
-    for rate in up.ticks():
-        place = up.place(rate)
-        shapes.add(element("path", d=f"M{_LEFT:g} {place:g}H{_WIDTH - _RIGHT:g}", stroke="#ddd"))
-        text(shapes, 6, place + 4, format_rate(rate), size=11)
+    plot = Plot(shapes, (_LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT), sizes, rates, (format_bytes, format_rate))
     for number, (run, model) in enumerate(models):
         colour, right, top = _COLOURS[number % len(_COLOURS)], _WIDTH - _RIGHT + 10, _TOP + 12 + 30 * number
         first, last = model.timings[0].bytes, model.timings[-1].bytes
         curve = [first * (last / first) ** (step / 40) for step in range(41)]
-        points = " ".join(f"{across.place(size):.1f},{up.place(model.busbw(size)):.1f}" for size in curve)
-        shapes.add(element("polyline", points=points, fill="none", stroke=colour, stroke_width=1.5))
+        plot.curve(((size, model.busbw(size)) for size in curve), fill="none", stroke=colour, stroke_width=1.5)
         for one in model.timings:
             took = f"{format_bytes(one.bytes)} in {format_duration(one.seconds)}, {format_rate(one.busbw)}"
-            x, y = across.place(one.bytes), up.place(one.busbw)
-            shapes.add(element("circle", title(f"{run}: {took}"), cx=x, cy=y, r=3.5, fill=colour))
+            plot.dot(one.bytes, one.busbw, f"{run}: {took}", r=3.5, fill=colour)
         error = f", error {_percent(model.error)}" if model.error is not None else ""
         text(shapes, right, top, _short(run), size=11, colour=colour)
         text(shapes, right, top + 13, f"B {format_rate(model.bandwidth)}{error}", size=10)

@@ -442,7 +442,9 @@ def uniform(picture: Picture, *, after: bool) -> bool:
 def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
     """What stands on a side of a rank in place of tensors; empty where it has some."""
     if rank.state in ("missing", "unrecorded"):
-        return "–" if after and not picture.step.message else _never(picture, rank)
+        if picture.step.message:
+            return _never(picture, rank) if after == (rank.role != "source") else ""
+        return "–" if after else _never(picture, rank)
     if after and rank.state == "unfinished":
         return "not yet" if picture.live else "never finished"
     if after and rank.state == "failed":

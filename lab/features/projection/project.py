@@ -30,7 +30,7 @@ from lab.features.projection.costs import (
 )
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay
 from lab.features.stragglers.timing import Span
-from lab.features.timeline.svg import LogScale, Shapes, element, text, title
+from lab.features.timeline.svg import Plot, Shapes, sheet, text
 from lab.features.traffic.traffic import size_of
 from lab.operations import operation
 from lab.record.read import find_record
@@ -506,7 +506,6 @@ def _row(
     )
 
 
-_BAR = 40
 _FEW = 0.1
 """Fewer other programs are not worth a word."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760.0, 320.0, 92.0, 30.0, 50.0
@@ -531,7 +530,7 @@ def projection_json(projection: Projection) -> dict[str, Any]:
 
 
 def projection_text(projection: Projection, style: Style) -> str:
-    """The step times, a picture of them, and what they rest on."""
+    """The step times, and what they rest on."""
     worlds, calls, checks, fits = [], [], [], []
     for row in projection.rows:
         between = f"{format_duration(row.low_s)} to {format_duration(row.high_s)}"
@@ -563,7 +562,6 @@ def projection_text(projection: Projection, style: Style) -> str:
         [
             _head(projection, style),
             f"{steps}\n{style.paint(legend, 'dim')}",
-            _bars(projection, style),
             *(
                 f"{style.paint(name, 'bold')}\n{table_text(head.split('; '), rows, style)}"
                 for name, head, rows in tables
@@ -589,22 +587,6 @@ def _head(projection: Projection, style: Style) -> str:
     )
 
 
-def _bars(projection: Projection, style: Style) -> str:
-    longest = max(row.high_s for row in projection.rows)
-    lines = []
-    for row in projection.rows:
-        step, high = (max(1, round(_BAR * one / longest)) for one in (row.step_s, row.high_s))
-        whole = row.own_s + row.exposed_s + row.waiting_s
-        own, exposed = (round(step * (one / whole if whole else 0.0)) for one in (row.own_s, row.exposed_s))
-        waiting = max(0, step - own - exposed)
-        pieces = ((own, "█", "blue"), (exposed, "▓", "yellow"), (waiting, "░", "magenta"))
-        bar = "".join(style.paint(sign * columns, colour) for columns, sign, colour in pieces)
-        rest = max(0, high - own - exposed - waiting)
-        lines.append(f"{row.ranks:>9,} {bar}{'·' * rest}{' ' * (_BAR - high)} {format_duration(row.step_s)}")
-    legend = "█ own work  ▓ exposed communication  ░ waiting  · it may take as long"
-    return "\n".join([*lines, style.paint(f"{'':>9} {legend}", "dim")])
-
-
 def _assumed(projection: Projection) -> list[str]:
     """What is taken for granted, a line each."""
     if projection.machine is not None:
@@ -628,45 +610,26 @@ def projection_svg(projection: Projection) -> str:
     """Step time by ranks: projected (line) with its interval (band), and measured (rings)."""
     shapes = Shapes()
     rows, measured = projection.rows, projection.checks
-    ranks = sorted({row.ranks for row in (*rows, *measured)})
+    ranks = [row.ranks for row in (*rows, *measured)]
     times = [*(one for row in rows for one in (row.low_s, row.high_s)), *(row.known_s for row in measured)]
-    across = LogScale(ranks[0], ranks[-1], _LEFT, _WIDTH - _RIGHT)
-    up = LogScale(min(times), max(times), _HEIGHT, _TOP)
-    text(
-        shapes, _LEFT, 16, f"time of a training step by ranks: {projection.runs[-1][0]}, {projection.network}", size=13
-    )
+    heading = f"time of a training step by ranks: {projection.runs[-1][0]}, {projection.network}"
+    text(shapes, _LEFT, 16, heading, size=13)
     text(shapes, _LEFT, 34, "projected (line, with its interval) and measured (rings)", size=11)
-    for time in up.ticks():
-        y = up.place(time)
-        shapes.add(element("path", d=f"M{_LEFT:g} {y:.1f}H{_WIDTH - _RIGHT:g}", stroke="#ddd"))
-        text(shapes, 6, y + 4, format_duration(time), size=11)
-    for count in ranks:
-        x = across.place(count)
-        shapes.add(element("path", d=f"M{x:.1f} {_TOP:g}V{_HEIGHT:g}", stroke="#eee"))
-        text(shapes, x, _HEIGHT + 18, f"{count:,}", size=11, text_anchor="middle")
-
-    def points(ends: Iterable[tuple[int, float]]) -> str:
-        return " ".join(f"{across.place(count):.1f},{up.place(time):.1f}" for count, time in ends)
-
-    def circle(count: int, time: float, words: str, **look: object) -> None:
-        at = {"cx": round(across.place(count), 1), "cy": round(up.place(time), 1)}
-        shapes.add(element("circle", title(f"{count:,} ranks{words}"), **at, **look))
-
+    box = _LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT
+    plot = Plot(shapes, box, ranks, times, ("{:,}".format, format_duration), at_each=True)
     band = [*((row.ranks, row.low_s) for row in rows), *((row.ranks, row.high_s) for row in reversed(rows))]
-    shapes.add(element("polygon", points=points(band), fill=_BAND, opacity=0.6))
-    line = points((row.ranks, row.step_s) for row in rows)
-    shapes.add(element("polyline", points=line, fill="none", stroke=_OWN, stroke_width=1.5))
+    plot.curve(band, "polygon", fill=_BAND, opacity=0.6)
+    plot.curve(((row.ranks, row.step_s) for row in rows), fill="none", stroke=_OWN, stroke_width=1.5)
     for row in rows:
         step, own, exposed, waiting = map(format_duration, (row.step_s, row.own_s, row.exposed_s, row.waiting_s))
-        words = f": {step}, own work {own}, exposed {exposed}, waiting {waiting}"
-        circle(row.ranks, row.step_s, words, r=3.5, fill=_OWN)
-        text(shapes, across.place(row.ranks), up.place(row.step_s) - 9, step, size=11, text_anchor="middle")
+        words = f"{row.ranks:,} ranks: {step}, own work {own}, exposed {exposed}, waiting {waiting}"
+        plot.dot(row.ranks, row.step_s, words, r=3.5, fill=_OWN)
+        x, y = plot.place(row.ranks, row.step_s)
+        text(shapes, x, y - 9, step, size=11, text_anchor="middle")
     for row in measured:
-        words = f", measured: {format_duration(row.known_s)}"
-        circle(row.ranks, row.known_s, words, r=5, fill="none", stroke=_HELD, stroke_width=1.5)
-    size = f"0 0 {_WIDTH:g} {_HEIGHT + 30:g}"
-    look = "font-family:system-ui,sans-serif;background:#fff"
-    return element("svg", "".join(shapes.parts), xmlns="http://www.w3.org/2000/svg", viewBox=size, style=look)
+        words = f"{row.ranks:,} ranks, measured: {format_duration(row.known_s)}"
+        plot.dot(row.ranks, row.known_s, words, r=5, fill="none", stroke=_HELD, stroke_width=1.5)
+    return sheet(shapes, _WIDTH, _HEIGHT + 30)
 
 
 _HOWTO = """examples:

@@ -7,7 +7,7 @@ import math
 import random
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, count, pairwise
@@ -246,8 +246,8 @@ class _Move:
 class _State:
     """Where a player is."""
 
-    actions: Sequence[Action]
-    place: int = 0
+    life: Iterator[None]
+    """What it does; it stops where it works, and where it waits for what is not over."""
     step: int = 0
     ends: list[float] = field(default_factory=list)
     moves: int = 0
@@ -284,15 +284,15 @@ class _Replay:
                 self.random.shuffle(order)
             self.orders.append([order[(step - _SETTLED) % recorded] for step in range(self.steps)])
         players = (Player(rank, copy) for rank in world.turns for copy in range(world.copies))
-        self.states = {player: _State(self._actions(player, 0)) for player in players}
+        self.states = {player: _State(self._live(player)) for player in players}
         self.moves: dict[tuple[int, int, Key], _Move] = {}
         """By training step, copy, and which it is."""
         self.lanes: dict[tuple[int, str], deque[_Move]] = defaultdict(deque)
         """By copy and lane: what has not begun."""
         self.carried: Counter[tuple[tuple[int, str], Player]] = Counter()
         """So much of each lane is on its way to each."""
-        self.jobs: list[tuple[float, int, float, Callable[[], None]]] = []
-        self.pauses: list[tuple[float, int, Callable[[], None]]] = []
+        self.jobs: list[tuple[float, int, float, Callable[[], object]]] = []
+        self.pauses: list[tuple[float, int, Callable[[], object]]] = []
         """What wants no core, with when it ends."""
         self.now = self.clock = self.weight = 0.0
         self.numbers = count()
@@ -300,8 +300,8 @@ class _Replay:
         """Seconds of all players in the steps that count, by whether one was held up, and data was on its way."""
 
     def run(self) -> Replayed:
-        for player in self.states:
-            self._go_on(player)
+        for state in self.states.values():
+            next(state.life)
         while self.jobs or self.pauses:
             self._advance()()
         states = self.states.values()
@@ -314,10 +314,7 @@ class _Replay:
         )
         return Replayed(median(taken), tuple(taken), working + hidden, exposed, waiting, hidden)
 
-    def _actions(self, player: Player, step: int) -> Sequence[Action]:
-        return self.world.turns[player.rank][self.orders[player.copy][step]]
-
-    def _advance(self) -> Callable[[], None]:
+    def _advance(self) -> Callable[[], object]:
         """Let time pass until something is done; what then is to be done."""
         rate = 1.0 if self.world.machine is None else self.world.machine.rate(self.weight)
         ends = self.now + max(0.0, self.jobs[0][0] - self.clock) / rate if self.jobs else math.inf
@@ -331,41 +328,37 @@ class _Replay:
         self.weight -= weight
         return done
 
-    def _start_job(self, seconds: float, weight: float, done: Callable[[], None]) -> None:
+    def _start_job(self, seconds: float, weight: float, done: Callable[[], object]) -> None:
         self.weight += weight
         heapq.heappush(self.jobs, (self.clock + seconds, next(self.numbers), weight, done))
 
-    def _go_on(self, player: Player) -> None:
-        """Do what can be done at once, up to own work, or to a wait for what is not over."""
-        state = self.states[player]
-        while True:
-            if state.place == len(state.actions):
-                self._change(player)
-                state.ends.append(self.now)
-                state.step, state.place = state.step + 1, 0
-                if state.step == self.steps:
-                    return
-                state.actions = self._actions(player, state.step)
-                continue
-            action = state.actions[state.place]
-            state.place += 1
-            if isinstance(action, Work):
-                if action.whole_s > 0:
-                    done = partial(self._go_on, player)
-                    work: Callable[[], None] = partial(self._start_job, action.seconds, self.world.weight, done)
-                    if action.idle_s > 0:
-                        heapq.heappush(self.pauses, (self.now + action.idle_s, next(self.numbers), work))
-                    else:
-                        work()
-                    return
-                continue
-            copy = 0 if action.key.lane in self.world.common else player.copy
-            if isinstance(action, Begin):
-                self._enter(player, (state.step, copy, action.key))
-            elif not (move := self.moves[state.step, copy, action.key]).releases(player):
-                self._change(player)
-                state.held = move
-                return
+    def _live(self, player: Player) -> Iterator[None]:
+        """Go through all training steps."""
+        state, world = self.states[player], self.world
+        turns, order = world.turns[player.rank], self.orders[player.copy]
+        for state.step in range(self.steps):
+            for action in turns[order[state.step]]:
+                if isinstance(action, Work):
+                    if action.whole_s > 0:
+                        go_on = partial(next, state.life, None)
+                        work: Callable[[], object] = partial(self._start_job, action.seconds, world.weight, go_on)
+                        if action.idle_s > 0:
+                            heapq.heappush(self.pauses, (self.now + action.idle_s, next(self.numbers), work))
+                        else:
+                            work()
+                        yield
+                    continue
+                name = state.step, 0 if action.key.lane in world.common else player.copy, action.key
+                if isinstance(action, Begin):
+                    self._enter(player, name)
+                elif not (move := self.moves[name]).releases(player):
+                    self._change(player)
+                    state.held = move
+                    yield
+            self._change(player)
+            state.ends.append(self.now)
+        state.step = self.steps
+        yield
 
     def _change(self, player: Player, moves: int = 0) -> None:
         """What a player did until now is counted."""
@@ -409,7 +402,7 @@ class _Replay:
         state = self.states[player]
         if state.held is move:
             state.held = None
-            self._go_on(player)
+            next(state.life)
         self._begin_next(move.lane)
 
     def _part(self, move: _Move, player: Player, chance: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -79,23 +80,79 @@ def line(shapes: Shapes, x1: float, y1: float, x2: float, y2: float, colour: str
     shapes.add(element("path", d=f"M{x2:g} {y2:g}l-7 -3.2v6.4z", fill=colour))
 
 
-class LogScale:
+def sheet(shapes: Shapes, width: float, height: float) -> str:
+    """A picture of its own, on white."""
+    look = "font-family:system-ui,sans-serif;background:#fff"
+    size = f"0 0 {width:g} {height:g}"
+    return element("svg", "".join(shapes.parts), xmlns="http://www.w3.org/2000/svg", viewBox=size, style=look)
+
+
+class _LogScale:
     """From a quantity to pixels, by its logarithm."""
 
-    def __init__(self, low: float, high: float, begin: float, end: float) -> None:
-        self._low, self._high = math.log10(low), math.log10(high)
+    def __init__(self, values: Sequence[float], begin: float, end: float) -> None:
+        self._low, self._high = math.log10(min(values)), math.log10(max(values))
         self._begin, self._end = begin, end
 
     def place(self, value: float) -> float:
         """Pixels."""
         span = self._high - self._low
         part = (math.log10(value) - self._low) / span if span else 0.5
-        return self._begin + part * (self._end - self._begin)
+        return round(self._begin + part * (self._end - self._begin), 1)
 
     def ticks(self) -> list[float]:
         """Powers of ten within, and both ends where there is none."""
         powers = [10.0**power for power in range(math.ceil(self._low), math.floor(self._high) + 1)]
         return powers or [10.0**self._low, 10.0**self._high]
+
+
+class Plot:
+    """Curves and dots over a grid with two logarithmic axes.
+
+    Args:
+        shapes: where it is drawn.
+        box: the left, top, right and bottom edge of the grid.
+        across: all quantities along the lower axis, which has a tick at each where `at_each`, else at powers of ten.
+        up: those along the left one.
+        write: how the quantities of the two axes are written.
+        at_each: see `across`.
+    """
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        box: tuple[float, float, float, float],
+        across: Sequence[float],
+        up: Sequence[float],
+        write: tuple[Callable[[float], str], Callable[[float], str]],
+        *,
+        at_each: bool = False,
+    ) -> None:
+        left, top, right, bottom = box
+        self._shapes = shapes
+        self._across, self._up = _LogScale(across, left, right), _LogScale(up, bottom, top)
+        for value in sorted(set(across)) if at_each else self._across.ticks():
+            x = self._across.place(value)
+            shapes.add(element("path", d=f"M{x:g} {top:g}V{bottom:g}", stroke="#ddd"))
+            text(shapes, x, bottom + 18, write[0](value), size=11, text_anchor="middle")
+        for value in self._up.ticks():
+            y = self._up.place(value)
+            shapes.add(element("path", d=f"M{left:g} {y:g}H{right:g}", stroke="#ddd"))
+            text(shapes, 6, y + 4, write[1](value), size=11)
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """Pixels."""
+        return self._across.place(x), self._up.place(y)
+
+    def curve(self, points: Iterable[tuple[float, float]], name: str = "polyline", **look: object) -> None:
+        """A line through points, or with the name `polygon` what they enclose."""
+        places = " ".join("{:g},{:g}".format(*self.place(*point)) for point in points)
+        self._shapes.add(element(name, points=places, **look))
+
+    def dot(self, x: float, y: float, words: str, **look: object) -> None:
+        """A circle, and what is told where a pointer rests on it."""
+        at = dict(zip(("cx", "cy"), self.place(x, y), strict=True))
+        self._shapes.add(element("circle", title(words), **at, **look))
 
 
 RANK_COLOURS = (

@@ -14,7 +14,7 @@ from lab.diagnosis.wording import at
 from lab.features.training.findings import TrainingKind
 from lab.features.training.trace_lines import Turn, turns_of
 from lab.features.values.expected import number_of
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.plan.plan import Plan
 from lab.record.result import Expectation
 from lab.spec.declare import key
@@ -396,8 +396,7 @@ class _Trained(NamedTuple):
     """Of each parameter, after so many steps."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicasKeys:
+class ReplicasKeys(Frozen):
     """What scenarios say of replicas."""
 
     replicas: str | None = key(None, choice(("equal",)), "replicas: equal", "not checked")
