@@ -12,7 +12,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.spec import keys, kinds
 from lab.spec.declare import key, of_features
 from lab.spec.keys import Volume
@@ -35,8 +35,7 @@ _EXIT_CODES = keys.per_rank(kinds.whole_number(-64, 255))
 _DIFFERENCE = kinds.number("a number, 0 or more", low=0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Resources:
+class Resources(Frozen):
     """Limits of one node."""
 
     cpus: float | None = key(None, _CORES, "cpus: 0.5", "no limit")
@@ -47,8 +46,7 @@ class Resources:
     """GPUs of one node."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tracing:
+class Tracing(Frozen):
     """Whether and how the collectives of a run are recorded."""
 
     on: bool = True
@@ -57,8 +55,7 @@ class Tracing:
     """Up to this many elements of one side of a call are recorded as they are, larger ones as a summary; 0: neither."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
+class Tolerance(Frozen):
     """How far a float that was noted may be from the expected one; the larger of the two counts."""
 
     relative: float = key(1e-5, _DIFFERENCE, "relative: 1e-3")
@@ -67,8 +64,7 @@ class Tolerance:
     """Largest difference; the larger of the two counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expect:
+class Expect(Frozen):
     """What must come out of a run."""
 
     exit: Mapping[int, int] = key(dict, _EXIT_CODES, "exit: {0: 0, 1: 3}", "`0` for every rank")
@@ -102,8 +98,7 @@ class Expect:
         return [self.exit, self.logs, *of_features]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scenario:
+class Scenario(Frozen):
     """What to run, on what cluster, and what must come out."""
 
     name: str = key(MISSING, kinds.name(), "name: ring-all-reduce", "the file's name, with `-` for what is not allowed")
