@@ -62,12 +62,11 @@ class LinkFault(FaultKind):
         return [(node, {**told, "part": str(self)}) for node, told in parts.items() if target.running(node)]
 
     def apply(self, target: ClusterTarget) -> None:
-        """Tell every node that runs; where one cannot, none does."""
+        """Tell every node that runs."""
         try:
             for node, told in self._told(target):
                 target.ask(node, "apply_links", told)
         except LabError as error:
-            self.undo(target)
             why = f"{self} cannot be done: {error.message}"
             raise (MachineLacks(why, _HINT) if NO_NETEM in error.message else LabError(why)) from None
 
