@@ -28,7 +28,7 @@ from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import ClusterSlot, Place, catch_error, run_apart, run_one
 from lab.spec.keys import checked_folders
-from lab.spec.load import checked_requirements
+from lab.spec.load import read_requirements
 from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
 
@@ -116,7 +116,7 @@ class Cluster:
             "env": dict(env or {}),
             "allocation": dict(allocation or {}),
             "data": checked_folders(data or {}),
-            "requirements": checked_requirements(requirements),
+            "requirements": read_requirements("checked_requirements", requirements) if requirements else (),
         }
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
         self.place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)

@@ -7,36 +7,26 @@ plain `lab run`, an eighth of all of its time. Its fields, `replace`, `asdict` a
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from dataclasses import dataclass
-    from typing import TypeVar
-
     from typing_extensions import dataclass_transform
-
-    T = TypeVar("T")
 else:
 
-    def dataclass_transform(**_: Any) -> Callable[[type[T]], type[T]]:
+    def dataclass_transform(**_: Any) -> Any:
         """For type checkers only."""
         return lambda kind: kind
 
-    def dataclass(*, frozen: bool, kw_only: bool) -> Callable[[type[T]], type[T]]:
-        """As `dataclasses.dataclass(frozen=True, kw_only=True)`; there are no others."""
-        if not (frozen and kw_only):
-            raise TypeError("a dataclass of this kind is frozen, and made by keywords only")
-        return _with_methods
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
+class Frozen:
+    """The base of classes that are as with `dataclasses.dataclass(frozen=True, kw_only=True)`."""
 
-__all__ = ["Frozen", "dataclass"]
+    __frozen_fields__: ClassVar[dict[str, dataclasses.Field[Any]]] = {}
 
-
-class _Methods:
-    """What every such class has, unless it has its own."""
-
-    __frozen_fields__: dict[str, dataclasses.Field[Any]]
+    def __init_subclass__(cls) -> None:
+        made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=True)(cls)
+        cls.__frozen_fields__ = {field.name: field for field in dataclasses.fields(made)}
 
     def __init__(self, **given: Any) -> None:
         values = vars(self)
@@ -54,41 +44,21 @@ class _Methods:
         if hasattr(self, "__post_init__"):
             self.__post_init__()
 
+    def _values(self) -> dict[str, Any]:
+        return {name: vars(self)[name] for name in self.__frozen_fields__}
+
     def __repr__(self) -> str:
-        return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in _values(self).items())})"
+        values = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
+        return f"{type(self).__qualname__}({values})"
 
     def __eq__(self, other: object) -> bool:
-        return _values(self) == _values(other) if other.__class__ is self.__class__ else NotImplemented
+        return self._values() == other._values() if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(tuple(_values(self).values()))
+        return hash(tuple(self._values().values()))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-
-
-_SHARED = {name: method for name, method in vars(_Methods).items() if callable(method)}
-
-
-def _with_methods(kind: type[T]) -> type[T]:
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=True)(kind)
-    made.__frozen_fields__ = {field.name: field for field in dataclasses.fields(made)}
-    for name, method in _SHARED.items():
-        if name not in vars(kind):
-            setattr(made, name, method)
-    return kind
-
-
-def _values(of: Any) -> dict[str, Any]:
-    return {name: vars(of)[name] for name in of.__frozen_fields__}
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
-class Frozen:
-    """The base of classes that are such dataclasses without the decorator."""
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-import lab.frozen
+from lab.frozen import Frozen
 
 
-@lab.frozen.dataclass(frozen=True, kw_only=True)
-class Ours:
+class Ours(Frozen):
     """One of ours."""
 
     size: int
@@ -22,7 +21,6 @@ class Ours:
     parts: tuple[str, ...] = field(default_factory=tuple)
 
 
-@lab.frozen.dataclass(frozen=True, kw_only=True)
 class Further(Ours):
     """One that has what another has, and a method of its own in the place of a shared one."""
 
@@ -79,8 +77,3 @@ def test_nothing_of_them_changes() -> None:
 def test_what_is_missing_or_unknown_is_named(given: dict[str, Any], said: str) -> None:
     with pytest.raises(TypeError, match=said):
         Ours(**given)
-
-
-def test_there_are_no_others() -> None:
-    with pytest.raises(TypeError, match="frozen"):
-        lab.frozen.dataclass(frozen=True, kw_only=False)

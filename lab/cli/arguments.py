@@ -131,9 +131,9 @@ def data(word: str) -> tuple[str, Path]:
 @_converter
 def requirements(word: str) -> tuple[str, ...]:
     """The packages that a file names."""
-    from lab.spec.load import requirements_in
+    from lab.spec.load import read_requirements
 
-    return requirements_in(Path(word))
+    return read_requirements("requirements_in", Path(word))
 
 
 positive = _whole_number(", 1 or more", 1)

@@ -278,8 +278,9 @@ def _source(path: Path, name: str, top: Path) -> Source | None:
     return Source(path, name, facts) if stat.S_ISDIR(facts.st_mode) else None
 
 
-_MOST_EXTENSION_BYTES = 1 << 17
-"""Of what extends one entry: the longest path of Linux has 4,096, and attributes have 64 KiB at most."""
+_MOST_EXTENSION_BYTES = 1 << 14
+"""Of what extends one entry: a path, and the path that a link leads to, of 4,096 each. Before Python 3.12.6, tarfile
+takes time by the square of this (CVE-2024-6232): a second for 16 KiB of digits."""
 _EXTENSIONS = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from lab.errors import ClusterUnfit
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -96,8 +96,7 @@ class NodeState(NamedTuple):
         return f"ended with exit code {self.exit_code}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Removed:
+class Removed(Frozen):
     """What `remove` took away."""
 
     clusters: tuple[str, ...] = ()
@@ -105,13 +104,10 @@ class Removed:
     networks: int = 0
     volumes: int = 0
     files: int = 0
-    stuck: tuple[str, ...] = ()
-    """Paths of what could not be removed; it is in nobody's way."""
 
     def __add__(self, other: Removed) -> Removed:
         both = {name: getattr(self, name) + getattr(other, name) for name in vars(self)}
-        names = {name: tuple(dict.fromkeys(both[name])) for name in ("clusters", "stuck")}
-        return Removed(**{**both, **names})
+        return Removed(**{**both, "clusters": tuple(dict.fromkeys(both["clusters"]))})
 
     def __bool__(self) -> bool:
         return bool(self.nodes or self.networks or self.volumes or self.files)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lab.errors import UsageError
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.node.messages.typed import read
 from lab.plan.limits import Limits
 from lab.spec.keys import Volume
@@ -25,8 +25,7 @@ STOPPED = "stopped"
 """The state of a node that was stopped on purpose, and stays so until it is started."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
+class Shape(Frozen):
     """What `lab up` was asked for; travels in a label of every node, so a cluster can be understood without a file."""
 
     nodes: int
@@ -91,8 +90,7 @@ def _field_text(name: str, value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
+class Node(Frozen):
     """One node that exists."""
 
     name: str
@@ -108,8 +106,7 @@ class Node:
     """The host that it runs on; empty where the engine has one only."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterInfo:
+class ClusterInfo(Frozen):
     """A cluster that exists, wholly or in part."""
 
     name: str

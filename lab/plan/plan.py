@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from lab.errors import ClusterUnfit, UsageError
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.node import warm
 from lab.node.messages.agent import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.node.rank import groups
@@ -20,8 +20,7 @@ from lab.spec.scenario import MAX_TRACE_VALUES, Resources, Scenario, Tracing
 from lab.words import listing, name_nodes, plural
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions:
+class PlanOptions(Frozen):
     """How a scenario is asked to run; None means what the scenario or the cluster says."""
 
     nodes: int | None = None
@@ -275,8 +274,7 @@ class WorkerPlan(NamedTuple):
     """The exit code that is no failure."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Frozen):
     """A run before it runs."""
 
     run: str

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from lab.errors import RecordError
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.node.messages.agent import is_joined
 from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
@@ -156,8 +156,7 @@ class LineJoiner:
         return [piece for _, piece in sorted(begun.items())]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Turn:
+class Turn(Frozen):
     """The place of a run among those that one command made, one after the other: a suite."""
 
     suite: str = ""
@@ -172,8 +171,7 @@ class Turn:
     """Above 1 where it had failed and was tried again."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordedPlan:
+class RecordedPlan(Frozen):
     """`plan.json`; what is missing there, or damaged, has its default."""
 
     scenario: str = ""
@@ -198,8 +196,7 @@ class RecordedPlan:
     """Empty where the record has no plan."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartedRank:
+class StartedRank(Frozen):
     """One rank, and the process that it is."""
 
     rank: int
@@ -210,8 +207,7 @@ class StartedRank:
     """Its number among processes that joined a group (`lab/node/messages/agent.py`); None: it is the worker itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Started:
+class Started(Frozen):
     """`started.json`: which of the processes that scripts started are the ranks of the run.
 
     Where there are no ranks, the workers are those of the run, and all of these processes are beside it.
@@ -224,8 +220,7 @@ class Started:
     """Numbers of the processes that are no ranks of the run: they met in groups beside that of the ranks, or before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Frozen):
     """The folder of a run, which is that of its last attempt; or the folder of an earlier attempt, as whole."""
 
     path: Path

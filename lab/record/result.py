@@ -10,7 +10,7 @@ from typing import Any
 
 from lab.errors import LabError, RecordError
 from lab.feature import hook, view
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.node.messages.typed import read
 from lab.node.statement import problem_with
 from lab.record.layout import ATTEMPTS, LOGS, RESULT, rank_log
@@ -19,8 +19,7 @@ from lab.spec.scenario import Verdict
 from lab.words import clip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Culprit:
+class Culprit(Frozen):
     """The rank, node or link that failed first; everything else followed from it."""
 
     rank: int | None = None
@@ -43,8 +42,7 @@ class Culprit:
         return self.link or self.node if self.rank is None else f"rank {self.rank} on {self.node}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankResult:
+class RankResult(Frozen):
     """What became of one rank."""
 
     rank: int
@@ -95,8 +93,7 @@ class RankResult:
         return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace").read()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expectation:
+class Expectation(Frozen):
     """One thing that had to come out, and whether it did."""
 
     what: str = ""
@@ -116,8 +113,7 @@ class Expectation:
         return f"{where}{self.what}: expected {clip(repr(self.expected), 200)}, got {clip(repr(self.got), 200)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(Frozen):
     """A file that a run made and that came back."""
 
     path: str
@@ -127,8 +123,7 @@ class Output:
     bytes: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(Frozen):
     """Workers that met one another, until they ended or their launcher began them anew."""
 
     number: int
@@ -162,8 +157,7 @@ class Attempt:
         return Result.load(self.path or "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(Frozen):
     """The outcome of one run; where its launcher began the workers anew, ranks and verdict of the last attempt."""
 
     verdict: Verdict

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.engine.protocol import Engine, Request
-from lab.frozen import dataclass
 from lab.node.messages.agent import NOTHING, WorkerStart
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan, PlanOptions, WorkerPlan, make_plan, planned_clusters, with_asked
@@ -127,7 +126,6 @@ class Stdin:
         """The ranks have ended, or are about to."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunOptions(PlanOptions):
     """How to run a scenario."""
 

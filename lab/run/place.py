@@ -12,7 +12,7 @@ from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Announce, Engine, Removed
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, unforeseen
 from lab.feature import hook, hooks, load, owners
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
 from lab.plan.plan import Plan, asked_for_own, make_plan, not_made, own_name, present, shape_for, with_asked
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from lab.record.result import Result
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(Frozen):
     """A name on an engine, where a cluster is or can be made. The caller holds the lock of that name."""
 
     engine: Engine
@@ -163,11 +162,6 @@ class Place:
         removed = self.remove(settle=settle)
         if removed:
             self.announce(f"removed what was left of cluster {self.name}: {why}")
-        self._warn_of(removed)
-
-    def _warn_of(self, removed: Removed) -> None:
-        for path in removed.stuck:
-            self.announce(f"warning: {path} cannot be removed: it holds something that is not yours to remove")
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run on a cluster, which is made again if it turns out to be broken, or on one that is made for the run."""
@@ -206,7 +200,7 @@ class Place:
         """Remove a cluster that was made for runs; if that fails, say so."""
         try:
             with uninterrupted():
-                self._warn_of(self.remove())
+                self.remove()
         except LabError as error:  # the run has its own verdict
             self.announce(
                 f"warning: cluster {self.name} is still there ({error.message}): `lab down --name {self.name}`"

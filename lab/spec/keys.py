@@ -471,14 +471,11 @@ def _plain(value: Value, rank: int | None) -> Any:
 
 def _try(expression: str, world: World, rank: int | None) -> None:
     """Refuse what cannot be computed on ranks that there will be, or, where those are not known, on none imaginable."""
-    for variables in tried(world, rank):
-        evaluate(expression, variables)
-    errors = []
-    for variables in _imagined(world, rank):
+    errors, samples = list[ScenarioError](), tried(world, rank) or [*_imagined(world, rank)]
+    for variables in samples:
         try:
             evaluate(expression, variables)
-            return
         except ScenarioError as error:
             errors.append(error)
-    if errors:
+    if errors and (world.size or len(errors) == len(samples)):
         raise errors[0]

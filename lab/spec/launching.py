@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from lab.errors import UsageError
 from lab.feature import LAUNCHERS, entry_names, find_entry, load
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, mapping_schema, read_keys
+from lab.spec.declare import dump_keys, key, mapping_schema, section
 from lab.spec.reading import Value, did_you_mean
 
 LAB = "lab"
@@ -138,15 +138,15 @@ def launcher() -> kinds.Kind:
         pairs = value.pairs(allowed)
         if len(pairs) != 1:
             raise value.refused(allowed, f" with {len(pairs)} keys")
-        name_value, section = pairs[0]
+        name_value, settings_value = pairs[0]
         name = name_value.as_key()
         if name in known:
             refuse_missing(name_value, name)
         if name not in declared:
             raise name_value.problem(f"unknown key {name!r}{did_you_mean(name, declared)}; allowed: {allowed}")
-        settings = declared[name](**read_keys(section, declared[name]))
+        settings = section(declared[name]).read(settings_value)
         if problem := settings.problem() if hasattr(settings, "problem") else "":
-            raise section.problem(problem)
+            raise settings_value.problem(problem)
         return Launching(name, settings if settings != declared[name]() else None)
 
     def dump(data: Launching) -> Any:

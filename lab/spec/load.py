@@ -156,51 +156,29 @@ KEY = "requirements"
 _SCRIPT_HEAD_BYTES = 1024 * 1024
 
 
-def merged(*lists: Sequence[str]) -> tuple[str, ...]:
-    """All of them, in the order of their names; of a package that several lists name, what the last of them says."""
-    given = [one for one in lists if one]
-    return _read("merged_requirements", *given) if len(given) > 1 else tuple(*given)
+def read_requirements(how: str, *of: Any) -> tuple[str, ...]:
+    """Packages in the order of their names, as the feature that knows about them reads them.
 
-
-def checked_requirements(texts: Sequence[str]) -> tuple[str, ...]:
-    """Those that somebody names in Python; paths of wheels are relative to the current folder.
-
-    Raises:
-        UsageError: one is none.
-    """
-    return _read("checked_requirements", texts) if texts else ()
-
-
-def requirements_in(path: Path) -> tuple[str, ...]:
-    """Those in a file of pip's format.
+    Args:
+        how: a hook: `merged_requirements` of lists, of which the last counts; `checked_requirements` of texts in
+            Python; `requirements_in` a file of pip's format; `requirements_of_script` at its head (PEP 723).
+        of: what that takes.
 
     Raises:
-        ScenarioError: a line is none; the message names every such line.
+        UsageError: a text is none, or the feature is not there.
+        ScenarioError: a line of a file is none; the message names every such line.
     """
-    return _read("requirements_in", path)
-
-
-def named_by(script: Path) -> tuple[str, ...]:
-    """Those that a script names at its head (PEP 723); most name none.
-
-    Raises:
-        ScenarioError: what it says cannot be read.
-    """
-    try:
-        with open(script, "rb") as file:
-            if b"# /// script" not in file.read(_SCRIPT_HEAD_BYTES):
-                return ()
-    except OSError:  # whoever ships it says why
-        return ()
-    return _read("requirements_of_script", script)
-
-
-def _read(how: str, *of: Any) -> tuple[str, ...]:
     reader = hook(how)
     if reader is None:
         raise UsageError("packages are of the feature packages, which is not there")
     found: tuple[str, ...] = reader(*of)
     return found
+
+
+def merged(*lists: Sequence[str]) -> tuple[str, ...]:
+    """All of them; most runs have none, and need nobody to read them."""
+    given = [one for one in lists if one]
+    return read_requirements("merged_requirements", *given) if len(given) > 1 else tuple(*given)
 
 
 SCRIPT_TIMEOUT_S = 600.0
@@ -267,7 +245,12 @@ def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> S
 
 def _with_named_by(script: Path, extra: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the keys of features say, with the packages that the script names at its head."""
-    named = named_by(script)
+    try:
+        with open(script, "rb") as file:
+            names_any = b"# /// script" in file.read(_SCRIPT_HEAD_BYTES)
+    except OSError:  # whoever ships it says why
+        names_any = False
+    named = read_requirements("requirements_of_script", script) if names_any else ()
     return {**extra, KEY: merged(named, extra.get(KEY, ()))} if named else extra
 
 

@@ -12,7 +12,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.spec import keys, kinds
 from lab.spec.declare import key, of_features
 from lab.spec.keys import Volume
@@ -30,25 +30,23 @@ MIN_MEMORY_BYTES = 64 * 1024**2
 
 _COUNT = kinds.whole_number(1, MAX_NODES)
 _CORES = kinds.number("a number of cores, more than 0, at most 1024", above=0, high=1024)
+_MEMORY = kinds.size(MIN_MEMORY_BYTES, 1024**5)
+_EXIT_CODES = keys.per_rank(kinds.whole_number(-64, 255))
 _DIFFERENCE = kinds.number("a number, 0 or more", low=0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Resources:
+class Resources(Frozen):
     """Limits of one node."""
 
     cpus: float | None = key(None, _CORES, "cpus: 0.5", "no limit")
     """CPU cores that a node may use."""
-    memory_bytes: int | None = key(
-        None, kinds.size(MIN_MEMORY_BYTES, 1024**5), "memory: 1GiB", "no limit", name="memory"
-    )
+    memory_bytes: int | None = key(None, _MEMORY, "memory: 1GiB", "no limit", name="memory")
     """Memory that a node may use."""
     gpus: int = key(0, kinds.whole_number(0, 64), "gpus: 1")
     """GPUs of one node."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tracing:
+class Tracing(Frozen):
     """Whether and how the collectives of a run are recorded."""
 
     on: bool = True
@@ -57,8 +55,7 @@ class Tracing:
     """Up to this many elements of one side of a call are recorded as they are, larger ones as a summary; 0: neither."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
+class Tolerance(Frozen):
     """How far a float that was noted may be from the expected one; the larger of the two counts."""
 
     relative: float = key(1e-5, _DIFFERENCE, "relative: 1e-3")
@@ -67,13 +64,10 @@ class Tolerance:
     """Largest difference; the larger of the two counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expect:
+class Expect(Frozen):
     """What must come out of a run."""
 
-    exit: Mapping[int, int] = key(
-        dict, keys.per_rank(kinds.whole_number(-64, 255)), "exit: {0: 0, 1: 3}", "`0` for every rank"
-    )
+    exit: Mapping[int, int] = key(dict, _EXIT_CODES, "exit: {0: 0, 1: 3}", "`0` for every rank")
     """Exit code per rank; a negative one is the signal that killed it. A rank that is not
     named must exit with 0, or, where `verdict` is not `passed`, with any code."""
     notes: Mapping[str, Any] = key(dict, keys.notes(), "notes: {sum: world_size}", "none")
@@ -87,9 +81,7 @@ class Expect:
     """The verdict that the bare run must have."""
     culprit: int | str | None = key(None, keys.culprit(), "culprit: 1", "not checked")
     """The rank that must be named as the first culprit; or the node that has to be, or that has the one that is."""
-    restarts: int | Sequence[int | str | None] | None = key(
-        None, keys.restarts(), "restarts: [1, node2]", "not checked"
-    )
+    restarts: int | Sequence[int | str | None] | None = key(None, keys.restarts(), "restarts: [node2]", "not checked")
     """How often the launcher began the workers anew: a number, or a list of who failed first each time: a rank, a node,
     or `null` where nobody did."""
     reason: str | None = key(None, kinds.pattern(), "reason: 'rank 1 .* barrier'", "not checked")
@@ -106,8 +98,7 @@ class Expect:
         return [self.exit, self.logs, *of_features]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scenario:
+class Scenario(Frozen):
     """What to run, on what cluster, and what must come out."""
 
     name: str = key(MISSING, kinds.name(), "name: ring-all-reduce", "the file's name, with `-` for what is not allowed")
@@ -121,9 +112,7 @@ class Scenario:
     """One or two sentences: the idea that the scenario teaches, told after the run."""
     nodes: int | None = key(None, _COUNT, "nodes: 3", "as many as the cluster has; 1 where the run makes its own")
     """How many nodes take part."""
-    nproc_per_node: int | None = key(
-        None, _COUNT, "nproc_per_node: 2", "as the cluster says; 1 where the run makes its own"
-    )
+    nproc_per_node: int | None = key(None, _COUNT, "nproc_per_node: 2", "as the cluster says; else 1")
     """Workers on each node."""
     backend: str | None = key(
         None, kinds.choice(keys.BACKENDS), "backend: mpi", "what PyTorch takes: `gloo`, or `nccl` where it sees a GPU"

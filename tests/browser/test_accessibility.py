@@ -39,8 +39,8 @@ def page_of(kind: str, folder: Path) -> Path:
         suite(folder / "runs")
         return write_suite(find_suite(None, folder / "runs")).path
     if kind in ("grades", "grade"):
-        report = write_grades(GRADES, folder)
-        return report.path if kind == "grades" else report.pages[1]
+        index, *pages = write_grades(GRADES, folder)
+        return index if kind == "grades" else pages[1]
     if kind == "diff":
         return write_diff(training(folder / "one"), failed(folder / "two")).path
     return write_report(KINDS[kind](folder / "run")).path

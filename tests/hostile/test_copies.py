@@ -353,7 +353,7 @@ ENDLESS = {
     "zeros": endless(header("x", 8 * GIB - 1), lambda n: bytes(MIB)),
     "long names": endless(
         tar_of(FOLDER)[:512],
-        lambda n: header("l", 60_000, tarfile.GNUTYPE_LONGNAME) + b"n" * 60_000 + bytes(416) + header("x/a", 0),
+        lambda n: header("l", 16_000, tarfile.GNUTYPE_LONGNAME) + b"n" * 16_000 + bytes(384) + header("x/a", 0),
     ),
 }
 

@@ -174,8 +174,8 @@ def grades_of_a_stranger() -> Grades:
 
 
 def test_pages_of_grades_show_what_would_act(tmp_path: Path) -> None:
-    report = write_grades(grades_of_a_stranger(), tmp_path / "feedback")
-    for path in (report.path, *report.pages):
+    index, *pages = write_grades(grades_of_a_stranger(), tmp_path / "feedback")
+    for path in (index, *pages):
         assert_page_is_harmless(path.read_text())
 
 

@@ -66,12 +66,6 @@ class Detection:
         after_s = None if self.after_s is None else round(self.after_s, 6)
         return {"detected_s": after_s, "by": self.first.by if self.first is not None else ""}
 
-    @property
-    def brief(self) -> str:
-        """`kill node2, noticed after 0.12 s by the engine`."""
-        noticed = f", noticed after {format_duration(self.after_s)} by {self.first.by}" if self.first else ""
-        return f"{self.fault}{noticed}"
-
     def sentence(self) -> str:
         """`kill node2: after 0.12 s the engine saw node2 go away`; or that nobody noticed it."""
         if self.first is None:
@@ -168,8 +162,10 @@ _COUNTS = {
 }
 
 
-def found_words(found: Mapping[str, Any]) -> str:
+def found_words(found: Any) -> str:
     """`asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty where nothing was measured."""
+    if not isinstance(found, Mapping):
+        return ""
     numbers = {name: float(value) for name, value in found.items() if type(value) in (int, float)}
     measured = []
     if rate := numbers.get("asked_rate_bits_per_s"):
@@ -188,33 +184,22 @@ def found_words(found: Mapping[str, Any]) -> str:
 
 
 def describe_faults(faults: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The faults of a result as sentences, and the network that the whole run had: `network wan-40ms; asked 20 ms`."""
-    sentences = []
-    for fault in faults:
-        name = str(fault.get("fault"))
-        if name.startswith("network ") and not fault.get("why") and not fault.get("failed"):
-            sentences.append("; ".join(filter(None, (name, _measured(fault)))))
-        else:
-            sentences.append(f"broken on purpose: {describe_fault(fault)}")
-    return sentences
+    """The faults of a result as sentences."""
+    return [describe_fault(fault) for fault in faults]
 
 
 def describe_fault(fault: Mapping[str, Any]) -> str:
-    """What was broken on purpose, and when: `stop node2 after 1.20 s, when rank 0 noted step = 3`."""
-    at, why, noticed, by = (fault.get(name) for name in ("at_s", "why", "detected_s", "by"))
+    """What was broken on purpose, and when, or the network that the whole run had: `network wan-40ms; asked 20 ms`."""
+    name, at, why, noticed, by = (fault.get(name) for name in ("fault", "at_s", "why", "detected_s", "by"))
+    measured = found_words(fault.get("found"))
+    if str(name).startswith("network ") and not why and not fault.get("failed"):
+        return "; ".join(filter(None, (name, measured)))
     when = f"after {format_duration(at)}" if isinstance(at, float) else "before the run"
-    parts = [f"{fault.get('fault') or 'a fault'} {when}{f', when {why}' if why else ''}"]
+    told = f"broken on purpose: {name or 'a fault'} {when}{f', when {why}' if why else ''}"
     if fault.get("failed"):
-        return f"{parts[0]}; it could not be done: {fault['failed']}"
-    parts.append(_measured(fault))
-    if isinstance(noticed, float) and by:
-        parts.append(f"noticed after {format_duration(noticed)} by {by}")
-    return "; ".join(filter(None, parts))
-
-
-def _measured(fault: Mapping[str, Any]) -> str:
-    found = fault.get("found")
-    return found_words(found) if isinstance(found, Mapping) else ""
+        return f"{told}; it could not be done: {fault['failed']}"
+    seen = f"noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else ""
+    return "; ".join(filter(None, (told, measured, seen)))
 
 
 _MOST_SEEN = 6

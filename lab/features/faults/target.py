@@ -88,7 +88,8 @@ class ClusterTarget:
 
     def throttle(self, node: str, name: str) -> float:
         """What a node may use now of `cpus`, or of `memory_bytes`."""
-        return float(getattr(capable(self._engine, LimitControl).throttle(self._node(node)), name))
+        allowed = capable(self._engine, LimitControl).throttle(self._node(node))
+        return {"cpus": allowed.cpus, "memory_bytes": allowed.memory_bytes}[name]
 
     def ask(self, node: str, function: str, said: Mapping[str, Any]) -> dict[str, Any]:
         """Have the agent of a node do, undo or inspect something (see `on_node.actions`); returns what it found.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.spec.declare import key, said_of
 from lab.spec.keys import inside
 from lab.spec.kinds import Kind, list_of, number, read_text
@@ -80,8 +80,7 @@ def _secrets(value: Value) -> list[tuple[Path, str]]:
 _KIND_OF_FILES = list_of(Kind(_FILE, _read_file, {"type": "string", "minLength": 1}), _FILES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grading:
+class Grading(Frozen):
     """What `lab grade` gives for what, and what it gives to submissions."""
 
     points: Mapping[str, float] = key(dict, _points(), "points: {exit: 2}", "1 for each")
@@ -91,8 +90,7 @@ class Grading:
     shipped: neither the scenario nor its check, nor the script, in whose place each submission stands; see grading."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GradeKeys:
+class GradeKeys(Frozen):
     """The keys of scenarios that grading adds."""
 
     grade: Grading = key(Grading)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import AUTO, OPENERS, select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.feature import hook
-from lab.features.grade.grades import Grade, broke_off, forfeited, grade_of, unheard_of, without_run
+from lab.features.grade.grades import Grade, Grades, broke_off, forfeited, grade_of, unheard_of, without_run
 from lab.features.grade.keys import grading_of
 from lab.features.grade.submissions import Room, Submission, find_submissions, own_folder, staged, unzip
 from lab.plan.cluster import Shape
@@ -94,15 +95,23 @@ class Grader:
         self._grades: dict[str, Grade] = {}
         self._failure: LabError | None = None
 
-    def grade(self) -> tuple[list[Grade], LabError | None]:
+    def grade(self) -> tuple[Grades, LabError | None]:
         """Grade all; returns a grade for each, in their order, and what kept the rest from being graded."""
+        began = time.monotonic()
         turn = f"grade-{os.getpid():x}-{os.urandom(2).hex()}"
         names = [f"{turn}-{number}" for number in range(min(self._jobs, len(self.submissions)))]
         try:
             self._pool.run([partial(self._work, name) for name in names], interrupted=self._interrupted)
         except LabError as error:
             self._failure = self._failure or error
-        return [self._grades[one.name] for one in self.submissions if one.name in self._grades], self._failure
+        grades = Grades(
+            scenario=self.assignment.name,
+            engine=self.engine.name,
+            isolation=Grades.UNTRUSTED if self.strict else Grades.TRUSTED,
+            grades=tuple(self._grades[one.name] for one in self.submissions if one.name in self._grades),
+            duration_s=time.monotonic() - began,
+        )
+        return grades, self._failure
 
     def _interrupted(self) -> None:
         self._failure = Interrupted(f"interrupted after {len(self._grades)} of {len(self.submissions)} submissions")

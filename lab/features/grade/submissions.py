@@ -177,9 +177,7 @@ def find_submissions(folder: Path, without: Collection[Path] = ()) -> list[Submi
     except OSError as error:
         raise UsageError(f"cannot read {folder}: {error.strerror or error}") from error
     if not found:
-        raise UsageError(
-            f"{folder} holds no submissions", "a submission is a file NAME.py, a file NAME.zip or a folder NAME"
-        )
+        raise UsageError(f"{folder} holds no submissions", "a submission is NAME.py, NAME.zip or a folder NAME")
     return sorted(_each_by_its_own_name(found), key=lambda one: one.name)
 
 

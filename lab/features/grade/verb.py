@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,17 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "the assignment (default: the one YAML file in DIR)"
     shared.add(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table for spreadsheets")
-    parser.add_argument(
-        "--html", type=Path, metavar="FOLDER", help="write a page with all grades, and a page for each submission"
-    )
-    parser.add_argument(
-        "-j", dest="jobs", type=shared.positive, default=1, metavar="N", help="grade on N clusters side by side"
-    )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="grade without isolation, where there is no Docker engine too; every result says so",
-    )
+    parser.add_argument("--html", type=Path, metavar="FOLDER", help="write a page of all, and one of each submission")
+    parser.add_argument("-j", dest="jobs", type=shared.positive, default=1, metavar="N", help="clusters side by side")
+    parser.add_argument("--trust", action="store_true", help="grade without isolation; every result says so")
     shared.add(parser, "--engine", help="what provides nodes")
     shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
     shared.add(parser, "--max-output", "--cpus", "--memory", "--max-processes", "--disk", "--image", "--pull")
@@ -50,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
     from lab.cli.arguments import Progress
-    from lab.features.grade.grades import Grade, Grades
+    from lab.features.grade.grades import Grade
     from lab.features.grade.run import Grader, opened
     from lab.features.grade.view import progress_line
     from lab.report.style import style_for
@@ -74,19 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
             announce=display.announce,
             graded=show,
         )
-        began = time.monotonic()
-        found, failure = grader.grade()
-    grades = Grades(
-        scenario=grader.assignment.name,
-        engine=grader.engine.name,
-        isolation=Grades.UNTRUSTED if grader.strict else Grades.TRUSTED,
-        grades=tuple(found),
-        duration_s=time.monotonic() - began,
-    )
+        grades, failure = grader.grade()
     _write(arguments, grades)
     if failure is not None:
         raise failure
-    return 0 if all(one.graded for one in found) else 1
+    return 0 if all(one.graded for one in grades.grades) else 1
 
 
 def _write(arguments: argparse.Namespace, grades: Grades) -> None:
@@ -100,7 +83,7 @@ def _write(arguments: argparse.Namespace, grades: Grades) -> None:
         save(grades_csv(grades).encode("utf-8", "backslashreplace"), arguments.csv)
         written.append(arguments.csv)
     if arguments.html:
-        written.append(write_grades(grades, arguments.html).path)
+        written.append(write_grades(grades, arguments.html)[0])
     if arguments.json:
         print(json.dumps(grades.to_json()))
     else:

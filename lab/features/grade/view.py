@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from lab.errors import RecordError
@@ -14,6 +13,7 @@ from lab.features.html.write import render, save
 from lab.report.harmless import plain
 from lab.report.style import VERDICTS, Style
 from lab.report.table import table_text
+from lab.report.verdict import ended_line
 from lab.spec.kinds import slug
 from lab.words import NONE, clip, format_duration, plural
 
@@ -25,11 +25,8 @@ _FORMULA = ("=", "+", "-", "@", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20"
 
 def progress_line(grade: Grade, done: int, of: int, style: Style) -> str:
     """One submission that has its grade: `[ 3/61] ✔ passed  5 of 5  alice  72 ms`."""
-    place = f"[{done:>{len(str(of))}}/{of}]"
-    head = f"{place} {style.verdict(grade.verdict)}  {points_text(grade)}  {style.paint(grade.name, 'bold')}"
-    if grade.verdict == "passed":
-        return f"{head}  {format_duration(grade.duration_s)}"
-    return f"{head}  {clip(grade.reason, _LONGEST_REASON)}"
+    told = format_duration(grade.duration_s) if grade.verdict == "passed" else grade.reason
+    return ended_line(done, of, grade.verdict, f"{points_text(grade)}  {grade.name}", told, style)
 
 
 def points_text(grade: Grade) -> str:
@@ -82,17 +79,8 @@ def _cell(text: str) -> str:
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
-class GradesReport(NamedTuple):
-    """Pages that were written."""
-
-    path: Path
-    """The table."""
-    pages: tuple[Path, ...]
-    """Of each submission, in their order."""
-
-
-def write_grades(grades: Grades, folder: Path) -> GradesReport:
-    """Write the pages into a folder, which is made where there is none.
+def write_grades(grades: Grades, folder: Path) -> list[Path]:
+    """Write the page of the table, and one of each submission, into a folder, which is made where there is none.
 
     Raises:
         RecordError: a file cannot be written.
@@ -113,4 +101,4 @@ def write_grades(grades: Grades, folder: Path) -> GradesReport:
     index = folder / "index.html"
     shown = {"grades": grades, "rows": rows, "whats": grades.whats, "verdicts": counts, "worst": worst}
     save(render("grades", "grade", {}, colours={}, **shown), index)
-    return GradesReport(index, tuple(pages))
+    return [index, *pages]

@@ -147,7 +147,7 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
             detection = next(detections, None)
             healed = None if detection is None else detection.healed
             until = None if healed is None else microseconds(healed - origin)
-            text = event.fault if detection is None else detection.brief
+            text = event.fault if detection is None else detection.sentence()
             faults.append({"t": t, "until": until, "ranks": ranks or None, "text": text})
     return lives, notes, faults
 

@@ -136,9 +136,7 @@ def person_of(name: str | None) -> str:
             name = f"uid{os.getuid()}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip(".-")[:63] or f"uid{os.getuid()}"
     if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} cannot name a person", "use up to 63 letters, digits, '.', '-' and '_', the first no '.' or '-'"
-        )
+        raise UsageError(f"{name!r} cannot name a person", "use at most 63 letters, digits and _.-, not . or - first")
     return name
 
 

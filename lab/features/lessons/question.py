@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import RecordError, ScenarioError, UsageError
 from lab.features.records.records import scenario_keys
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.node.messages.typed import read
 from lab.record.layout import PREDICTION
 from lab.record.read import Record
@@ -35,8 +35,7 @@ _MAX_RANK = 1024 * 1024 - 1
 _NUMBER = r"[+-]?(\d{1,18} ?/ ?\d{1,18}|(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE][+-]?\d{1,2})?)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Noted:
+class Noted(Frozen):
     """What the scenario expects a rank to note."""
 
     note: str = key(MISSING, text(), "note: received")
@@ -67,8 +66,7 @@ _CHOICES = list_of(text_or_number(), "a list of text and numbers")
 _CHOICES = _CHOICES._replace(schema={**_CHOICES.schema, "minItems": 2, "maxItems": MOST_CHOICES, "uniqueItems": True})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(Frozen):
     """What a lesson asks before its run."""
 
     ask: str = key(MISSING, text(), "ask: What does rank 2 hold?")
@@ -201,8 +199,7 @@ def _wrong_with_choices(choices: Sequence[str]) -> str:
     return f"found the choice {twice[0]!r} twice; allowed: each once" if twice else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LessonKeys:
+class LessonKeys(Frozen):
     """What a scenario says of the lesson that it is."""
 
     predict: Question = key(
@@ -265,8 +262,7 @@ def _number(said: str) -> Fraction | None:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
+class Prediction(Frozen):
     """A lesson's question, what was said to it before the run, and what is right."""
 
     lesson: str = ""

@@ -27,7 +27,7 @@ from lab.features.pictures.text import picture_text
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.table import alike, table_text
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
@@ -265,12 +265,10 @@ def _notes(result: Result, style: Style) -> list[str]:
 
 def _table_of_notes(head: Sequence[str], noted: Sequence[tuple[int, tuple[str, ...]]], style: Style) -> list[str]:
     """The table, in the order in which notes first occur; none where there is nothing."""
-    by_note: dict[str, dict[tuple[str, ...], list[int]]] = {}
-    for rank, cells in noted:
-        by_note.setdefault(cells[0], {}).setdefault(cells, []).append(rank)
-    rows = [
-        [", ".join(rank_spans(ranks)), *cells] for same_note in by_note.values() for cells, ranks in same_note.items()
-    ]
+    groups = alike(noted)
+    names = [*dict.fromkeys(cells[0] for _, cells in groups)]
+    groups.sort(key=lambda group: names.index(group[1][0]))
+    rows = [[", ".join(rank_spans(ranks)), *cells] for ranks, cells in groups]
     if not rows:
         return []
     left = f"\n… and {len(rows) - _MOST_NOTES} more: lab show" if len(rows) > _MOST_NOTES else ""

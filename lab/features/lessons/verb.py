@@ -35,14 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--next", action="store_true", help="take the first lesson of the path that is not done")
     which.add_argument("--summary", action="store_true", help="show everybody's lessons, and what was predicted")
-    parser.add_argument(
-        "--folder", type=Path, help="where to look for it (default: scenarios, then the lessons that come with the lab)"
-    )
+    parser.add_argument("--folder", type=Path, help="where to look (default: scenarios, then the lab's own lessons)")
     parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
     shared.add(parser, "--nodes", "--nproc-per-node")
-    parser.add_argument(
-        "--answer", metavar="TEXT", help="your prediction, instead of being asked for it: a letter, a number, or text"
-    )
+    parser.add_argument("--answer", metavar="TEXT", help="your prediction, instead of being asked for it")
     shared.add(parser, "--name", "--engine", "--wait", "--runs", "--json")
 
 
@@ -73,10 +69,8 @@ def _path(path: LearningPath, person: str, arguments: argparse.Namespace) -> int
     from lab.features.lessons.progress import path_json, path_text
 
     kept = kept_of(person)
-    following = path.next_after("", kept.standing)
-    return answer(
-        arguments, lambda: path_json(path, kept, following), lambda style: path_text(path, kept, following, style)
-    )
+    then = path.next_after("", kept.standing)
+    return answer(arguments, lambda: path_json(path, kept, then), lambda style: path_text(path, kept, then, style))
 
 
 def _summary(path: LearningPath, arguments: argparse.Namespace) -> int:
@@ -118,9 +112,8 @@ def _ask(question: Question, quiet: bool) -> str:
         return question.understand(_line_of_pipe())
     if quiet:
         return ""
-    wanted = (
-        f"a-{LETTERS[len(question.choices) - 1]}" if question.choices else "in words" if question.open else "a number"
-    )
+    wanted = "in words" if question.open else "a number"
+    wanted = f"a-{LETTERS[len(question.choices) - 1]}" if question.choices else wanted
     while True:
         try:
             return question.understand(input(f"your prediction ({wanted}; Enter to skip): "))

@@ -45,18 +45,10 @@ def read_path(folder: Path) -> dict[str, list[str]]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = (
-        f"What is listed by name is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`."
-    )
-    parser.add_argument(
-        "folder",
-        type=Path,
-        nargs="?",
-        help="where to look (default: scenarios, and the lessons that come with the lab)",
-    )
-    parser.add_argument(
-        "--backend", metavar="NAME", help="say which of them can run on it, and why the others cannot: gloo, mpi, nccl"
-    )
+    parser.epilog = f"What is listed by name is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`"
+    about = "where to look (default: scenarios, and the lessons that come with the lab)"
+    parser.add_argument("folder", type=Path, nargs="?", help=about)
+    shared.add(parser, "--backend", help="say which of them can run on it, and why the others cannot: gloo, mpi, nccl")
     shared.add(parser, "--json")
 
 

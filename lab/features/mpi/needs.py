@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.spec.declare import key, said_of
 from lab.spec.keys import BACKENDS
 from lab.spec.kinds import choice, list_of
@@ -59,8 +59,7 @@ NEEDS = {row.name: row for row in _ROWS}
 """By name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NeedsKeys:
+class NeedsKeys(Frozen):
     """The key that says what the script needs."""
 
     needs: tuple[str, ...] = key(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.errors import ScenarioError, UsageError
-from lab.frozen import dataclass
+from lab.frozen import Frozen
 from lab.spec.declare import key
 from lab.spec.kinds import Kind, list_of, read_text
 from lab.spec.reading import Position, Reading, Value, missing_file, shown
@@ -67,8 +67,7 @@ def requirement_list() -> Kind:
     return Kind(_ALL, read, schema, list)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackagesKeys:
+class PackagesKeys(Frozen):
     """What scenarios say of packages."""
 
     requirements: tuple[str, ...] = key((), requirement_list(), "requirements: [tqdm, 'accelerate>=1']", "none")

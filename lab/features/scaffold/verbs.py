@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 from collections.abc import Mapping
+from modulefinder import ModuleFinder
 from pathlib import Path
 
 from lab.cli import arguments as shared
@@ -81,22 +81,13 @@ def _copied(lesson: Path, name: str | None) -> dict[str, bytes]:
     if name:
         text = re.sub(r"(?m)^name:.*$", f"name: {name}", text, count=1)
     folder, check = scenario.script.parent, scenario.expect.check
-    needed = [scenario.script.name, *([check.partition(":")[0]] if check else [])]
-    for file in needed:  # grows while it is gone through
-        needed += [each for each in _imported_files(folder, file) if each not in needed]
+    own, finder = [scenario.script.name, *([check.partition(":")[0]] if check else [])], ModuleFinder([str(folder)])
+    for each in own:
+        finder.run_script(str(folder / each))
+    files = (getattr(module, "__file__", None) for module in finder.modules.values())
+    imported = sorted(Path(each).name for each in files if each)
     file = f"{name.replace('-', '_')}.yaml" if name else lesson.name
-    return {file: text.encode(), **{each: (folder / each).read_bytes() for each in needed}}
-
-
-def _imported_files(folder: Path, file: str) -> list[str]:
-    """Modules beside a script that it imports."""
-    try:
-        parts = [*ast.walk(ast.parse((folder / file).read_bytes()))]
-    except (SyntaxError, ValueError):
-        return []
-    names = {alias.name for part in parts if isinstance(part, ast.Import) for alias in part.names}
-    names |= {part.module for part in parts if isinstance(part, ast.ImportFrom) and part.module}
-    return sorted(f"{name}.py" for name in names if (folder / f"{name}.py").is_file())
+    return {file: text.encode(), **{each: (folder / each).read_bytes() for each in (*own, *imported)}}
 
 
 _GITHUB = Path(".github/workflows/lab.yml")
@@ -159,8 +150,7 @@ def _init_text(done: Mapping[Path, str], arguments: argparse.Namespace, style: S
     if "kept" in done.values():
         lines.append(f"what is kept was there already; --force overwrites it, but not {_IGNORED}")
     ignored = arguments.folder / _IGNORED
-    is_kept = done[ignored] == "kept" and ignored.is_file()
-    if is_kept and _RECORDS not in ignored.read_text(encoding="utf-8", errors="replace"):
+    if done[ignored] == "kept" and ignored.is_file() and _RECORDS not in ignored.read_text("utf-8", "replace"):
         lines.append(f"add {_RECORDS} to {ignored}: runs leave their records there")
     where = "" if arguments.folder == Path() else f"cd {arguments.folder}; "
     following = f"next: {where}lab test {OWN_FOLDER}, then pytest; `lab help ci` says more"

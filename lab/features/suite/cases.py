@@ -446,10 +446,8 @@ def make_cases(asked: Asked, engine: str = "", usual: Shape | None = None, seed:
         one = replace(case, repetition=repetition, repetitions=1 if case.skipped else asked.repeat)
         if seed is not None:  # what its scenario says itself of these variables stays
             own = seed + repetition - 1
-            env = {
-                _SEED: str(own),
-                **({_HASH_SEED: str(own % 2**32)} if asked.options.cold or case.scenario.cold else {}),
-            }
+            is_fresh = asked.options.cold or case.scenario.cold
+            env = {_SEED: str(own), **({_HASH_SEED: str(own % 2**32)} if is_fresh else {})}
             one = replace(one, seed=own, scenario=replace(case.scenario, env={**env, **case.scenario.env}))
         cases.append(one)
     chosen = list(filter(matching(asked.only), cases)) if asked.only else cases

@@ -38,35 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     add_scenarios(parser, "test")
     which = parser.add_argument_group("what is run")
-    which.add_argument(
-        "-k", dest="only", metavar="WORDS", help="only cases that are meant by 'scatter and not nodes=5'"
-    )
-    which.add_argument("--nodes", type=_several(shared.positive), default=(), metavar="N,...", help="each with so many")
-    which.add_argument(
-        "--nproc-per-node", type=_several(shared.positive), default=(), metavar="N,...", help="workers on each node"
-    )
-    which.add_argument(
-        "--backend",
-        type=_several(str),
-        default=(),
-        metavar="NAME,...",
-        help="each on this backend, whatever its script names: gloo, mpi, nccl",
-    )
+    which.add_argument("-k", dest="only", metavar="WORDS", help="only cases meant by 'scatter and not nodes=5'")
+    for name, kind in (("--nodes", shared.positive), ("--nproc-per-node", shared.positive), ("--backend", str)):
+        shared.add(which, name, type=_several(kind), default=(), metavar="A,B,...")
     which.add_argument("--list", action="store_true", help="print the cases, and why some cannot run, and stop")
     how = parser.add_argument_group("how")
     how.add_argument("-j", "--jobs", type=shared.positive, metavar="N", help="at most so many clusters side by side")
-    how.add_argument(
-        "--retries", type=shared.whole, default=0, metavar="N", help="try again what failed; if it passes, it is flaky"
-    )
+    how.add_argument("--retries", type=shared.whole, default=0, metavar="N", help="try what failed again (then flaky)")
     how.add_argument("--repeat", type=shared.positive, default=1, metavar="N", help="run each so often, for rates")
     how.add_argument("--shuffle", action="store_true", help="in an order by chance")
-    how.add_argument(
-        "--seed", type=shared.whole, metavar="N", help="of that order, and of the first repetition, as $LAB_SEED"
-    )
+    how.add_argument("--seed", type=shared.whole, metavar="N", help="of that order, and of the first as $LAB_SEED")
     stop = how.add_mutually_exclusive_group()
-    stop.add_argument(
-        "-x", dest="maxfail", action="store_const", const=1, help="begin nothing more when one has failed"
-    )
+    stop.add_argument("-x", dest="maxfail", action="store_const", const=1, help="the same as --maxfail 1")
     stop.add_argument("--maxfail", type=shared.positive, metavar="N", help="begin nothing more when N have failed")
     shared.add(parser, "--cold", "--timeout", "--no-trace", "--allow-volumes", "--pull")
     shared.add(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs")

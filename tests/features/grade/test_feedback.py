@@ -88,20 +88,20 @@ def test_a_spreadsheet_takes_no_cell_for_a_formula() -> None:
 
 
 def test_each_has_a_page_about_that_submission_alone_in_which_nothing_is_markup(tmp_path: Path) -> None:
-    report = write_grades(GRADES, tmp_path / "pages")
-    assert [path.name for path in report.pages] == [
+    index, *pages = write_grades(GRADES, tmp_path / "pages")
+    assert [path.name for path in pages] == [
         "001-alice.html",
         "002-cmd-c-calc-a0.html",
         "003-carol.html",
         "004-dave.html",
     ]
-    for number, page in enumerate((*report.pages, report.path)):
+    for number, page in enumerate((*pages, index)):
         html = page.read_text()
         assert "<img" not in html
         assert "\x1b" not in html
         assert "\u202e" not in html
         assert "default-src &#39;none&#39;" in html
         for other, grade in enumerate(GRADES.grades[:1]):
-            assert (f">{grade.name}<" in html) == (other == number or page == report.path)
-    assert report.pages[1].read_text().count("Traceback") == 10, "of a long one the end"
-    assert 'href="002-cmd-c-calc-a0.html"' in report.path.read_text()
+            assert (f">{grade.name}<" in html) == (other == number or page == index)
+    assert pages[1].read_text().count("Traceback") == 10, "of a long one the end"
+    assert 'href="002-cmd-c-calc-a0.html"' in index.read_text()

@@ -168,7 +168,7 @@ def test_a_world_that_shrinks_has_fewer_ranks_and_what_is_expected_is_of_those(t
         run.ends(rank, code=None, signal="SIGTERM", stopped=True)
     run.meet("node0", "node1")
     for rank in (0, 1):
-        run.say("node0", Note(rank, run.clock, "world", 2, f"node{rank}", attempt=run.key))
+        run.say("node0", Note(rank, run.clock, f"node{rank}", attempt=run.key, name="world", value=2))
         run.ends(rank)
     result = run.over()
     assert result.reason == (golden(1))

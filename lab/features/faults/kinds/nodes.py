@@ -176,10 +176,10 @@ class LimitFault(NodeFault):
     """What: `cpus` or `memory_bytes`."""
 
     @property
-    def most(self) -> float:
+    def most(self) -> int | float:
         """How much."""
         (most,) = self.amounts.values()
-        return float(most)
+        return most  # type: ignore[no-any-return]
 
     def apply(self, target: ClusterTarget) -> None:
         """Let it use no more."""

@@ -115,9 +115,7 @@ def parse_json(text: str) -> Any:
     """
     _refuse_structure(text)
     try:
-        value = json.loads(
-            text, parse_int=partial(_number, kind=int), parse_float=_number, parse_constant=_refuse_constant
-        )
+        value = json.loads(text, parse_int=partial(_number, kind=int), parse_float=_number, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise OutputError(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     if _LONE_SURROGATE.search(text):
@@ -152,5 +150,5 @@ def _number(digits: str, kind: type = float) -> float:
     return value
 
 
-def _refuse_constant(word: str) -> Any:
+def _refuse(word: str) -> Any:
     raise OutputError(f"holds {word}, which is no number in JSON")
