@@ -152,9 +152,8 @@ class Dump:
     rank: int
     entries: tuple[Entry, ...]
     """In the order in which they were called."""
-    members: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Global ranks of groups, by name, as far as they are told."""
-    descriptions: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    """By name: its global ranks, as far as they are told, and its description."""
     enqueued: Mapping[str, int] = field(default_factory=dict)
     """By name of a group: number of the last collective that the rank called there, where that is told."""
     damaged: int = 0
@@ -372,26 +371,22 @@ class Dumps:
                 damaged += 1
         if entries and not known:
             raise NotPlain("is no flight recorder dump: none of its entries can be read")
-        groups = self._members(data["pg_config"])
-        names = {str(entry.pg_id): entry.group for entry in known}
-        status, enqueued = data.get("pg_status"), {}
+        names, status = {str(entry.pg_id): entry.group for entry in known}, data.get("pg_status")
+        enqueued = {}
         for key, of in status.items() if isinstance(status, dict) else ():
-            last = of.get("last_enqueued_collective") if isinstance(of, dict) else None
-            if isinstance(last, str) and last.lstrip("-").isdecimal() and len(last) < 19:
-                last = int(last)  # JSON has numbers as text here
-            if key in names and type(last) is int and last >= 0:  # -1: none
-                enqueued[names[key]] = last
+            last = str(of.get("last_enqueued_collective")) if isinstance(of, dict) else ""  # JSON has text here
+            if key in names and re.fullmatch(r"[0-9]{1,18}", last):  # -1: none
+                enqueued[names[key]] = int(last)
         return Dump(
             rank=rank,
             entries=tuple(sorted(known, key=lambda entry: entry.number)),
-            members={name: ranks for name, (ranks, _) in groups.items() if ranks},
-            descriptions={name: description for name, (_, description) in groups.items()},
+            groups=self._groups(data["pg_config"]),
             enqueued=enqueued,
             damaged=damaged,
             older=len(entries) - len(known) - damaged,
         )
 
-    def _members(self, config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    def _groups(self, config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
         """The ranks and the description of each group; a dump holds the ranks as text: `[0, 1]`."""
         config = config if isinstance(config, dict) else {}
         if len(config) > self.limits.groups:

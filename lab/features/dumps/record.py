@@ -87,7 +87,7 @@ class Calls:
                 self.groups[name] = ranks_of
         lists = {id(ranks): ranks for ranks_of in self.groups.values() for ranks in ranks_of.values()}
         missing = {*chain.from_iterable(lists.values())} - by_rank.keys()  # ranks that left no dump
-        self.descriptions = {name: of for dump in by_rank.values() for name, of in dump.descriptions.items() if name}
+        self.descriptions = {name: of for dump in by_rank.values() for name, (_, of) in dump.groups.items() if name}
         self.descriptions |= {entry.group: entry.description for entries in latest.values() for entry in entries}
         self.messages = not any(dump.silent_of_messages for dump in by_rank.values())
         """Whether point-to-point messages are listed."""
@@ -159,8 +159,8 @@ def _members(dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], proble
     of_all: set[str] = set()
     """Groups of all ranks."""
     for rank, dump in dumps.items():
-        for name, ranks in dump.members.items():
-            ranks = told[name].setdefault(ranks, ranks)
+        for name, (ranks, _) in dump.groups.items():
+            ranks = told[name].setdefault(ranks, ranks) if ranks else ranks
             if rank in ranks and name != _GLOOS:
                 groups[name][rank] = ranks
         for entry in calls[rank]:

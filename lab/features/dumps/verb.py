@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lab.record.read import Record
     from lab.report.style import Style
 
-_KINDS = {"fr": "flight recorder dumps: nccl_trace_rank_0, ... as PyTorch pickles them, or JSON of fr_trace_json"}
+_KIND = "fr: flight recorder dumps: nccl_trace_rank_0, ... as PyTorch pickles them, or JSON of fr_trace_json"
 _LONGEST_NAME = 100
 """Characters of the name of a job, which is in the name of a folder."""
 _HOWTO = """examples:
@@ -27,8 +27,7 @@ how a job leaves some. Nothing in them is run: what is more than plain data is r
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    about = "; ".join(f"{kind}: {what}" for kind, what in _KINDS.items())
-    parser.add_argument("kind", choices=[*_KINDS], metavar="KIND", help=about)
+    parser.add_argument("kind", choices=["fr"], metavar="KIND", help=_KIND)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where they are")
     parser.add_argument("--scenario", metavar="NAME", help="what the job is called (default: as the folder)")
     parser.add_argument(
@@ -50,17 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
         dumps = Dumps(arguments.folder, LARGE if arguments.large else DEFAULT)
         name = arguments.scenario or arguments.folder.resolve().name or "dumps"
         record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
-    return answer(arguments, lambda: _json(record), lambda style: _text(record, style))
+    return answer(
+        arguments,
+        lambda: {**record.result().to_json(), "problems": _problems(record)},
+        lambda style: _text(record, style),
+    )
 
 
 def _problems(record: Record) -> list[str]:
     from lab.record.events import Dumped
 
     return [text for event in record.events() if isinstance(event, Dumped) for text in event.lacks]
-
-
-def _json(record: Record) -> dict[str, Any]:
-    return {**record.result().to_json(), "problems": _problems(record)}
 
 
 def _text(record: Record, style: Style) -> str:

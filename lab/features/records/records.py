@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
 from lab.record.layout import RUNS
-from lab.record.read import Record, find_record, list_records
+from lab.record.read import Record, Turn, find_record, list_records
 from lab.record.record_files import is_record, list_names
 
 
@@ -31,18 +32,23 @@ def find_suite(name: str | None, runs: Path = RUNS) -> Suite:
         RecordError: there is none.
     """
     records = list_records(runs) if name is None else [find_record(name, runs)]
-    turns = (record.readable_plan().turn for record in reversed(records))
-    turn = next((turn for turn in turns if turn is not None and turn.suite), None)
+    turn = next((turn for _, turn in _turns(reversed(records))), None)
     if turn is None:
         who = "no run on record" if name is None else f"run {records[0].run}"
         was = "was made together with others" if name is None else "was made alone"
         raise RecordError(f"{who} {was}", "several scenarios, or a folder of them, make a suite: `lab run scenarios/`")
     if name is not None:
         runs = records[0].path.parent
-    members = [(found.number, record) for record in list_records(runs) if (found := record.readable_plan().turn)
-               and found.suite == turn.suite]  # fmt: skip
-    members.sort(key=lambda one: one[0])
-    return Suite(name=turn.suite, records=tuple(record for _, record in members), planned=turn.of)
+    members = [(record, found.number) for record, found in _turns(list_records(runs)) if found.suite == turn.suite]
+    members.sort(key=itemgetter(1))
+    return Suite(name=turn.suite, records=tuple(record for record, _ in members), planned=turn.of)
+
+
+def _turns(records: Iterable[Record]) -> Iterator[tuple[Record, Turn]]:
+    """Those that were made together with others."""
+    for record in records:
+        if (turn := record.readable_plan().turn) is not None and turn.suite:
+            yield record, turn
 
 
 def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
@@ -61,17 +67,11 @@ def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
         if not found:
             raise RecordError(f"there are no runs in {folder}", "name a folder of records, such as .lab/runs")
         return found
-    turns = [(record, record.readable_plan().turn) for record in list_records(runs)]
-    of_suite = [record for record, turn in turns if turn is not None and turn.suite == name]
+    of_suite = [record for record, turn in _turns(list_records(runs)) if turn.suite == name]
     if of_suite:
         return of_suite
     one = find_record(name, runs)
-    turn = one.plan().turn
-    return list(find_suite(name, runs).records) if turn is not None and turn.suite else [one]
-
-
-_LONGEST_NUMBER = 300
-"""Characters; a longer scalar of a scenario stays text."""
+    return list(find_suite(name, runs).records) if any(_turns([one])) else [one]
 
 
 def scenario_keys(record: Record) -> Mapping[str, Any]:
@@ -79,33 +79,17 @@ def scenario_keys(record: Record) -> Mapping[str, Any]:
 
     Its bounds are those of any scenario: so aliases, depth and size cannot make a view slow.
     """
+    import yaml
+
     from lab.spec.document import MAX_BYTES, node_of
     from lab.spec.reading import InvalidError
 
     text = record.scenario_text()
-    if len(text) > MAX_BYTES:
-        return {}
     try:
-        data = _plain(node_of(text))
-    except InvalidError:
+        data = yaml.SafeLoader("").construct_document(node_of(text)) if len(text) <= MAX_BYTES else {}
+    except (InvalidError, yaml.YAMLError, ValueError, OverflowError):
         return {}
     return data if isinstance(data, dict) else {}
-
-
-def _plain(node: Any) -> Any:
-    """The plain data of a YAML node; what is no number, boolean or nothing is text."""
-    import yaml
-
-    if node.id == "mapping":
-        return {str(key.value): _plain(value) for key, value in node.value}
-    if node.id == "sequence":
-        return [_plain(one) for one in node.value]
-    if len(node.value) > _LONGEST_NUMBER:
-        return node.value
-    try:
-        return yaml.SafeLoader("").construct_document(node)
-    except (yaml.YAMLError, ValueError, OverflowError):
-        return node.value
 
 
 def scripts_of(record: Record) -> list[str]:

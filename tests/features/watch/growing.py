@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab.record.layout import EVENTS, INDEX, LOGS, RESULT, rank_log
+from lab.record.layout import EVENTS, INDEX, LOCK, LOGS, RESULT, rank_log
 from lab.record.read import Record
 from tests.traces import TraceMaker
 
@@ -22,7 +22,8 @@ class Growing:
         self.made = TraceMaker(folder, world_size)
         self.record = Record(path=folder)
         self._index = (folder / INDEX).open("ab", buffering=0)
-        fcntl.flock(self._index, fcntl.LOCK_EX)
+        self._lock = (folder / LOCK).open("ab")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._offsets: dict[int, int] = {}
         for rank in range(world_size):
             self.event("started", rank, 0)
@@ -51,3 +52,4 @@ class Growing:
         data = {"verdict": verdict, "reason": reason, "scenario": "train", "ranks": [], "duration_s": 1.0}
         (self.record.path / RESULT).write_text(json.dumps({**data, "run": "r", "engine": "local", "cluster": "c"}))
         self._index.close()
+        self._lock.close()
