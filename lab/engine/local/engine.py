@@ -28,7 +28,7 @@ from lab.engine.held import (
     node_variables,
     paused_file,
     read_description,
-    remove_folder,
+    remove_folders,
     stopped_file,
     unlink_sockets,
 )
@@ -262,11 +262,9 @@ class LocalEngine(HeldEngine):
                 raise ClusterError(f"processes {pids} did not end within {format_duration(_REMOVED_S)}")
             time.sleep(0.005)
         nodes = sum(count_nodes(read_description(folder)) for folder in folders)
+        remove_folders(folders)
         return Removed(
-            clusters=tuple(folder.name for folder in folders),
-            nodes=nodes or len(killed),
-            files=len(folders),
-            stuck=tuple(str(_set_aside(folder)) for folder in folders if not remove_folder(folder)),
+            clusters=tuple(folder.name for folder in folders), nodes=nodes or len(killed), files=len(folders)
         )
 
     def examine(self, wanted: Wanted) -> list[Check]:
@@ -284,22 +282,6 @@ def _pids(node: Node) -> list[int]:
     """
     pid = agent_pid(node)
     return [pid, *processes.descendants(pid)]
-
-
-def _set_aside(folder: Path) -> Path:
-    """Free the name of a cluster whose folder holds something that this user cannot remove; returns where it is now.
-
-    Raises:
-        ClusterError: not even that can be done.
-    """
-    aside = folder.with_name(f".{folder.name}-{time.time_ns()}")
-    try:
-        return folder.rename(aside)
-    except OSError as error:
-        raise ClusterError(
-            f"{folder} cannot be removed: it holds something that you may not remove",
-            "have it removed, or use another name with --name",
-        ) from error
 
 
 def _marked(mark: str, *, exact: bool) -> list[int]:
