@@ -120,13 +120,11 @@ def kinds_drawn(
     drawable = {name: kind for name, kind in fault_kinds().items() if kind.drawn(trial) is not None}
     possible = {name: kind for name, kind in drawable.items() if not kind.why_not(engine)}
     for name in named:
-        if name in drawable and name not in possible:
-            raise UsageError(f"{name} cannot be drawn: it {drawable[name].why_not(engine)}")
+        if why := drawable[name].why_not(engine) if name in drawable else "":
+            raise UsageError(f"{name} cannot be drawn: it {why}")
         if name not in drawable:
-            raise UsageError(
-                f"no fault {name!r} is drawn for such a run{did_you_mean(name, possible)}",
-                f"allowed: {', '.join(possible)}",
-            )
+            what = f"no fault {name!r} is drawn for such a run{did_you_mean(name, possible)}"
+            raise UsageError(what, f"allowed: {', '.join(possible)}")
     if named:
         return [possible[name] for name in dict.fromkeys(named)]
     return [kind for kind in possible.values() if kind.harm != "spoils"]

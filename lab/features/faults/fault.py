@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lab.errors import UsageError
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of, make_or_refuse
@@ -359,14 +359,13 @@ def kind_of(data: Mapping[str, Any]) -> FaultKind:
     return parse_kind(kind, json.dumps(value))
 
 
+@dataclass(frozen=True)
 class FaultsPart:
     """The faults of a plan."""
 
-    name = "faults"
-    companion = "lab.features.faults.companion:Faults"
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self.faults = tuple(faults)
+    faults: tuple[Fault, ...]
+    name: ClassVar[str] = "faults"
+    companion: ClassVar[str] = "lab.features.faults.companion:Faults"
 
     def data(self) -> list[dict[str, Any]]:
         """Each as a file would say it."""

@@ -156,9 +156,6 @@ class InForce:
     def __exit__(self, *_: object) -> None:
         self.heal()
 
-    def __repr__(self) -> str:
-        return f"<{self.what}, in force>"
-
 
 def inject(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, until: float | None = None) -> InForce:
     """Inject a fault, and read back that it is in force; what could be done in part only is undone.

@@ -13,6 +13,7 @@ from typing import Any
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.features.faults.detection import Injected, find_injected
+from lab.features.faults.kinds import key_of
 from lab.record.read import Record
 from lab.record.result import Culprit, Result
 from lab.report.style import Style
@@ -77,7 +78,7 @@ def mark_run(record: Record) -> list[Mark]:
     if named is not None and named.who:
         right = [one for one in injected if one.names(named.rank, named.node, named.link)]
     else:
-        right = [one for one in injected if not one.alone and named is not None and named.cause in one.shown_as]
+        right = [one for one in injected if not one.alone and named is not None and named.cause in one.what.shown_as]
     return [_mark(one, named, record, result, right=bool(right)) for one in right or injected[:1]]
 
 
@@ -100,10 +101,10 @@ def _mark(one: Injected, named: Culprit | None, record: Record, result: Result, 
     after_s = one.detection.after_s
     return Mark(
         run=record.run,
-        kind=one.kind,
+        kind=key_of(type(one.what)),
         fault=one.detection.fault,
         culprit="right" if right else "wrong" if accused else "unharmed" if well else "nobody",
-        right_kind=right and named is not None and named.cause in one.shown_as,
+        right_kind=right and named is not None and named.cause in one.what.shown_as,
         detected_s=None if after_s is None else round(after_s, 6),
         accused=accused,
         reason=result.reason,

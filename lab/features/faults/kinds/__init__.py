@@ -195,8 +195,8 @@ class FaultKind(ABC):
         """
         raise NotImplementedError
 
-    def renew(self, _target: ClusterTarget, _node: str) -> None:
-        """Inject it once more into a node that has come back, and knows nothing of it."""
+    def renew(self, _: ClusterTarget) -> None:
+        """Inject it once more, where a node has come back that knows nothing of it, maybe with another address."""
         return
 
     def met(self, _: ClusterTarget) -> Mapping[str, Any]:

@@ -62,12 +62,11 @@ class LinkFault(FaultKind):
         return [(node, {**told, "part": str(self)}) for node, told in parts.items() if target.running(node)]
 
     def apply(self, target: ClusterTarget) -> None:
-        """Tell every node that runs; where one cannot, none does."""
+        """Tell every node that runs."""
         try:
             for node, told in self._told(target):
                 target.ask(node, "apply_links", told)
         except LabError as error:
-            self.undo(target)
             why = f"{self} cannot be done: {error.message}"
             raise (MachineLacks(why, _HINT) if NO_NETEM in error.message else LabError(why)) from None
 
@@ -82,10 +81,10 @@ class LinkFault(FaultKind):
         if late and not target.ask(told[0][0], "look_links", {"address": told[0][1]["address"]})["netem"]:
             raise MachineLacks(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
 
-    def renew(self, target: ClusterTarget, node: str) -> None:
-        """Tell a node that has come back."""
-        for name, told in self._told(target):
-            if name == node:
+    def renew(self, target: ClusterTarget) -> None:
+        """Tell every node that runs, but for those that stand still."""
+        for node, told in self._told(target):
+            if not target.paused(node):
                 target.ask(node, "apply_links", told)
 
     def met(self, target: ClusterTarget) -> Mapping[str, Any]:
