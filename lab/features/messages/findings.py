@@ -137,8 +137,7 @@ class _Messages(Waiting):
         """
         waits = self.waits
         pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
-        unlike = next(filter(None, map(self._neighbour, pending.values())), None)
-        if unlike is not None:
+        if (unlike := next(filter(None, map(self._neighbour, pending.values())), None)) is not None:
             return [unlike]
         findings, explained = [], set[int]()
         for rank, wait in pending.items():

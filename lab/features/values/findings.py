@@ -190,9 +190,7 @@ _NEAR = 1e2
 def find_odd_values(evidence: Evidence) -> list[Finding]:
     """The first reduction to which a rank brought NaN or an outlier: after it the others have it from there."""
     largest: dict[tuple[str, str, int], list[float]] = {}  # value of any rank, by step
-    for step in evidence.steps:
-        if step.message or not step.operation.reduces:
-            continue
+    for step in (step for step in evidence.steps if step.operation.reduces and not step.message):
         guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
         if guilty and _spoils(step):
             return [_odd_values(step, guilty, "nan")]
