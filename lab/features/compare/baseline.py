@@ -23,8 +23,6 @@ from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 
-TOLERANCE = 0.2
-"""By what part of its time a scenario may take longer, where nobody says."""
 ENOUGH = 3
 """Runs on each side from which times tell something: three lie all above three others by chance once in 20 times."""
 _MANY = 8
@@ -157,9 +155,7 @@ class Baseline(Frozen):
         return {"kind": "baseline", "baseline": self.name, "cases": cases, "new": list(self.new)}
 
 
-def hold_against_runs(
-    before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = TOLERANCE
-) -> Baseline:
+def hold_against_runs(before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = 0.2) -> Baseline:
     """Compare runs with earlier ones of the same scenario, size and arguments; only those that passed count.
 
     Args:
