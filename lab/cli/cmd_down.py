@@ -16,7 +16,7 @@ from lab.engine.select import available_engines, select_engine
 from lab.errors import EngineAbsent, EngineUnavailable
 from lab.run.lock import forget_faults, was_used
 from lab.spec.reading import did_you_mean
-from lab.words import listing, plural
+from lab.words import plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,5 +67,4 @@ def _sentence(removed: Removed, name: str | None, engines: list[Engine]) -> str:
         return f"nothing to remove: there is no cluster {name}{meant}" if meant else "nothing to remove"
     counts = ((removed.nodes, "node"), (removed.networks, "network"), (removed.volumes, "volume"))
     parts = [plural(count, word) for count, word in counts if count]
-    stuck = f"; {listing(removed.stuck)} cannot be removed, only moved out of the way" if removed.stuck else ""
-    return f"removed {', '.join(removed.clusters)}: {', '.join(parts) or 'files'}{stuck}"
+    return f"removed {', '.join(removed.clusters)}: {', '.join(parts) or 'files'}"

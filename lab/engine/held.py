@@ -26,7 +26,7 @@ from lab.node.files import remove_tree
 from lab.node.messages.agent import ended_file
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.waiting import wait_until
-from lab.words import plural
+from lab.words import listing, plural
 
 DESCRIPTION = "cluster.json"
 """The file in the folder of a cluster that says what it is."""
@@ -154,11 +154,19 @@ def unlink_sockets(folders: Iterable[Path]) -> None:
         handle.unlink(missing_ok=True)
 
 
-def remove_folder(folder: Path) -> bool:
-    """Remove the folder of a cluster, last what says what the rest is, should this be killed; whether it is gone."""
-    for path in set(folder.glob("*")) - {folder / DESCRIPTION}:
-        remove_tree(path)
-    return remove_tree(folder)
+def remove_folders(folders: Iterable[Path]) -> None:
+    """Remove folders, of each last what says of which cluster the rest is, should this be killed.
+
+    Raises:
+        ClusterError: one holds something that this user may not remove; the others are gone.
+    """
+    left = []
+    for folder in folders:
+        for path in set(folder.glob("*")) - {folder / DESCRIPTION}:
+            remove_tree(path)
+        left += [] if remove_tree(folder) else [str(folder)]
+    if left:
+        raise ClusterError(f"{listing(left)} cannot be removed: you may not remove what is there", "have it removed")
 
 
 def start_holder(argv: Sequence[str], environment: Mapping[str, str], log: Path, told: str = "") -> Callable[[], bool]:

@@ -104,13 +104,10 @@ class Removed(Frozen):
     networks: int = 0
     volumes: int = 0
     files: int = 0
-    stuck: tuple[str, ...] = ()
-    """Paths of what could not be removed; it is in nobody's way."""
 
     def __add__(self, other: Removed) -> Removed:
         both = {name: getattr(self, name) + getattr(other, name) for name in vars(self)}
-        names = {name: tuple(dict.fromkeys(both[name])) for name in ("clusters", "stuck")}
-        return Removed(**{**both, **names})
+        return Removed(**{**both, "clusters": tuple(dict.fromkeys(both["clusters"]))})
 
     def __bool__(self) -> bool:
         return bool(self.nodes or self.networks or self.volumes or self.files)

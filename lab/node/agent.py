@@ -80,7 +80,6 @@ class Agent:
             messages.Finish: self._finish,
             messages.Fetch: self._fetch,
             messages.Input: lambda _, run, given: run.give(given),
-            messages.Grant: lambda _, run, grant: run.inlet_of(grant.rank).grant(),
             messages.Window: lambda _, run, window: run.inlet_of(window.rank).resize(window.rows, window.columns),
             messages.Release: lambda _, run, asked: run.release(asked),
         }

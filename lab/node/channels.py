@@ -13,7 +13,6 @@ import struct
 import sys
 import termios
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -35,12 +34,12 @@ class Inlet:
     """Takes what a worker is to read, and gives it to the worker as that takes it.
 
     Args:
-        ends: the agent's descriptors of the worker by name. It closes `input`, where what is read goes in, and `grant`,
-            but not `terminal`, the agent's end of a pseudo-terminal, which whoever reads it closes.
+        ends: the agent's descriptors of the worker by name. It closes `input`, where what is read goes in, but not
+            `terminal`, the agent's end of a pseudo-terminal, which whoever reads it closes.
     """
 
     def __init__(self, ends: Mapping[str, int]) -> None:
-        self._ends = {name: ends[name] for name in ("input", "grant") if name in ends}
+        self._input = ends.get("input", -1)
         self._terminal = ends.get("terminal", -1)
         self._data = b""
         self._last = False
@@ -48,7 +47,7 @@ class Inlet:
     @property
     def waiting(self) -> int | None:
         """The descriptor that has to be writable for what waits; None where nothing does."""
-        return self._ends.get("input") if self._data else None
+        return self._input if self._data else None
 
     def put(self, data: bytes, *, last: bool) -> tuple[int, bool]:
         """Take what is to be read; as `flush`."""
@@ -57,26 +56,19 @@ class Inlet:
         return self.flush()
 
     def flush(self) -> tuple[int, bool]:
-        """Give the worker what it takes now; returns how many bytes that were, and whether it takes any more."""
+        """Give the worker what it takes now; returns how many bytes that were, and whether it takes no more."""
         given = 0
-        while self._data and "input" in self._ends:
-            try:
-                done = os.write(self._ends["input"], self._data)
-            except BlockingIOError:
-                break
-            except OSError:  # nobody reads
-                self._close("input")
-                break
-            self._data, given = self._data[done:], given + done
-        if self._last and not self._data:
-            self._close("input")
-        return given, "input" not in self._ends
-
-    def grant(self) -> None:
-        """Let the worker take the terminal."""
-        if "grant" in self._ends:
-            with suppress(OSError):  # it has ended, or asks without taking
-                os.write(self._ends["grant"], b"+")
+        try:
+            while self._data and self._input >= 0:
+                done = os.write(self._input, self._data)
+                self._data, given = self._data[done:], given + done
+        except BlockingIOError:
+            return given, False
+        except OSError:  # nobody reads
+            self._last = True
+        if self._last or self._input < 0:
+            self.close()
+        return given, self._input < 0
 
     def resize(self, rows: int, columns: int) -> None:
         """Tell the worker how large its terminal is."""
@@ -85,13 +77,10 @@ class Inlet:
             fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
 
     def close(self) -> None:
-        """Close its descriptors."""
-        self._close("input", "grant")
-
-    def _close(self, *names: str) -> None:
-        self._data = b""
-        for fd in [self._ends.pop(name) for name in names if name in self._ends]:
-            os.close(fd)
+        """Close its descriptor."""
+        if self._input >= 0:
+            os.close(self._input)
+        self._input, self._data = -1, b""
 
 
 def with_triggers(start: WorkerStart, triggers: Iterable[dict[str, Any]]) -> WorkerStart:

@@ -42,7 +42,9 @@ class Limits:
         self._users = users
         self._folders = (*folders, config.shared)
         self._disk: Disk | None = None
-        self._places = Places(())
+        self._places: dict[int, str] = {}
+        """File systems with a limit of their own that are not full yet: a folder in each, by its device."""
+        self._places_due = 0.0
         self._reported: dict[tuple[int, str, str], int] = {}
         self._killed, self._refused = _oom_kills(), _forks_refused()
         self._reached_by: int | None = None
@@ -95,7 +97,7 @@ class Limits:
         """The first workers are about to run, all in all these; what is there now is not theirs."""
         folders = [folder for folder in self._folders if os.path.isdir(folder)]
         if self._config.strict:
-            self._places = Places(folders)
+            self._places = {os.stat(folder).st_dev: folder for folder in folders}
         if self._config.disk_bytes:
             users = {self._users.worker(local_rank) for local_rank in local_ranks}
             self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
@@ -118,9 +120,15 @@ class Limits:
         self.report_full()
 
     def report_full(self, *, now: bool = False) -> None:
-        """Report places that are full; the kernel refuses whoever would write more there."""
-        for folder, size in self._places.filled(now=now):
-            self.report(f"{FILES_IN}{folder}", size, 1)
+        """Report places that are full, at times or `now`; the kernel refuses whoever would write more there."""
+        if not now and time.monotonic() < self._places_due:
+            return
+        self._places_due = time.monotonic() + _PAUSE_S
+        for device, folder in list(self._places.items()):
+            facts = os.statvfs(folder)
+            if facts.f_blocks and (not facts.f_bavail or (facts.f_files and not facts.f_favail)):
+                del self._places[device]
+                self.report(f"{FILES_IN}{folder}", facts.f_blocks * facts.f_frsize, 1)
 
     def _free_disk(self, disk: Disk, written: Mapping[int, int], workers: Iterable[Worker], store: int | None) -> None:
         """End the workers of the user who wrote the most, or all where nobody can be told."""
@@ -292,26 +300,3 @@ def _nameless_bytes(uid: int, devices: Collection[int]) -> int:
         except OSError:  # it ended, or nobody may look into it
             continue
     return sum(sizes.values())
-
-
-class Places:
-    """File systems with a limit of their own in which a run can write, and which of them it has filled.
-
-    Args:
-        folders: where the run can write.
-    """
-
-    def __init__(self, folders: Iterable[str]) -> None:
-        self._folders = {os.stat(folder).st_dev: folder for folder in folders}
-        self._next = 0.0
-
-    def filled(self, *, now: bool = False) -> Iterator[tuple[str, int]]:
-        """Each that is full, reported once: a folder in it and its size; four times a second, or `now`."""
-        if not now and time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _PAUSE_S
-        for device, folder in list(self._folders.items()):
-            facts = os.statvfs(folder)
-            if facts.f_blocks and (not facts.f_bavail or (facts.f_files and not facts.f_favail)):
-                del self._folders[device]
-                yield folder, facts.f_blocks * facts.f_frsize

@@ -9,12 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import select
 import signal
 import socket
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import agent, processes, warm
 from .messages import typed
@@ -55,27 +54,21 @@ class Zygote:
         control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         control.bind(self._control)
         control.listen(4)
-        wake_r, wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._own += [control.fileno(), wake_r, wake_w]
-        signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._own.append(control.fileno())
+        signal.signal(signal.SIGCHLD, self._reap)
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # the agents follow their parent
+        self._reap()  # who ended before that could be signalled
         while True:
-            self._reap()  # at first, who ended before that could be signalled
-            ready, _, _ = select.select([control.fileno(), wake_r], [], [])
-            if wake_r in ready:
-                os.read(wake_r, 4096)
-            self._reap()
-            if control.fileno() in ready:
-                with suppress(OSError):  # whoever asks has gone
-                    self._answer(control.accept()[0])
+            with suppress(OSError):  # whoever asks has gone
+                self._answer(control.accept()[0])
 
     def _fork(self, config: Config, *own: int) -> None:
         """Fork an agent; `own` are more descriptors that it does not keep."""
-        me = os.getpid()
+        me, held = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until it is known
         pid = os.fork()
         if pid == 0:
-            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
             for descriptor in (*self._own, *own):
                 os.close(descriptor)
             os.setsid()
@@ -83,6 +76,7 @@ class Zygote:
             agent.serve(config)
             os._exit(1)
         self._running[pid] = config
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
     def _answer(self, connection: socket.socket) -> None:
         with connection:
@@ -100,7 +94,7 @@ class Zygote:
                 self._fork(config, connection.fileno())
             connection.sendall(f"{problem}\n".encode())
 
-    def _reap(self) -> None:
+    def _reap(self, *_: Any) -> None:
         """Write how every agent ended that has."""
         with suppress(ChildProcessError):
             while True:

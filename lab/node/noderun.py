@@ -139,7 +139,7 @@ class NodeRun:
             owners = {self.users.worker(worker.local_rank).uid for worker in self.workers if worker.rank >= 0}
             owners.add(self.users.worker(0).uid)  # what was shipped
         most = outputs.STRICT if self.config.strict else outputs.USUAL
-        copies = outputs.Staging(self.place.folder, self.place.staged, owners, most, self.send.send_cleaning)
+        copies = outputs.Staging(self.place, owners, most, self.send.send_cleaning)
         copies.copy()
         if copies.left_out:
             first = dict(islice(copies.left_out.items(), messages.MOST_LEFT_OUT))
@@ -381,7 +381,7 @@ class NodeRun:
         for worker in self.workers:
             if worker.is_running:
                 worker.stopped |= not worker.given_up  # then it has been killed already
-                worker.signal_all(number)
+                processes.signal_session(worker.pid, number)
 
     def end(self) -> None:
         """End every process and pass on their last words; only the first time counts."""

@@ -80,12 +80,11 @@ class Outputs:
         import hashlib  # loads OpenSSL: only where something was made
 
         digest = hashlib.sha256()
-        try:
+        with suppress(OSError, files.NotAFile):
             for data, _ in self._contents(path):
                 digest.update(data)
-        except (OSError, files.NotAFile):
-            return ""
-        return digest.hexdigest()
+            return digest.hexdigest()
+        return ""
 
     def _contents(self, path: str) -> Iterator[tuple[bytes, bool]]:
         shared = bool(self._asked.shared) and path.startswith(SHARED)
@@ -149,22 +148,16 @@ class Staging:
     """One copy of what the ranks of a node left, for the check of their scenario: regular files, within limits.
 
     Args:
-        source: the folder of the ranks, of which no process is left.
-        target: a folder to make, which only the agent may change.
+        place: has the folder of the ranks, of which no process is left, and says where the copies are to be.
         owners: users whose files are copied: others are there by hard links. None: everybody's.
         limits: how much is copied.
         tell: called now and then while it goes on.
     """
 
     def __init__(
-        self,
-        source: str,
-        target: str,
-        owners: Collection[int] | None,
-        limits: StagingLimits,
-        tell: Callable[[], object],
+        self, place: Workplace, owners: Collection[int] | None, limits: StagingLimits, tell: Callable[[], object]
     ) -> None:
-        self._source, self._target = source, target
+        self._source, self._target = place.folder, place.staged
         self._owners, self._limits, self._tell = owners, limits, tell
         self._files = 0
         self.left_out: dict[str, str] = {}

@@ -29,6 +29,7 @@ _STACK_PAUSE_S = 0.01
 """faulthandler writes a stack without a pause."""
 _STREAMS = {"answered": ANSWERS, "out": 1, "err": 2, "terminal": TERMINAL}
 """In the order in which they are read: a worker answers after it has printed."""
+_ENDS = frozenset(("gate", "grant", "step", "hold", "sidecar", "status"))
 _PIDFD_GET_INFO = 0xC040FF0B
 """Its answer, from Linux 6.15 on, has the wait status of a process that was waited for."""
 _INFO_BYTES, _STATUS_AT, _HAS_STATUS = 64, 60, 8
@@ -51,17 +52,14 @@ class RankProcess:
         self.attempt = attempt
         self.trace = None if trace is None else TraceFile(made=trace)
         self.stack_file = TraceFile(made=stack)
+        self.files = [self.stack_file, *filter(None, [self.trace])]
+        """What it writes into memory that the agent holds."""
         self.raised: Raised | None = None
         self.is_running = True
         """Whether nobody knows yet that it has ended."""
         self.stopped = False
         """Whether the lab asked it to end."""
         self._stack_begin = 0
-
-    @property
-    def files(self) -> list[TraceFile]:
-        """What it writes into memory that the agent holds."""
-        return [self.stack_file, *filter(None, [self.trace])]
 
     @property
     def stack(self) -> str:
@@ -140,10 +138,10 @@ class Worker(RankProcess):
         """Where what it reads goes in."""
         self.streams = {ends[name]: number for name, number in _STREAMS.items() if name in ends}
         """Read end -> 1 (standard output), 2 (standard error), 3 (its terminal) or 4 (its answers)."""
-        self.ends = {name: ends[name] for name in ("gate", "step", "hold", "sidecar", "status") if name in ends}
-        """Others by name: `gate`, which lets it run its script, and, where it has them, `step` and `hold`, which let it
-        go on from where it is held, `sidecar`, which tells the process beside it what to do, and `status`, where its
-        parent says what has become of it; see `launched`."""
+        self.ends = {name: ends[name] for name in _ENDS & ends.keys()}
+        """Others by name: `gate`, which lets it run its script, and, where it has them, `grant`, `step` and `hold`,
+        which let it go on from where it is held, `sidecar`, which tells the process beside it what to do, and `status`,
+        where its parent says what has become of it; see `launched`."""
         self.status = 0
         """Wait status, once it has ended."""
         self.out_of_memory = False
@@ -236,11 +234,6 @@ class Worker(RankProcess):
         for pid in [pid for pid in forks if pid not in excluded][:_MOST_FORKS]:
             os.write(self.stack_file.fd, b"Process %d, started by this worker:\n" % pid)
             self.await_stack(pid)
-
-    def signal_all(self, number: int) -> None:
-        """Send a signal to the worker, if it still runs, and to the processes of its session."""
-        if self.is_running:
-            processes.signal_session(self.pid, number)
 
     def close(self) -> None:
         """Close the agent's ends of all that it shares with the worker, and end the process beside it."""

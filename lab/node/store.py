@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from datetime import timedelta
+from functools import partial
 
 from . import processes
 from .messages.agent import Store
@@ -36,17 +37,8 @@ def start_store(asked: Store, user: User) -> int:
         why = os.strerror(error.errno) if error.errno else str(error)
         raise StoreError(f"the rendezvous store cannot listen at {asked.address}:{asked.port}: {why}") from error
     ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
-    agent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            processes.leave_agent_behind((-1, null, null), keep=(listener.fileno(), ready_w))
-            processes.drop_privileges(*user)
-            processes.die_with_parent(agent)
-            _serve(listener.detach(), asked, ready_w)
-        finally:
-            os._exit(1)
+    serve = partial(_serve, listener.fileno(), asked, ready_w, user, os.getpid())
+    pid = processes.fork_beside(serve, keep=(listener.fileno(), ready_w))
     os.close(ready_w)
     listener.close()
     answer = os.read(ready_r, 1)
@@ -56,9 +48,11 @@ def start_store(asked: Store, user: User) -> int:
     return pid
 
 
-def _serve(listen_fd: int, asked: Store, ready: int) -> None:
+def _serve(listen_fd: int, asked: Store, ready: int, user: User, agent: int) -> None:
     import torch.distributed as dist
 
+    processes.drop_privileges(*user)
+    processes.die_with_parent(agent)  # once more: a change of user takes that back
     store = dist.TCPStore(
         *asked,
         is_master=True,

@@ -162,11 +162,6 @@ class Place(Frozen):
         removed = self.remove(settle=settle)
         if removed:
             self.announce(f"removed what was left of cluster {self.name}: {why}")
-        self._warn_of(removed)
-
-    def _warn_of(self, removed: Removed) -> None:
-        for path in removed.stuck:
-            self.announce(f"warning: {path} cannot be removed: it holds something that is not yours to remove")
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run on a cluster, which is made again if it turns out to be broken, or on one that is made for the run."""
@@ -205,7 +200,7 @@ class Place(Frozen):
         """Remove a cluster that was made for runs; if that fails, say so."""
         try:
             with uninterrupted():
-                self._warn_of(self.remove())
+                self.remove()
         except LabError as error:  # the run has its own verdict
             self.announce(
                 f"warning: cluster {self.name} is still there ({error.message}): `lab down --name {self.name}`"

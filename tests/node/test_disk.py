@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lab.node import limits as disk
-from lab.node.limits import Disk, Places
-from lab.node.users import User
+from lab.node.limits import Disk
+from lab.node.messages.agent import Claim, Config
+from lab.node.users import User, Users
 
 MIB = 1 << 20
 ME = User(os.geteuid(), os.getegid())
@@ -134,10 +136,16 @@ def test_a_place_that_is_full_is_told_once(disk_folder: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "statvfs", facts)
     for what in free:
-        places = Places([str(disk_folder), str(disk_folder)])
-        assert list(places.filled(now=True)) == []
+        told: list[Any] = []
+        claim, config = Claim("r", "me", 60.0), Config("node0", "/", container=True, import_root="", strict=True)
+        users = Users(claim, container=False)
+        limits = disk.Limits(claim, config, told.append, users, [str(disk_folder), str(disk_folder)])
+        limits.begin([0])
+        limits.report_full(now=True)
         free[what] = 0
-        assert list(places.filled()) == [], "four times a second"
-        assert list(places.filled(now=True)) == [(str(disk_folder), MIB)]
-        assert list(places.filled(now=True)) == []
+        limits.report_full()  # four times a second
+        assert told == []
+        limits.report_full(now=True)
+        limits.report_full(now=True)
+        assert [(one.what, one.limit) for one in told] == [(f"files in {disk_folder}", MIB)]
         free[what] = 10

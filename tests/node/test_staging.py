@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,8 @@ def source(tmp_path: Path) -> Path:
 
 
 def stage(source: Path, *, owners: set[int] | None = None, limits: StagingLimits = LIMITS) -> Staging:
-    staging = Staging(str(source), str(source.parent / "staged"), owners, limits, lambda: None)
+    place: Any = SimpleNamespace(folder=str(source), staged=str(source.parent / "staged"))
+    staging = Staging(place, owners, limits, lambda: None)
     staging.copy()
     return staging
 

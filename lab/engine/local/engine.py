@@ -7,6 +7,7 @@ that carry its label in their environment; both are found again without any memo
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from lab import DISTRIBUTION
 from lab.engine.held import (
+    DESCRIPTION,
     ENDING_S,
     HeldEngine,
     LocalChannel,
@@ -28,7 +30,8 @@ from lab.engine.held import (
     node_variables,
     paused_file,
     read_description,
-    remove_folder,
+    remove_folders,
+    start_holder,
     stopped_file,
     unlink_sockets,
 )
@@ -37,13 +40,12 @@ from lab.engine.local.create import (
     LIFE,
     LOG,
     MARK,
-    begin,
     count_nodes,
     free_network,
     node_address,
     requests_for,
 )
-from lab.engine.ownership import local_home
+from lab.engine.ownership import local_home, new_folder
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import processes
@@ -158,7 +160,19 @@ class LocalEngine(HeldEngine):
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
         """Make the folder, and start the process that forks agents."""
-        return begin(self.home, cluster, shape, requests, announce)
+        from lab.engine.payload import write_node_files
+
+        files, process = (request.body for request in requests)
+        folder = new_folder(self.home, cluster, "LAB_LOCAL_HOME")
+        for name in ("shared", "data"):
+            (folder / name).mkdir()
+        write_node_files(folder / "site")
+        (folder / DESCRIPTION).write_text(json.dumps(files[DESCRIPTION]))
+        for name, source in shape.data.items():
+            (folder / "data" / name).symlink_to(source)
+        announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
+        environment = {**os.environ, **process["environment"]}
+        return start_holder(process["argv"], environment, folder / LOG, json.dumps(process["agents"]))
 
     # -- using
 
@@ -262,11 +276,9 @@ class LocalEngine(HeldEngine):
                 raise ClusterError(f"processes {pids} did not end within {format_duration(_REMOVED_S)}")
             time.sleep(0.005)
         nodes = sum(count_nodes(read_description(folder)) for folder in folders)
+        remove_folders(folders)
         return Removed(
-            clusters=tuple(folder.name for folder in folders),
-            nodes=nodes or len(killed),
-            files=len(folders),
-            stuck=tuple(str(_set_aside(folder)) for folder in folders if not remove_folder(folder)),
+            clusters=tuple(folder.name for folder in folders), nodes=nodes or len(killed), files=len(folders)
         )
 
     def examine(self, wanted: Wanted) -> list[Check]:
@@ -284,22 +296,6 @@ def _pids(node: Node) -> list[int]:
     """
     pid = agent_pid(node)
     return [pid, *processes.descendants(pid)]
-
-
-def _set_aside(folder: Path) -> Path:
-    """Free the name of a cluster whose folder holds something that this user cannot remove; returns where it is now.
-
-    Raises:
-        ClusterError: not even that can be done.
-    """
-    aside = folder.with_name(f".{folder.name}-{time.time_ns()}")
-    try:
-        return folder.rename(aside)
-    except OSError as error:
-        raise ClusterError(
-            f"{folder} cannot be removed: it holds something that you may not remove",
-            "have it removed, or use another name with --name",
-        ) from error
 
 
 def _marked(mark: str, *, exact: bool) -> list[int]:

@@ -275,7 +275,7 @@ class Terminal(Stdin):
             others = f"; next: {name_ranks(self._waiting)}" if self._waiting else ""
             text = f"{self._name(rank)} is at a breakpoint, {asked.at}, and has the terminal{others}; {_HOW_TO_END}"
             self._observer.terminal(rank, text, raw=False)
-        agents.say(self._node(rank), messages.Grant(self._plan.run, rank))
+        agents.say(self._node(rank), messages.Release(self._plan.run, rank, "grant", ""))
 
     def _attach(self, agents: Conversation, rank: int) -> None:
         if self._held_since is None:

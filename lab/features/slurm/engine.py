@@ -27,7 +27,7 @@ from lab.engine.held import (
     node_variables,
     paused_file,
     read_description,
-    remove_folder,
+    remove_folders,
     stopped_file,
     unlink_sockets,
 )
@@ -63,7 +63,6 @@ from lab.features.slurm.create import (
     step_argv,
 )
 from lab.features.slurm.on_node.beside import NOT_THERE, WILL_NOT
-from lab.node.files import remove_tree
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 from lab.waiting import wait_until
@@ -321,18 +320,16 @@ class SlurmEngine(HeldEngine):
             ask("scancel", "--quiet", *numbers)
             left = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")
             wait_until(lambda: not ask(*left).strip(), _LEAVING_S, _REMOVAL_POLL_S)
-        names, stuck = sorted({*known, *(job.cluster for job in jobs)}), []
+        names = sorted({*known, *(job.cluster for job in jobs)})
         for name in names:
-            folder, shared = self.home / name, shared_folder(self.home, name)
-            if not holder_died(folder / self.life):  # it may end by itself meanwhile
+            life = self.home / name / self.life
+            if not holder_died(life):  # it may end by itself meanwhile
                 with suppress(OSError, ValueError):
-                    os.kill(int((folder / self.life).read_text()), signal.SIGKILL)
-            if not remove_tree(shared):
-                stuck.append(str(shared))
-            remove_folder(folder)
+                    os.kill(int(life.read_text()), signal.SIGKILL)
             label.forget_cluster(ENGINE, name)
+        remove_folders([*(shared_folder(self.home, name) for name in names), *(self.home / name for name in names)])
         nodes = sum(len(said.get("hosts", ())) for said in known.values())
-        return Removed(clusters=tuple(names), nodes=nodes or len(jobs), files=len(names), stuck=tuple(stuck))
+        return Removed(clusters=tuple(names), nodes=nodes or len(jobs), files=len(names))
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""

@@ -227,10 +227,6 @@ class Taken(OfRank):
     """Whether nobody reads it any more."""
 
 
-class Grant(OfRank):
-    """From the lab: the rank that asked for the terminal has it now."""
-
-
 class Window(OfRank):
     """From the lab: how large the terminal is."""
 
@@ -276,7 +272,7 @@ class Release(OfRank):
     """Lets a rank, or EVERY_RANK, go on that is held."""
 
     end: str
-    """Where it waits: `step`, or `hold` of a fault; see `channels`."""
+    """Where it waits: `step`, `hold` of a fault, or `grant`, where it asked for the terminal; see `channels`."""
     line: str
     """What it is told there: up to which call of its trace it may go, or RUN_ON; or, as JSON, the number of its `hold`,
     and the `deed` that it is to do before it goes on."""

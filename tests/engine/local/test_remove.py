@@ -10,6 +10,7 @@ import pytest
 from lab.engine import held
 from lab.engine.held import DESCRIPTION
 from lab.engine.local.engine import LocalEngine
+from lab.errors import ClusterError
 from lab.plan.cluster import Shape
 
 
@@ -32,21 +33,14 @@ def engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
 
 def test_the_folder_of_a_cluster_is_removed(folder: Path, engine: LocalEngine):
     removed = engine.remove("c")
-    assert (removed.clusters, removed.nodes, removed.stuck) == (("c",), 2, ())
+    assert (removed.clusters, removed.nodes) == (("c",), 2)
     assert list(folder.parent.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_removed_is_told_and_gives_its_name_free(
+def test_a_folder_that_cannot_be_removed_is_named_and_stays(
     folder: Path, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ):
-    def remove_what_may_be_removed(path: Path) -> bool:
-        (path / DESCRIPTION).unlink(missing_ok=True)
-        return False
-
-    monkeypatch.setattr(held, "remove_tree", remove_what_may_be_removed)
-    (stuck,) = engine.remove("c").stuck
-
-    assert not folder.exists()
-    assert (Path(stuck) / "node0" / "run" / "file").exists()
-    assert [engine.read_cluster(each) for each in folder.parent.glob("*")] == [None]
-    assert not engine.remove(None), "it is nobody's cluster now"
+    monkeypatch.setattr(held, "remove_tree", lambda _: False)
+    with pytest.raises(ClusterError, match=str(folder)):
+        engine.remove("c")
+    assert engine.read_cluster(folder) is not None

@@ -18,8 +18,8 @@ from lab.node.messages.agent import (
     Breakpoint,
     Continued,
     Exited,
-    Grant,
     Input,
+    Release,
     Taken,
     Window,
 )
@@ -100,7 +100,7 @@ class Desk:
 
     @property
     def granted(self) -> list[int]:
-        return [message.rank for _, message in self.agents.said if isinstance(message, Grant)]
+        return [message.rank for _, message in self.agents.said if isinstance(message, Release)]
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
 def test_who_comes_to_a_breakpoint_has_the_terminal_until_it_goes_on(desk: Desk) -> None:
     assert not desk.keyboard.taken
     desk.stops(1)
-    assert desk.agents.said == [("node1", Window("r", 1, 24, 80)), ("node1", Grant("r", 1))]
+    assert desk.agents.said == [("node1", Window("r", 1, 24, 80)), ("node1", Release("r", 1, "grant", ""))]
     desk.keyboard.typed = b"n\r"
     desk.agents.actions[100]()
     assert desk.agents.said[-1] == ("node1", Input("r", 1, b"n\r"))

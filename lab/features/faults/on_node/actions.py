@@ -234,7 +234,8 @@ def apply_shutdown(actions: Actions, said: Said) -> Answer:
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     signal.setitimer(signal.ITIMER_REAL, float(said["grace_s"]))
     for worker in actions.run.workers if actions.run is not None else ():
-        worker.signal_all(signal.SIGTERM)
+        if worker.is_running:
+            processes.signal_session(worker.pid, signal.SIGTERM)
     return {}
 
 
