@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from lab.diagnosis.links import outside_of_most
@@ -12,6 +11,7 @@ from lab.errors import LabError
 from lab.features.faults.fault import Fault, kind_of
 from lab.features.faults.kinds import FaultKind
 from lab.features.faults.kinds.links import LinkFault
+from lab.frozen import Frozen
 from lab.node.messages.agent import STARTER, Connections, Exited, Halted, Limited, Started
 from lab.record import events
 from lab.record.read import Record
@@ -24,8 +24,7 @@ _CLOCK_S = 0.005
 """A fact may be as much earlier than the fault that it tells of: both are written once they are known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fact:
+class Fact(Frozen):
     """Something that shows that a run is not as it should be."""
 
     time: float
@@ -36,8 +35,7 @@ class Fact:
     """As the end of a sentence that begins with who noticed it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Detection:
+class Detection(Frozen):
     """One fault, and what showed it first."""
 
     fault: str
@@ -233,8 +231,7 @@ def _sentence(one: Detection, began: float) -> str:
     return f"Broken on purpose: {one.fault}, {when}{healed}. {noticed}{more}."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Injected:
+class Injected(Frozen):
     """One fault that was in force, and the truth about it."""
 
     what: FaultKind

@@ -17,6 +17,7 @@ from lab.engine.select import traits_of
 from lab.errors import UsageError
 from lab.features.faults.network import named_nodes
 from lab.features.faults.target import ClusterTarget
+from lab.frozen import Frozen
 from lab.spec.declare import dump_keys, keys_of, mapping_schema, read_all_keys
 from lab.spec.kinds import Kind
 from lab.spec.reading import Value
@@ -27,8 +28,7 @@ Harm = Literal["slows", "loses", "spoils"]
 """What a run may suffer: it takes longer and comes out the same; it loses somebody and may fail; data is changed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chance:
+class Chance(Frozen):
     """What decides where a fault is drawn for a run."""
 
     random: Random
@@ -51,8 +51,7 @@ class ReadBack:
     """What was measured, by what it is, with its unit in the name: `{"asked_bits_per_s": 1e8}`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FaultKind(ABC):
+class FaultKind(Frozen, ABC):
     """One kind of fault: its data, and how it is injected, which may take seconds."""
 
     does: ClassVar[str]
