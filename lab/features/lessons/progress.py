@@ -15,6 +15,7 @@ from typing import Any
 from lab.engine.ownership import state_folder
 from lab.errors import LabError, RecordError, UsageError
 from lab.features.lessons.verb_scenarios import PATH_FILE, read_path
+from lab.frozen import Frozen
 from lab.node.messages.typed import Misfit, read
 from lab.record.record_files import open_file, parse_line, read_lines
 from lab.report.style import Style
@@ -23,8 +24,7 @@ from lab.spec.load import OWN_FOLDER, files_below, library_folder
 from lab.words import clip, plural
 
 
-@dataclass(frozen=True, kw_only=True)
-class LearningPath:
+class LearningPath(Frozen):
     """The lessons of a folder, in the order in which to take them."""
 
     chapters: Mapping[str, tuple[str, ...]]
@@ -92,8 +92,7 @@ class Attempt:
     """Unix time of its end."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kept:
+class Kept(Frozen):
     """What is kept of a person."""
 
     person: str
