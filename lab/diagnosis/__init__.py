@@ -2,8 +2,8 @@
 
 `facts` is what is known of a run, made from its events while it goes on and from its record afterwards. `evidence` adds
 traces and stacks. `judge` gives the verdict, `causes` the findings that explain it. Both ask the same modules: `waits`
-(who waited for whom), `disagreement` with `rhythm` (whose call was odd), `errors` (what errors tell), `failure`
-and `hang` (what became of the run), `links` (what happened to nodes and the network), `ends` (what a rank did).
+(who waited for whom), `errors` (what errors tell), `failure` and `hang` (what became of the run), `links` (what
+happened to nodes and the network), `ends` (what a rank did).
 A finding is data, see `finding`; `wording` renders its sentences. `expectations` holds the verdict against what the
 scenario expects.
 """

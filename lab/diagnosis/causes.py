@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.disagreement import that_stop_a_run
 from lab.diagnosis.evidence import Evidence, apply_rules
 from lab.diagnosis.failure import explain_failure
 from lab.diagnosis.finding import Finding, FindingKind
-from lab.diagnosis.hang import explain_hang
+from lab.diagnosis.hang import explain_hang, that_stop_a_run
 from lab.diagnosis.links import find_causes_outside
 
 

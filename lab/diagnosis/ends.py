@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from lab.diagnosis import finding as f
@@ -93,21 +94,14 @@ def _failed_in(evidence: Evidence, rank: RankFacts) -> Call | None:
 
 def find_cycle(waits: Mapping[int, Wait]) -> tuple[int, ...]:
     """Ranks of which each waits for the next and the last for the first; empty where there is no such ring."""
-    done: set[int] = set()
-    for first in sorted(waits):
-        path: list[int] = []
-        turns = [iter((first,))]
-        while turns:
-            rank = next(turns[-1], None)
-            if rank is None:
-                turns.pop()
-                done.update(path[-1:])
-                del path[-1:]
-            elif rank in path:
-                return tuple(path[path.index(rank) :])
-            elif rank in waits and rank not in done:
-                path.append(rank)
-                turns.append(iter(waits[rank].on))
+    graph = TopologicalSorter(dict.fromkeys(sorted(waits), ()))
+    for rank in sorted(waits):
+        for other in waits[rank].on:
+            graph.add(other, rank)
+    try:
+        graph.prepare()
+    except CycleError as error:
+        return tuple(error.args[1][:-1])
     return ()
 
 

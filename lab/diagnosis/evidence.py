@@ -70,6 +70,11 @@ class Evidence:
         return match(self.trace)
 
     @cached_property
+    def unended(self) -> set[str]:
+        """The titles of steps that never ended."""
+        return {step.title for step in self.steps if step.state != "completed"}
+
+    @cached_property
     def step_of(self) -> dict[tuple[int, int], Step]:
         """By rank and index of its call."""
         return {(call.rank, call.index): step for step in self.steps for call in step.calls.values()}

@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from lab.diagnosis import errors, wording
-from lab.diagnosis.disagreement import differed_before, that_stop_a_run
 from lab.diagnosis.ends import blame, calls_at, common_progress, culprit_by, end_of, stood_of
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
-from lab.diagnosis.hang import explain_stand_off, left_by
+from lab.diagnosis.hang import differed_before, explain_stand_off, left_by, that_stop_a_run
 from lab.diagnosis.links import find_causes_outside
 from lab.diagnosis.wording import FirstFailure, WentAlone
 from lab.feature import hook
@@ -114,10 +113,9 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
     unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
     if unlike:  # DDP refuses such replicas
         return _judge_by(unlike[0], evidence, failed[0])
-    unended = {step.title for step in evidence.steps if step.state != "completed"}
     makes_worlds = (FindingKind.GROUPS, FindingKind.RENDEZVOUS)
     for one in that_stop_a_run(evidence)[0]:
-        if one.ranks and (one.kind in makes_worlds or one.step in unended):
+        if one.ranks and (one.kind in makes_worlds or one.step in evidence.unended):
             rank = evidence.facts.rank(one.ranks[0])
             end = end_of(evidence, failed[0]) if failed[0] is not rank else None
             reason = wording.odd_call_reason(one, rank.rank, rank.node, failed[0].rank, end)
@@ -145,16 +143,14 @@ def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts
     A rank that had failed in torch.distributed, given up, or ended later than the first one's end can be felt, may
     have failed because of it.
     """
-    first, independent = own[0], list[RankFacts]()
-    known = {_raised_as(evidence, first)}
+    first, independent = own[0], dict[tuple[str, str], RankFacts]()
     for rank in own[1:]:
         raised = _raised_as(evidence, rank)
         by_itself = not (any(map(errors.failed_in_torch, (rank, first))) or errors.gave_way(rank) or rank.out_of_memory)
         at_once = rank.raised is not None and first.ended is not None and rank.raised <= first.ended
-        if raised is not None and raised not in known and by_itself and at_once:
-            known.add(raised)
-            independent.append(rank)
-    return independent
+        if raised not in (None, _raised_as(evidence, first)) and by_itself and at_once:
+            independent.setdefault(raised, rank)
+    return [*independent.values()]
 
 
 def _failed(rank: RankFacts, end: End) -> Finding:

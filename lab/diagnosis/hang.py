@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from lab.diagnosis import ends, wording
 from lab.diagnosis import finding as f
-from lab.diagnosis.disagreement import that_stop_a_run
 from lab.diagnosis.ends import Waiting
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
@@ -260,3 +259,21 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     usual, _ = majority(calls)
     called_less = usual is not None and calls[others[0]] < usual == calls[rank]
     return others[0] if others[0] in step.calls or called_less else None
+
+
+# -- what ranks did differently, as features find it
+
+
+def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
+    """What ranks did differently that can keep a run from going on, faults of groups first; and all other."""
+    stopping, other = list[Finding](), list[Finding]()
+    for one in apply_rules(evidence, "disagreements"):
+        stops = one.kind in (FindingKind.MISMATCH, FindingKind.SLIPPED) or one.step in evidence.unended
+        (stopping if stops else other).append(one)
+    return [*apply_rules(evidence, "groups"), *stopping], other
+
+
+def differed_before(evidence: Evidence, rank: int) -> Finding | None:
+    """What ranks called differently in a step that a rank came out of before it failed."""
+    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.at_hand else ()
+    return next((one for one in that_stop_a_run(evidence)[1] if one.step in steps), None) if steps else None

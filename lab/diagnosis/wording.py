@@ -9,21 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from lab import words
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
-from lab.words import (
-    capital,
-    clip,
-    format_bytes,
-    format_duration,
-    format_limit,
-    listing,
-    name_nodes,
-    name_ranks,
-    ordinal,
-    plural,
-    was,
-)
+from lab.words import capital, clip, format_bytes, format_duration, format_limit, listing, name_ranks, plural, was
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
@@ -162,9 +151,9 @@ def again(count: int) -> str:
     return f"So it was in {plural(count, 'other step')}, too." if count else ""
 
 
-def render_waited(seconds: float | None, words: str = " {}") -> str:
+def render_waited(seconds: float | None, around: str = " {}") -> str:
     """How long ranks had been waiting, in words around it; empty where no clock tells."""
-    return "" if seconds is None else words.format(format_duration(seconds))
+    return "" if seconds is None else around.format(format_duration(seconds))
 
 
 def ran_there(ranks: Sequence[int]) -> str:
@@ -179,9 +168,9 @@ def render_ring(ring: Sequence[int]) -> str:
 
 def render_wrong(wrong: f.WrongElement) -> str:
     """What stands where: `element 0 on rank 1 is 7 and should be 6`."""
-    of = f" of its {ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
+    of = f" of its {words.ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
     if wrong.element is None:
-        tensor = f"the {ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
+        tensor = f"the {words.ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
         than = "what was brought can give" if wrong.reduces else "was given"
         return f"{tensor} {wrong.rank} {'is' if of else 'holds'} another tensor than {than}"
     got, expected = (
@@ -403,7 +392,7 @@ class FirstFailure(Finding):
         how = self.how or "went away"
         if len(self.nodes) > 1:
             how = how.replace("was ", "were ", 1).replace("its host", "their host")
-        return f"{name_nodes(self.nodes)} {how}{when}"
+        return f"{words.name_nodes(self.nodes)} {how}{when}"
 
 
 def _missed(missed: f.Missed) -> str:

@@ -18,6 +18,9 @@ _FEWEST = 3
 """Ranks of which most can do alike."""
 
 
+_How = Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"]
+
+
 class Strayed(Finding):
     """The rank of a ring that waits elsewhere than its own loop would have gone."""
 
@@ -38,7 +41,7 @@ class UnmatchedMessage(Finding):
     """A message that cannot come."""
 
     kind: Kind = FindingKind.UNMATCHED
-    how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"]
+    how: _How
     waits: tuple[f.CallFacts, ...]
     last_rank: int = 0
     waited_s: float | None = None
@@ -74,11 +77,9 @@ class UnmatchedMessage(Finding):
             more = f" more than the {plural(self.before, 'message')} before" if self.before else ""
             verb = f"sent it {'anything' if first.peer is None else 'nothing'}{more}"
         left, call = "", self.left_out
-        if call is not None and self.left_next:
-            left = f"In the rounds before, rank {call.rank} did."
-        elif call is not None:
-            what = describe_wait(call)
-            left = f"Rank {call.rank} had left out {what} in one round, and gone on with what comes after it."
+        if call is not None:
+            once = f"had left out {describe_wait(call)} in one round, and gone on with what comes after it."
+            left = f"In the rounds before, rank {call.rank} did." if self.left_next else f"Rank {call.rank} {once}"
         return f"{head}{took}, and {who} {verb}: {did}", left
 
 
@@ -193,9 +194,8 @@ class _Messages(Waiting):
             and all(one in (None, end) for one, end in zip(wanted, (step.source, step.destination), strict=True))
             for step in self.evidence.steps
         )
-        most = ends.majority_step(self.waits)
-        alone = most is not None and most != wait.step.number
         as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
+        alone = ends.majority_step(self.waits) not in (None, wait.step.number)
         ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
         ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
         more: dict[str, Any] = {"did": self.did(wait.on), "before": before}
@@ -243,7 +243,7 @@ class _Messages(Waiting):
 
     def _unmatched(
         self,
-        how: Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"],
+        how: _How,
         ours: tuple[Wait, ...],
         ranks: tuple[int, ...] = (),
         **more: Any,
@@ -264,25 +264,19 @@ class _Messages(Waiting):
 
 def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
     one, several = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
-    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(
-        facts.usual_distance, f"the rank {plural(facts.usual_distance, 'place')} further on"
-    )
-    others = name_ranks(facts.alike)
-    return (
-        f"rank {wait.rank} {one} rank {wait.peer}{at([wait.source])}, where {others} {several} {whom}, round and round"
-    )
+    further = f"the rank {plural(facts.usual_distance, 'place')} further on"
+    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, further)
+    others = f"{name_ranks(facts.alike)} {several} {whom}"
+    return f"rank {wait.rank} {one} rank {wait.peer}{at([wait.source])}, where {others}, round and round"
 
 
 def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts) -> str:
-    differ = ["tags"] if send.tag != receive.tag else []
-    differ += ["groups"] if send.group != receive.group else []
+    tags, groups = send.tag != receive.tag, send.group != receive.group
 
     def does(call: f.CallFacts, verb: str, peer: int) -> str:
-        which = [f"with tag {call.tag}"] if "tags" in differ else []
-        which += [f"in {call.group}"] if "groups" in differ else []
-        return f"{' '.join([f'rank {call.rank} {verb} rank {peer}', *which])}{at([call.source])}"
+        which = f"{f' with tag {call.tag}' if tags else ''}{f' in {call.group}' if groups else ''}"
+        return f"rank {call.rank} {verb} rank {peer}{which}{at([call.source])}"
 
-    return (
-        f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}: the "
-        f"{listing(differ)} differ, so both wait{render_waited(facts.waited_s, ', {} by now')}"
-    )
+    differ = listing([*(["tags"] if tags else []), *(["groups"] if groups else [])])
+    both = f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}"
+    return f"{both}: the {differ} differ, so both wait{render_waited(facts.waited_s, ', {} by now')}"

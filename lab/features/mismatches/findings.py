@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
 from lab.diagnosis.wording import again, at, render_wrong
 from lab.feature import hook
 from lab.trace.clashes import Clash, Misfit, find_clashes
@@ -72,18 +72,13 @@ class Unequal(Finding):
         """Who brought what, and what came of it."""
         verb = {"root": "named", "reduce_op": "reduced by"}.get(self.kind.value, "brought")
         sides, lines = _by_side(self.sides, verb), listing(self.at)
-        if self.misfits:
-            head = _misfits(self.misfits)
-        elif self.ranks:
-            head = f"{listing(sides[1:])}, where {sides[0]}"
-        else:
-            head = f"ranks do not agree: {'; '.join(sides)}"
+        head = f"{listing(sides[1:])}, where {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
+        head = f"in {self.step} {_misfits(self.misfits) or head}{f' ({lines})' if lines else ''}"
         wrong = ""
         if self.wrong is not None:
             who = capital(name_ranks(self.wrong_ranks))
             wrong = f"{who} came out of it with wrong values: {render_wrong(self.wrong)}."
-        where = f" ({lines})" if lines else ""
-        return f"in {self.step} {head}{where}", wrong, again(self.again), _stuck(self.stuck_s)
+        return head, wrong, again(self.again), _stuck(self.stuck_s)
 
 
 class Slipped(Finding):
@@ -176,8 +171,8 @@ def _unequal(clash: Clash) -> Unequal:
         sides=tuple(f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
         misfits=clash.misfits,
         at=lines_of(step.calls[rank] for rank in odd or sorted(step.calls)),
-        wrong=wrongs[0].facts if wrongs else None,
-        wrong_ranks=tuple(wrong.call.rank for wrong in wrongs),
+        wrong=wrongs[0] if wrongs else None,
+        wrong_ranks=tuple(wrong.rank for wrong in wrongs),
         **of_step(step, odd),
     )
 
@@ -278,10 +273,9 @@ def find_slips(evidence: Evidence) -> list[Finding]:
     collectives = {step.group.name: step.group for step in evidence.steps if not step.message}
     hung = {step.group.name for step in evidence.steps if not step.message and step.state != "completed"}
     slips = []
-    for name, group in collectives.items():
-        if name in hung:
-            calls = {one: [c for c in evidence.calls(one) if c.group == name and c.seq] for one in group.ranks}
-            slips += _slips_in(evidence, calls, {one: beats(ours, name) for one, ours in calls.items() if ours})
+    for name in (name for name in collectives if name in hung):
+        calls = {one: [c for c in evidence.calls(one) if c.group == name and c.seq] for one in collectives[name].ranks}
+        slips += _slips_in(evidence, calls, {one: beats(ours, name) for one, ours in calls.items() if ours})
     if slips or all(step.state == "completed" for step in evidence.steps):
         return slips
     # A rank that left the loop which it and all others, two at least, had been in.
@@ -298,12 +292,8 @@ def _slips_in(
     if not common or not odd or (anywhere and len(odd) != 1):
         return []
     longest = max(common, key=lambda rank: len(done[rank]))
-    alike: dict[tuple[_Slip, Beat], list[int]] = {}
-    for rank in odd:
-        slip = _slip(done[rank], done[longest])
-        if slip is not None:
-            beat = done[longest if slip.calls > 0 else rank][slip.at]
-            alike.setdefault((slip, beat), []).append(rank)
+    slips = {rank: slip for rank in odd if (slip := _slip(done[rank], done[longest])) is not None}
+    alike = group_ranks({one: (slip, done[longest if slip.calls > 0 else one][slip.at]) for one, slip in slips.items()})
     return [
         _slipped(evidence, slip, ranks, common, calls[longest], calls[ranks[0]], body)
         for (slip, _), ranks in alike.items()
@@ -326,9 +316,7 @@ def _in_step(done: Mapping[int, list[Beat]]) -> list[int]:
 def _slip(mine: Sequence[Beat], theirs: Sequence[Beat]) -> _Slip | None:
     """The first place where they part, if one goes on there as the other does a few calls later."""
     at = _parting(mine, theirs, -1)
-    if at < 0:
-        return None
-    for calls in range(1, _MOST_CALLS + 1):
+    for calls in range(1, _MOST_CALLS + 1 if at >= 0 else 0):
         for sign, behind, ahead in ((1, theirs, mine), (-1, mine, theirs)):
             pairs = list(zip(ahead[at:], behind[at + calls :], strict=False))
             if len(pairs) >= _LEAST_MATCHED and all(a == b for a, b in pairs):

@@ -13,18 +13,7 @@ from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.wording import at
-from lab.features.stragglers.timing import (
-    PathPart,
-    Span,
-    TimeShare,
-    blocked_spans,
-    critical_path_of,
-    from_new_group,
-    length,
-    parts_of,
-    share_of,
-    waiting_span,
-)
+from lab.features.stragglers import timing
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural
@@ -85,7 +74,7 @@ class TimeShares(Finding):
     """Where the time of the ranks went."""
 
     kind: Kind = TimeKind.TIME
-    shares: tuple[TimeShare, ...]
+    shares: tuple[timing.TimeShare, ...]
     hidden_s: float = 0.0
 
     def render(self) -> Words:
@@ -104,7 +93,7 @@ class CriticalPath(Finding):
 
     kind: Kind = TimeKind.TIME
     total_s: float
-    parts: tuple[PathPart, ...]
+    parts: tuple[timing.PathPart, ...]
     from_new_group: bool = False
 
     def render(self) -> Words:
@@ -240,7 +229,7 @@ def _window(steps: Sequence[Step]) -> float:
 
 def find_shares(evidence: Evidence) -> Iterator[Finding]:
     """Where the time of the ranks went."""
-    every = [share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
+    every = [timing.share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
     known = {share: hidden_s for share, hidden_s in every if share.total > 0}
     if known:
         waited_s, others = max(share.waiting for share in known), tuple(share.rank for share in known)
@@ -283,12 +272,12 @@ class Lateness(NamedTuple):
 
 def lateness_at(steps: Sequence[Step], trace: Trace) -> list[Lateness]:
     """Of each of these steps to which surely one rank came last, in their order."""
-    spans = {rank: blocked_spans(ranks) for rank, ranks in trace.ranks.items()}
+    spans = {rank: timing.blocked_spans(ranks) for rank, ranks in trace.ranks.items()}
     lateness, lines = [], set[str]()
     for step, pacer in ((step, step.late) for step in steps):
         if pacer is not None:
             early = [call for call in step.calls.values() if call is not pacer and call.index in spans[call.rank]]
-            waits = (waiting_span(step, call, spans[call.rank][call.index]) for call in early)
+            waits = (timing.waiting_span(step, call, spans[call.rank][call.index]) for call in early)
             lateness.append(Lateness(pacer, tuple(end - begin for begin, end in waits), pacer.source not in lines))
             lines.add(pacer.source)
     return lateness
@@ -323,13 +312,13 @@ def _by_chance(mine: int, every: int, ranks: int) -> float:
 
 def _collected_in(late: Sequence[Lateness], trace: Trace) -> tuple[float, int]:
     """For how long the garbage collector held a rank up, and how often; 0 where others waited for something else."""
-    held = [length(_common(one, trace.ranks[one.call.rank].collections)) for one in late]
+    held = [timing.length(_common(one, trace.ranks[one.call.rank].collections)) for one in late]
     if sum(held) < sum(map(attrgetter("longest"), late)) / 2:
         return 0.0, 0
     return sum(held), sum(map(bool, held))
 
 
-def _common(one: Lateness, spans: Sequence[Span]) -> list[Span]:
+def _common(one: Lateness, spans: Sequence[timing.Span]) -> list[timing.Span]:
     """What of these spans lies in the time for which others waited."""
     since, until = one.call.begin - one.longest, one.call.begin
     return [(max(begin, since), min(end, until)) for begin, end in spans if begin < until and end > since]
@@ -343,15 +332,15 @@ _LEAST_PART_SHARE = 0.05
 
 def find_critical_path(evidence: Evidence) -> Iterator[Finding]:
     """The largest parts of the critical path; nothing where it is not known."""
-    path = critical_path_of(evidence)
-    parts = parts_of(path)
+    path = timing.critical_path_of(evidence)
+    parts = timing.parts_of(path)
     if parts:
         largest = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_PART_SHARE] or parts[:1]
         took = path[-1].end - path[0].begin
         yield CriticalPath(
             total_s=took,
             parts=tuple(largest),
-            from_new_group=from_new_group(path, evidence.trace),
+            from_new_group=timing.from_new_group(path, evidence.trace),
             others=tuple(sorted({piece.rank for piece in path})),
             lines=tuple(part.source for part in largest),
             seconds=round(took, 6),
@@ -407,7 +396,7 @@ _STEPPED = "They were held before each call until a key was pressed, so times sa
 _DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
 
 
-def _share(share: TimeShare) -> str:
+def _share(share: timing.TimeShare) -> str:
     parts = {"own work": share.own, "waiting": share.waiting, "communication": share.communicating}
     if share.unknown > NOISE_S:
         parts["not known"] = share.unknown
@@ -415,7 +404,7 @@ def _share(share: TimeShare) -> str:
     return f"rank {share.rank} {shares} of {format_duration(share.total)}"
 
 
-def describe_part(part: PathPart) -> str:
+def describe_part(part: timing.PathPart) -> str:
     """A part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
     place = f"{part.op}{at([part.source])}"
     if part.rank is None:

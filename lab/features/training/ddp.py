@@ -160,9 +160,8 @@ def find_modules(rank: RankTrace) -> list[Module]:
     def during(mark: Mark) -> Sequence[Call]:
         return calls_within(rank.calls, mark.begin, math.inf if mark.end is None else mark.end)
 
-    built = [mark for mark in rank.marks if mark.name == "DDP()"]
+    built, modules = [mark for mark in rank.marks if mark.name == "DDP()"], list[Module]()
     alone = len(built) == 1
-    modules = []
     for number, begun in enumerate(built, start=1):
         module = Module(number, begun.source, [one for one in rank.buckets if one.module == number], during(begun))
         modules.append(module)
@@ -170,7 +169,8 @@ def find_modules(rank: RankTrace) -> list[Module]:
         for mark in (mark for mark in rank.marks if mark.begin >= begun.begin):
             if mark.name == "forward" and (mark.module == number or (alone and mark.module is None)):
                 forward = mark
-                module.forwards.append([call for call in during(mark) if call.op == "broadcast" and _is_of_ddp(call)])
+                sent = [call for call in during(mark) if call.op == "broadcast"]
+                module.forwards.append([call for call in sent if call.via.startswith("DistributedDataParallel")])
             elif mark.name == "backward" and not alone:
                 if buckets := [call for call in during(mark) if call.module == number]:
                     module.backwards.append(Backward(buckets))
@@ -178,10 +178,6 @@ def find_modules(rank: RankTrace) -> list[Module]:
                 module.backwards.append(Backward(during(mark), quiet=not forward.synchronised))
                 forward = None  # a backward without a forward before it is some other model's
     return modules
-
-
-def _is_of_ddp(call: Call) -> bool:
-    return call.via.startswith("DistributedDataParallel")
 
 
 def _dtype(call: Call) -> str:

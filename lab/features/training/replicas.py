@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations
 from typing import Any, Literal, NamedTuple
@@ -117,23 +118,18 @@ def find_unlike_state(evidence: Evidence) -> list[Finding]:
 
 def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
     """What differs between the replicas of each module: its parameters, or their order, or else their values."""
-    each = (
-        _other_parameters(modules, evidence)
-        or _other_order(modules)
-        or _apart(modules, evidence)
-        or _stepped_by_some(modules, evidence)
-        for modules in _replicas(evidence)
-    )
-    return [finding for finding in each if finding is not None]
+    rules = (_other_parameters, _other_order, _apart, _stepped_by_some)
+    each = ((rule(modules, evidence) for rule in rules) for modules in _replicas(evidence))
+    return [*filter(None, (next(filter(None, findings), None) for findings in each))]
 
 
 def _replicas(evidence: Evidence) -> list[Modules]:
     """Modules that were constructed in the same turn in the same group."""
     by_turn: dict[tuple[str, int], dict[int, Module]] = {}
     for number, rank in evidence.trace.ranks.items():
-        turns: dict[str, int] = {}
+        turns = Counter[str]()
         for module in rank.modules:
-            turns[module.group] = turns.get(module.group, 0) + 1
+            turns[module.group] += 1
             by_turn.setdefault((module.group, turns[module.group]), {})[number] = module
     return [modules for modules in by_turn.values() if len(modules) > 1]
 
@@ -143,10 +139,7 @@ def _other_parameters(modules: Modules, evidence: Evidence) -> Finding | None:
     shapes = {rank: tuple((one.dtype, one.shape) for one in module.parameters) for rank, module in modules.items()}
     if len(set(shapes.values())) == 1:
         return None
-    _, odd = majority(shapes)
-    if not odd:
-        _, odd = majority(_compared(evidence))
-        odd = tuple(rank for rank in odd if rank in shapes)
+    odd = majority(shapes)[1] or tuple(rank for rank in majority(_compared(evidence))[1] if rank in shapes)
     if len({len(of) for of in shapes.values()}) > 1:
         counts = sides_of({rank: plural(len(of), "parameter") for rank, of in shapes.items()})
         only_here = _only_here(modules, odd)
@@ -177,7 +170,7 @@ def _only_here(modules: Modules, odd: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(one.name for rank in odd[:1] for one in modules[rank].parameters if one.name not in others)
 
 
-def _other_order(modules: Modules) -> Finding | None:
+def _other_order(modules: Modules, _: Evidence) -> Finding | None:
     """Ranks that have the same parameters in another order: nothing stops DDP from adding up what does not belong."""
     names = {rank: tuple(one.name for one in module.parameters) for rank, module in modules.items()}
     if len(set(names.values())) == 1 or len({tuple(sorted(of)) for of in names.values()}) > 1:
@@ -228,7 +221,7 @@ def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
     if len(ours) in (0, len(modules)) or not moved or _are_averaged(modules, evidence):
         return None
     traces = {rank: evidence.trace.ranks[rank] for rank in modules}
-    firsts = [*chain(*([mark for mark in traces[rank].marks if mark.name == "step"][:1] for rank in ours))]
+    firsts = [mark for rank in ours for mark in [mark for mark in traces[rank].marks if mark.name == "step"][:1]]
     since = min((mark.begin for mark in firsts), default=math.inf)
     if not all(any(call.begin > since and _exchanges(call) for call in of.calls) for of in traces.values()):
         return None
@@ -247,14 +240,14 @@ def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
     Such a call moves as many elements as the module has, or there is one for each size of its parameters.
     """
     for rank, module in modules.items():
-        sizes = [Buffer(one.dtype, one.shape).count for one in module.parameters]
-        moved = set[int]()
-        for call in evidence.trace.ranks[rank].calls:
-            if _exchanges(call) and call.group != module.group:
-                return True
-            if call.phase not in _OF_DDP and call.operation.moves_data:
-                moved.add(sum(buffer.count for buffer in call.own))
-        if sizes and (moved >= set(sizes) or max(moved, default=0) >= sum(sizes)):
+        calls, sizes = (
+            evidence.trace.ranks[rank].calls,
+            [Buffer(one.dtype, one.shape).count for one in module.parameters],
+        )
+        others = [call for call in calls if call.phase not in _OF_DDP and call.operation.moves_data]
+        moved = {sum(buffer.count for buffer in call.own) for call in others}
+        go_round = sizes and (moved >= set(sizes) or max(moved, default=0) >= sum(sizes))
+        if go_round or any(_exchanges(call) and call.group != module.group for call in calls):
             return True
     return False
 

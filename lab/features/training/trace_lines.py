@@ -128,8 +128,7 @@ def assign_buckets(rank: RankTrace) -> None:
             if len(fitting) > 1:
                 fitting = [of for of in fitting if of.module in before | since]
             if len(fitting) == 1:
-                [layout] = fitting
-                position = due.get(layout.module, 0)
-                one.bucket, one.module, one.parameters = position, layout.module, layout.buckets[position]
-                one.divided = layout.module in divided and one.reduce_op == "SUM"
-                due[layout.module] = position + 1
+                one.module, one.bucket = fitting[0].module, due.get(fitting[0].module, 0)
+                one.parameters = fitting[0].buckets[one.bucket]
+                one.divided = one.module in divided and one.reduce_op == "SUM"
+                due[one.module] = one.bucket + 1

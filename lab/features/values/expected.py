@@ -87,17 +87,16 @@ def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     if op.giver is not Who.ALL:
         return () if call.giver is None else (Part(count, (Source(call.giver, *where),)),)
 
-    def reduced() -> tuple[Part, ...]:
-        return (Part(count, tuple(Source(rank, *where) for rank in ranks), reduced=True),)
-
-    def joined() -> tuple[Part, ...]:
-        return tuple(Part(count // len(ranks), (Source(rank, *where),)) for rank in ranks)
+    def of_all() -> tuple[Part, ...]:
+        sources = tuple(Source(rank, *where) for rank in ranks)
+        if op.reduces:
+            return (Part(count, sources, reduced=True),)
+        return tuple(Part(count // len(ranks), (source,)) for source in sources)
 
     if op.reduces or op.joined:
         if op.joined and (not ranks or count % len(ranks)):
             return ()
-        find = reduced if op.reduces else joined
-        return step.remembered(("parts", count, where), find) if same_for_all(op) else find()
+        return step.remembered(("parts", count, where), of_all) if same_for_all(op) else of_all()
     # An output for each tensor of each rank; those of a rank stand together.
     each = max(1, len(call.inputs)) if op.cut is Cut.WHOLE else 1
     if index // each >= len(ranks):
@@ -111,15 +110,12 @@ def same_for_all(op: Operation) -> bool:
 
 
 def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
-    me = _place(step, call.rank)
-    sizes = slice_sizes(call, len(step.group.ranks), of_output=True)
+    me, sizes = _place(step, call.rank), slice_sizes(call, len(step.group.ranks), of_output=True)
     if sum(sizes) != call.outputs[index].count:
         return ()
-    parts = []
-    for rank, size in zip(step.group.ranks, sizes, strict=True):
-        starts = step.remembered(("starts", rank), lambda rank=rank: _starts(step, rank))  # type: ignore[misc]
-        parts.append(Part(size, (Source(rank, index, starts[me] if starts else 0),)))
-    return tuple(parts)
+    starts = [step.remembered(("starts", rank), partial(_starts, step, rank)) for rank in step.group.ranks]
+    each = zip(step.group.ranks, sizes, starts, strict=True)
+    return tuple(Part(size, (Source(rank, index, begins[me] if begins else 0),)) for rank, size, begins in each)
 
 
 def _starts(step: Step, rank: int) -> list[int]:
@@ -276,33 +272,29 @@ def number_of(value: Any) -> Number:
 def reduce_numbers(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Number | None, float]:
     """The result of a reduction and how far a backend's may be from it; None for what cannot be said."""
     is_complex = any(isinstance(number, complex) for number in numbers)
-    if dtype == "bool":
-        of_booleans = _OF_BOOLEANS.get(red)
-        return (of_booleans(map(bool, numbers)) if of_booleans else None), 0.0
+    if not is_complex and not dtype.startswith(("float", "bfloat")):
+        of_integers = _OF_INTEGERS.get(red)
+        whole = of_integers([int(number.real) for number in numbers]) if of_integers else None
+        return (whole if whole is None else bool(whole) if dtype == "bool" else _wrap(whole, dtype)), 0.0
     if red in ("MIN", "MAX") and not is_complex:
         reals = [number.real for number in numbers]
         unordered = any(map(math.isnan, reals))  # which of the two a backend keeps depends on the order
-        return (None if unordered else min(reals) if red == "MIN" else max(reals)), 0.0
-    if not is_complex and not dtype.startswith(("float", "bfloat")):
-        of_integers = _OF_INTEGERS.get(red)
-        return (_wrap(of_integers(int(number.real) for number in numbers), dtype) if of_integers else None), 0.0
+        return (None if unordered else _OF_ORDER[red](reals)), 0.0
     if red in _ADDS:
         return _added(red, dtype, numbers)
     return _product(numbers, dtype) if red == "PRODUCT" else (None, 0.0)
 
 
-_OF_BOOLEANS: dict[str, Callable[[Iterable[bool]], bool]] = {
-    **dict.fromkeys(("SUM", "MAX", "BOR"), any),
-    **dict.fromkeys(("PRODUCT", "MIN", "BAND"), all),
-    "BXOR": lambda values: sum(values) % 2 == 1,
-}
+_OF_ORDER: dict[str, Callable[[Iterable[Any]], Any]] = {"MIN": min, "MAX": max}
 _OF_INTEGERS: dict[str, Callable[[Iterable[int]], int]] = {
+    **_OF_ORDER,
     "SUM": sum,
     "PRODUCT": math.prod,
     "BAND": partial(reduce, and_),
     "BOR": partial(reduce, or_),
     "BXOR": partial(reduce, xor),
 }
+"""Of booleans they give the same, as 0 or more."""
 
 
 def _added(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Number | None, float]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from operator import ne
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, Kind, Words, WrongElement, majority
 from lab.diagnosis.wording import again, at, render_wrong
-from lab.features.values.expected import Number, compared, is_copy, is_outside, output_parts
+from lab.features.values.expected import compared, is_copy, is_outside, output_parts
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
@@ -106,31 +107,7 @@ MOST_STEPS = 5000
 """Steps that are looked at."""
 
 
-class Wrong(NamedTuple):
-    """An output that is not what it should be."""
-
-    call: Call
-    tensor: int
-    element: int | None
-    """The first wrong one; None where it is only known that the tensor as a whole is."""
-    got: Any = None
-    expected: Number | None = None
-
-    @property
-    def facts(self) -> WrongElement:
-        """What stands where, for a finding."""
-        return WrongElement(
-            rank=self.call.rank,
-            tensor=self.tensor,
-            tensors=len(self.call.outputs),
-            element=self.element,
-            reduces=self.call.operation.reduces,
-            got=self.got,
-            expected=self.expected,
-        )
-
-
-def wrong_results(step: Step) -> list[Wrong]:
+def wrong_results(step: Step) -> list[WrongElement]:
     """The first wrong output of each rank, where all ranks came and it is plain what each should have got."""
     if step.missing:
         return []
@@ -138,22 +115,23 @@ def wrong_results(step: Step) -> list[Wrong]:
     return [wrong for call in calls for wrong in islice(_wrong_outputs(step, call), 1)]
 
 
-def _wrong_outputs(step: Step, call: Call) -> Iterator[Wrong]:
+def _wrong_outputs(step: Step, call: Call) -> Iterator[WrongElement]:
     if call.operation.sends:
         return
+    wrong = partial(WrongElement, rank=call.rank, tensors=len(call.outputs), reduces=call.operation.reduces)
     for tensor, (buffer, parts) in enumerate(zip(call.outputs, output_parts(step, call), strict=True)):
         if buffer.values is not None and len(buffer.values) == buffer.count:
-            for element, (expected, wrong) in enumerate(compared(step, parts, buffer.dtype, buffer.values)):
-                if wrong:
-                    yield Wrong(call, tensor, element, buffer.values[element], expected)
+            for element, (expected, is_wrong) in enumerate(compared(step, parts, buffer.dtype, buffer.values)):
+                if is_wrong:
+                    yield wrong(tensor=tensor, element=element, got=buffer.values[element], expected=expected)
                     break
         elif is_copy(step, buffer, parts) is False or is_outside(step, buffer, parts):
-            yield Wrong(call, tensor, None)
+            yield wrong(tensor=tensor, element=None)
 
 
 def find_wrong_results(evidence: Evidence) -> list[Finding]:
     """Steps that gave ranks something else than they should have, those from the same lines together."""
-    by_lines: dict[tuple[str, ...], list[tuple[Step, list[Wrong]]]] = {}
+    by_lines: dict[tuple[str, ...], list[tuple[Step, list[WrongElement]]]] = {}
     for step in islice(evidence.steps, MOST_STEPS):
         wrongs = wrong_results(step) if clash_in(step) is None else []
         if wrongs:
@@ -162,16 +140,16 @@ def find_wrong_results(evidence: Evidence) -> list[Finding]:
     return [_wrong_result(*steps[0], len(steps) - 1, evidence) for steps in by_lines.values()]
 
 
-def _wrong_result(step: Step, wrongs: list[Wrong], again: int, evidence: Evidence) -> Finding:
-    ranks = tuple(wrong.call.rank for wrong in wrongs)
-    handles = [wrong.call for wrong in wrongs if wrong.call.hands_out]
+def _wrong_result(step: Step, wrongs: list[WrongElement], again: int, evidence: Evidence) -> Finding:
+    ranks = tuple(wrong.rank for wrong in wrongs)
+    handles = [step.calls[rank] for rank in ranks if step.calls[rank].hands_out]
     waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
-    changers, (first, *rest) = _who_changed(step, evidence), [buffer.values for buffer in wrongs[0].call.outputs]
+    changers, (first, *rest) = _who_changed(step, evidence), [buffer.values for buffer in step.calls[ranks[0]].outputs]
     alike = bool(rest) and first is not None and all(values == first for values in rest)
     return WrongResult(
         kind=ValueKind.CHANGED_BEFORE_WAIT if handles else ValueKind.WRONG_RESULT,
         wrong_ranks=ranks,
-        first=wrongs[0].facts,
+        first=wrongs[0],
         at=lines_of(step.calls.values()),
         handles=bool(handles),
         waits_at=tuple(wait.source for wait in waits),
@@ -180,7 +158,7 @@ def _wrong_result(step: Step, wrongs: list[Wrong], again: int, evidence: Evidenc
         ranks=changers,
         others=tuple(rank for rank in dict.fromkeys((*ranks, *step.calls)) if rank not in changers),
         step=step.title,
-        lines=(*(wrong.call.source for wrong in wrongs), *(wait.source for wait in waits)),
+        lines=(*(step.calls[rank].source for rank in ranks), *(wait.source for wait in waits)),
     )
 
 

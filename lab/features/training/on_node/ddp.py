@@ -20,14 +20,15 @@ _OF_OTHER_TORCH = ((None, None),)
 class _Module:
     """What is recorded of a DDP module."""
 
+    has_hook = False
+    """Whether its hook is recorded."""
+    is_awaited = True
+    """Whether its buckets may still be rebuilt, or were and are not recorded yet."""
+    rebuilt_at: int | None = None
+    """When they were seen to have been rebuilt."""
+
     def __init__(self, number: int) -> None:
         self.number = number
-        self.has_hook = False
-        """Whether its hook is recorded."""
-        self.is_awaited = True
-        """Whether its buckets may still be rebuilt, or were and are not recorded yet."""
-        self.rebuilt_at: int | None = None
-        """When they were seen to have been rebuilt."""
 
 
 _modules: weakref.WeakKeyDictionary[Any, _Module] = weakref.WeakKeyDictionary()
@@ -106,10 +107,9 @@ def _watched_forward(forward: Any) -> Any:
         finally:
             # DDP tells its rebuilt buckets in the forward pass after the one that rebuilt them.
             if known is not None and known.is_awaited and getattr(self, "_has_rebuilt_buckets", False):
-                if known.rebuilt_at is None:
-                    known.rebuilt_at = time.monotonic_ns()
-                else:
+                if known.rebuilt_at is not None:
                     _write_rebuilt(self, known)
+                known.rebuilt_at = known.rebuilt_at or time.monotonic_ns()
 
     return wrapper
 
@@ -147,11 +147,9 @@ def _describe_failed(module: Any) -> None:
 
 
 def _write_parameters(module: Any, number: int, parameters: list[Any], buckets: list[list[int]]) -> None:
-    names = {id(parameter): name for name, parameter in module.module.named_parameters()}
-    described = [
-        [names.get(id(p), f"parameter {i}"), str(p.dtype).partition(".")[2], list(p.shape)]
-        for i, p in enumerate(parameters)
-    ]
+    names, described = {id(parameter): name for name, parameter in module.module.named_parameters()}, []
+    for i, p in enumerate(parameters):
+        described.append([names.get(id(p), f"parameter {i}"), str(p.dtype).partition(".")[2], list(p.shape)])
     group, at = module.process_group.group_name, source.line()
     journal.add("ddp", d=number, g=group, at=at, params=described, buckets=buckets, rebuilt=False)
 

@@ -20,6 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -50,12 +51,9 @@ class _Trained:
         of = self._of()
         if of is None or self._steps == self._written:
             return
-        try:
-            facts = self._read(of)
-        except (AttributeError, RuntimeError, TypeError, ValueError):  # parameters of a kind that nobody thought of
-            return
-        self._written = self._steps
-        journal.add(self._kind, **self._facts, steps=self._steps, **facts)
+        with suppress(AttributeError, RuntimeError, TypeError, ValueError):  # parameters that nobody thought of
+            journal.add(self._kind, **self._facts, steps=self._steps, **self._read(of))
+            self._written = self._steps
 
 
 _modules: list[tuple[_Trained, set[int]]] = []
