@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from lab.errors import MachineLacks
 from lab.feature import hook
+from lab.frozen import Frozen
 from lab.words import format_bytes, plural
 
 AGENT_BYTES = 150 * 1024**2
@@ -40,8 +41,7 @@ class Check:
         return cls(level, what, found, fix) if bad else cls("ok", what, found)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Wanted(Frozen):
     """The size that `lab doctor` is asked to judge."""
 
     nodes: int = 3

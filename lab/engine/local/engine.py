@@ -7,6 +7,7 @@ that carry its label in their environment; both are found again without any memo
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from lab import DISTRIBUTION
 from lab.engine.held import (
+    DESCRIPTION,
     ENDING_S,
     HeldEngine,
     LocalChannel,
@@ -29,6 +31,7 @@ from lab.engine.held import (
     paused_file,
     read_description,
     remove_folders,
+    start_holder,
     stopped_file,
     unlink_sockets,
 )
@@ -37,13 +40,12 @@ from lab.engine.local.create import (
     LIFE,
     LOG,
     MARK,
-    begin,
     count_nodes,
     free_network,
     node_address,
     requests_for,
 )
-from lab.engine.ownership import local_home
+from lab.engine.ownership import local_home, new_folder
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import processes
@@ -158,7 +160,19 @@ class LocalEngine(HeldEngine):
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
         """Make the folder, and start the process that forks agents."""
-        return begin(self.home, cluster, shape, requests, announce)
+        from lab.engine.payload import write_node_files
+
+        files, process = (request.body for request in requests)
+        folder = new_folder(self.home, cluster, "LAB_LOCAL_HOME")
+        for name in ("shared", "data"):
+            (folder / name).mkdir()
+        write_node_files(folder / "site")
+        (folder / DESCRIPTION).write_text(json.dumps(files[DESCRIPTION]))
+        for name, source in shape.data.items():
+            (folder / "data" / name).symlink_to(source)
+        announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
+        environment = {**os.environ, **process["environment"]}
+        return start_holder(process["argv"], environment, folder / LOG, json.dumps(process["agents"]))
 
     # -- using
 

@@ -23,8 +23,8 @@ from lab.record.layout import INDEX, LOGS, OUTPUTS, SCENARIO, rank_log
 from lab.record.read import IndexEntry, IndexReader, LineJoiner, Piece, Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, read_beginning
 from lab.record.result import Output, Result
-from lab.report.harmless import harmless, plain
-from lab.words import clip_middle, format_bytes, name_ranks, plural
+from lab.report.harmless import plain
+from lab.words import clip_middle, format_bytes, name_ranks
 
 _LONGEST = 400_000
 _MOST_TOGETHER = 1_000_000
@@ -187,7 +187,7 @@ class ShownFile(NamedTuple):
     """A file as the page shows it."""
 
     path: str
-    """In the record, harmless."""
+    """In the record."""
     size: str
     ranks: str
     """Who made it."""
@@ -198,26 +198,14 @@ class ShownFile(NamedTuple):
     """What of it is not shown, and why."""
 
 
-class ShownFiles(NamedTuple):
-    """Everything that a run made."""
-
-    files: list[ShownFile]
-    left_out: list[str]
-    """What the page does not show, a sentence each."""
-    not_brought: list[str]
-    """What did not come back from the nodes, with the reason."""
-
-
-def shown_files(result: Result) -> ShownFiles:
-    """The files of a run, as far as they are there."""
+def shown_files(result: Result) -> list[ShownFile]:
+    """The first files of a run, as far as they are there."""
     files: list[ShownFile] = []
     room = _MOST_EMBEDDED
     for output in result.outputs[:MOST_FILES]:
         files.append(_show_file(result.path, output, room))
         room -= len(files[-1].picture) + len(files[-1].text or "")
-    more = len(result.outputs) - len(files)
-    left_out = [f"{plural(more, 'file')} of the run beyond the first {MOST_FILES}."] if more > 0 else []
-    return ShownFiles(files, left_out, [harmless(sentence) for sentence in result.outputs_left_out])
+    return files
 
 
 def _read_file(record: Path | None, output: Output) -> tuple[bytes, int, str]:
@@ -258,8 +246,8 @@ def _show_file(record: Path | None, output: Output, room: int) -> ShownFile:
     elif text:
         lines = text.splitlines()
         note = "" if size <= _LARGEST_TEXT and len(lines) <= _MOST_LINES else "the beginning of it"
-        text = harmless("\n".join(lines[:_MOST_LINES]))
-    name = harmless(clip_middle(output.path, _LONGEST_NAME)).translate({ord("\n"): "\\n", ord("\t"): "\\t"})
+        text = "\n".join(lines[:_MOST_LINES])
+    name = clip_middle(output.path, _LONGEST_NAME).translate({ord("\n"): "\\n", ord("\t"): "\\t"})
     ranks = name_ranks(output.ranks) if output.ranks else ""
     return ShownFile(name, format_bytes(size), ranks, picture, text or None, f"not shown: {why}" if why else note)
 

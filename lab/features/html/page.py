@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
 from lab.feature import view
-from lab.features.html.contents import cite, log_lines, shown_files, sources
-from lab.features.html.timelines import origin_of, run_data
+from lab.features.html.contents import MOST_FILES, cite, log_lines, shown_files, sources
+from lab.features.html.timelines import run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
@@ -22,6 +21,7 @@ from lab.features.stragglers.timing import critical_path_of, from_new_group, par
 from lab.features.timeline.lanes import lanes_of, neighbours
 from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.traffic.traffic import matrix, operations
+from lab.frozen import Frozen
 from lab.operations import Operation, operation
 from lab.plan.plan import WorkerPlan
 from lab.record.layout import REPORT
@@ -32,7 +32,7 @@ from lab.report.table import form_of, group_alike, range_text, spans_text
 from lab.report.verdict import ended_alike, note_rows, unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.words import NONE, format_bytes, format_duration, format_rate, listing, name_nodes
+from lab.words import NONE, format_bytes, format_duration, format_rate, listing, name_nodes, plural
 
 MOST_PICTURES = 200
 _MOST_BLOCKS = 51_200
@@ -237,8 +237,7 @@ _LEAST_SHARE = 0.01
 """Of the critical path: its largest parts are told one by one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Frozen):
     """A report that was written."""
 
     path: Path
@@ -271,101 +270,88 @@ def write_report(record: Record, output: Path | None = None) -> Report:
     if output is not None and path.is_dir():
         path = path / (REPORT if path == record.path else f"{record.run.replace('/', '-')}.html")
     own = path == record.path / REPORT
-    page = _Page(record)
-    data = page.html(path)
-    save(data, path, record.path if own else None)
+    evidence = read_evidence(record)
+    page, told = _page(record, evidence, path)
+    save(page, path, record.path if own else None)
     if own:
         for earlier in with_pages(record):
             write_report(earlier)
-    return Report(
-        path=path,
-        run=record.run,
-        bytes=len(data),
-        calls=sum(len(rank.calls) for rank in page.trace.ranks.values()),
-        steps=len(page.steps),
-        pictures=len(page.drawn),
-        log_lines=len(page.lines),
-        left_out=(*page.left_out, *page.explanation.problems),
+    calls = sum(len(rank.calls) for rank in evidence.trace.ranks.values())
+    return Report(path=path, run=record.run, bytes=len(page), calls=calls, steps=len(evidence.steps), **told)
+
+
+def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[str, Any]]:
+    """The page, as it is at its place, and what is told of it."""
+    result, trace, steps = record.result(), evidence.trace, evidence.steps
+    explanation, drawn, files = explain(record, evidence), choose(steps), shown_files(result)
+    ranks = sorted({*trace.ranks, *record.ranks()})
+    lines, left_out = log_lines(record)
+    if len(result.outputs) > len(files):
+        more = plural(len(result.outputs) - len(files), "file")
+        left_out.append(f"{more} of the run beyond the first {MOST_FILES}.")
+    if len(drawn) < len(steps):
+        number = f"{len(drawn)} of {len(steps)} steps"
+        left_out.append(f"Pictures were drawn of {number}; the others show one of their kind.")
+    if (sent := matrix_view(steps, ranks)) is None:
+        left_out.append(f"Who sent how much to whom is left out: {len(ranks):,} ranks are too many pairs.")
+    known = result.expectations, len(ranks), unrecorded_ranks(trace)
+    pictures = {step.number: picture_of(step, *known) for step in drawn}
+    critical = critical_path_of(evidence)
+    model = run_data(
+        record,
+        trace,
+        steps,
+        lanes=lanes_of(ranks, [trace], [result], explanation.findings),
+        path=critical,
+        wrong={number for number, picture in pictures.items() if picture.check == "wrong"},
+        logs=((line.rank, line.time, line.stream) for line in lines),
     )
-
-
-class _Page:
-    """What the page is made of, read once."""
-
-    def __init__(self, record: Record) -> None:
-        evidence = read_evidence(record)
-        self.record, self.result = record, record.result()
-        self.trace, self.steps = evidence.trace, evidence.steps
-        self.explanation = explain(record, evidence)
-        self.unmet = unmet_sentences(self.result)
-        self.stepped = record.plan().stepped
-        self.path = critical_path_of(evidence)
-        self.path_late = from_new_group(self.path, self.trace)
-        self.parts = parts_of(self.path)
-        self.told_parts = sum(part.share >= _LEAST_SHARE for part in self.parts[:_MOST_PARTS])
-        self.path_s = self.path[-1].end - self.path[0].begin if self.path else 0.0
-        self.drawn = choose(self.steps)
-        self.lines, self.left_out = log_lines(record)
-        self.files = shown_files(self.result)
-        self.left_out += self.files.left_out
-        if len(self.drawn) < len(self.steps):
-            drawn = f"{len(self.drawn)} of {len(self.steps)} steps"
-            self.left_out.append(f"Pictures were drawn of {drawn}; the others show one of their kind.")
-        ranks = sorted({*self.trace.ranks, *record.ranks()})
-        self.matrix = matrix_view(self.steps, ranks)
-        if self.matrix is None:
-            self.left_out.append(f"Who sent how much to whom is left out: {len(ranks):,} ranks are too many pairs.")
-        self.colours = {rank: rank_colour(rank, len(ranks)) for rank in ranks}
-        self.lanes = lanes_of(ranks, [self.trace], [self.result], self.explanation.findings)
-        self.origin = origin_of(record, self.trace.origin)
-
-    def html(self, path: Path) -> bytes:
-        """The page, as it is at its place."""
-        shown, lesson_of = sources(self.record), view("lesson")
-        model = self._data()
-        return render(
-            "report",
-            "main",
-            {
-                "cite": lambda text: cite(text, shown),
-                "last_lines": _last_lines,
-                "part": describe_part,
-                "tones": operation_tones,
-            },
-            **vars(self),
-            nodes=self.record.ranks(),
-            tone=VERDICTS[self.result.verdict],
-            lesson=lesson_of(self.record) if lesson_of else None,
-            attempts=attempt_rows(self.record, path),
-            workers=worker_rows(self.record.plan().workers, self.result.ranks),
-            stacks=stack_rows(self.result.ranks),
-            noted=note_rows(self.result.ranks, _LONGEST_NOTE),
-            expectations=expectation_rows(self.result.expectations),
-            facts=facts(self.record, self.result, self.trace),
-            variables=variables(self.record),
-            operations=operation_rows(self.steps),
-            sources=shown,
-            model=model,
-            data=pack(model),
-        )
-
-    def _data(self) -> dict[str, Any]:
-        """Everything that the page's timeline and list of steps are drawn from."""
-        known = self.result.expectations, len(self.colours), unrecorded_ranks(self.trace)
-        pictures = {step.number: picture_of(step, *known) for step in self.drawn}
-        data = run_data(
-            self.record,
-            self.trace,
-            self.steps,
-            lanes=self.lanes,
-            origin=self.origin,
-            path=self.path,
-            wrong={number for number, picture in pictures.items() if picture.check == "wrong"},
-            logs=((line.rank, line.time, line.stream) for line in self.lines),
-        )
-        data["steps"]["picture"] = stand_ins(self.steps, self.drawn)
-        data["pictures"] = {number: svg_of(picture, heading=False) for number, picture in pictures.items()}
-        return data
+    model["steps"]["picture"] = stand_ins(steps, drawn)
+    model["pictures"] = {number: svg_of(picture, heading=False) for number, picture in pictures.items()}
+    shown, parts, lesson_of = sources(record), parts_of(critical), view("lesson")
+    page = render(
+        "report",
+        "main",
+        {
+            "cite": lambda text: cite(text, shown),
+            "last_lines": _last_lines,
+            "part": describe_part,
+            "tones": operation_tones,
+        },
+        record=record,
+        result=result,
+        tone=VERDICTS[result.verdict],
+        nodes=record.ranks(),
+        colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
+        lesson=lesson_of(record) if lesson_of else None,
+        attempts=attempt_rows(record, path),
+        unmet=unmet_sentences(result),
+        explanation=explanation,
+        steps=steps,
+        drawn=drawn,
+        stepped=record.plan().stepped,
+        path=critical,
+        path_late=from_new_group(critical, trace),
+        path_s=critical[-1].end - critical[0].begin if critical else 0.0,
+        parts=parts,
+        told_parts=sum(part.share >= _LEAST_SHARE for part in parts[:_MOST_PARTS]),
+        matrix=sent,
+        operations=operation_rows(steps),
+        lines=lines,
+        files=files,
+        workers=worker_rows(record.plan().workers, result.ranks),
+        stacks=stack_rows(result.ranks),
+        noted=note_rows(result.ranks, _LONGEST_NOTE),
+        expectations=expectation_rows(result.expectations),
+        facts=facts(record, result, trace),
+        variables=variables(record),
+        sources=shown,
+        left_out=left_out,
+        model=model,
+        data=pack(model),
+    )
+    left_out += explanation.problems
+    return page, {"pictures": len(drawn), "log_lines": len(lines), "left_out": tuple(left_out)}
 
 
 def _last_lines(text: str) -> str:

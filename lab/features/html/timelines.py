@@ -184,7 +184,6 @@ def run_data(
     steps: Sequence[Step],
     *,
     lanes: Sequence[Sequence[int]],
-    origin: float,
     path: Sequence[Piece] = (),
     wrong: Collection[int] = (),
     logs: Iterable[tuple[int, float, int]] = (),
@@ -196,12 +195,11 @@ def run_data(
         trace: what its ranks called.
         steps: the same, put together.
         lanes: the ranks of each lane, those without a trace too; see `lanes_of`.
-        origin: Unix time of the page's time 0.
         path: the critical path, if it is known.
         wrong: numbers of steps whose result is not what it should be.
         logs: rank, Unix time and stream of each line of the log.
     """
-    names = Names()
+    names, origin = Names(), origin_of(record, trace.origin)
     lives, notes, faults = moments(record, origin)
     traced = [own for _, own in sorted(trace.ranks.items())]
     on_path = {(piece.rank, piece.call.index) for piece in path if piece.within and piece.call is not None}
@@ -226,6 +224,7 @@ def run_data(
             min([0, *(life.get("begin", 0) for life in lives.values())]),
             max([microseconds(trace.last), *(life.get("end", 0) for life in lives.values()), 1]),
         ],
+        "origin": origin,
         "ranks": ranks,
         "lanes": lanes,
         "calls": columns(call_lines(trace, steps, on_path), names),

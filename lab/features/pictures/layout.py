@@ -66,8 +66,6 @@ class Pen(ABC):
     def __init__(self, contents: Contents, form: Form, room: float) -> None:
         self.picture, self.contents, self.form, self.room = contents.picture, contents, form, room
         self.names = max(self.draw_name(rank).width for rank in contents.ranks)
-        self.complete = True
-        """Whether every element that is on record has a cell."""
         self._tensors = {
             (rank.rank, after): contents.tensors(rank, form, after=after)
             for rank in contents.ranks
@@ -78,7 +76,6 @@ class Pen(ABC):
         for (_, after), tensors in self._tensors.items():
             for place, tensor in enumerate(tensors):
                 for number, box in enumerate(tensor.boxes if tensor else (None,)):
-                    self.complete = self.complete and box is not None and box.complete
                     known, own = self._columns.get((after, place, number), []), box.cells if box else ()
                     widths = zip_longest(known, (self.cell_width(cell.text) for cell in own), fillvalue=0.0)
                     self._columns[after, place, number] = [max(pair) for pair in widths]
@@ -164,10 +161,13 @@ P = TypeVar("P", bound=Pen)
 
 
 def lay_out(contents: Contents, forms: Sequence[Form], pen_of: Callable[[Form], P], width: float) -> tuple[P, Drawing]:
-    """The picture in the first form that fits, else in the last; and what has drawn it."""
-    for form in forms:
+    """The picture in the first form that fits, and what has drawn it; if none does, in the last.
+
+    First are those that leave out no value that is not finite, or not quite zero.
+    """
+    for form in (*(form for form in forms[:-1] if contents.tells(form.values)), *forms):
         pen = pen_of(form)
-        lacking = (form.tells and not contents.tells(form.values)) or (form.whole and not pen.complete)
-        if not lacking and ((drawing := pen.draw()).width <= width or form is forms[-1]):
+        drawing = pen.draw()
+        if drawing.width <= width or form is forms[-1]:
             return pen, drawing
-    raise ValueError("no form is for everything")
+    raise ValueError("there is no form")

@@ -616,8 +616,6 @@ class Box(NamedTuple):
     block: Block
     start: int
     """Its first element in the tensor."""
-    complete: bool
-    """Whether there is a cell for each of its elements."""
 
     @property
     def told(self) -> str:
@@ -655,10 +653,6 @@ class Form(NamedTuple):
     """First all ranks before, then all ranks after; else side by side."""
     wrapped: bool = False
     """Whether what does not fit in a line goes on in the next one."""
-    tells: bool = False
-    """Whether it is only for what leaves out no value that is not finite, or not quite zero."""
-    whole: bool = False
-    """Whether it is only for what leaves out nothing."""
 
 
 class Contents:
@@ -709,9 +703,7 @@ class Contents:
         elements: Sequence[int | None] = range(part.count)
         if telling := self._telling.get((number, start, part.count)):
             elements = shown_of(part.count, most, telling[2], telling[1])
-        complete = block.values is None or None not in elements
-        label = label_text(part, self.picture.reduce_op)
-        return Box(part, label, _cells(block, part, start, elements), block, start, complete)
+        return Box(part, label_text(part, self.picture.reduce_op), _cells(block, part, start, elements), block, start)
 
 
 def _blocks(picture: Picture, rank: RankPicture, *, after: bool) -> tuple[Block, ...]:

@@ -41,15 +41,13 @@ _STANDALONE = (
 )
 _NARROW = 174.0
 """Room of a side beside another, where tensors go on in the next line."""
-_BESIDE = (
-    Form(8, 12), Form(6, 12), Form(4, 8), Form(4, 5), *(Form(values, 5, wrapped=True) for values in (8, 6, 4, 3, 2)),
-)  # fmt: skip
 _FORMS = (
-    Form(24, 12, whole=True), Form(24, 12, wrapped=True, whole=True), *(form._replace(tells=True) for form in _BESIDE),
-    Form(24, 12, stacked=True, whole=True), Form(8, 12, stacked=True, tells=True), *_BESIDE,
+    Form(24, 12), Form(24, 8, wrapped=True), Form(8, 12), Form(6, 12), Form(4, 8), Form(4, 5),
+    Form(24, 12, stacked=True),
+    *(Form(values, 5, wrapped=True) for values in (8, 6, 4, 3, 2)),
     Form(8, 12, stacked=True), Form(4, 8, stacked=True), Form(2, 6, stacked=True),
 )  # fmt: skip
-"""The first that fits is taken, else the last: nothing that matters is left out where there is room for it."""
+"""From generous to scant."""
 
 
 def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) -> str:

@@ -19,13 +19,12 @@ _WIDEST = 120
 """Columns where lines may be as long as they like."""
 
 Look = tuple[str, ...]
-_PLAIN_FORMS = (
+_FORMS = (
     Form(32, 16), Form(32, 16, stacked=True), Form(12, 16), Form(12, 16, stacked=True), Form(8, 16),
     Form(8, 16, stacked=True), Form(6, 8), Form(4, 8), Form(6, 8, stacked=True), Form(4, 8, stacked=True),
     Form(2, 8, stacked=True), Form(4, 8, stacked=True, wrapped=True), Form(2, 4, stacked=True, wrapped=True),
 )  # fmt: skip
-_FORMS = (*(form._replace(tells=True) for form in _PLAIN_FORMS), *_PLAIN_FORMS)
-"""From generous to scant: the first that fits is taken, of those that leave out nothing odd if any of them does."""
+"""From generous to scant."""
 _LOOKS: dict[str, Look] = {"bad": ("red", "bold"), "good": ("green",), "warn": ("yellow",), "left out": ()}
 _JOINTS = {("┐", "┌"): "┬", ("┘", "└"): "┴"}
 """What the edges of boxes that touch become."""

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 from lab.cli import arguments as shared
@@ -68,19 +68,15 @@ class Sample:
     ran_s: float
     """How long the threads that carry them ran for each, in the mean."""
     count: int
-    each: tuple[float, ...] = ()
+    each: tuple[float, ...]
     """What each of those took that are in the steps of the program."""
-
-    def cost(self, library: str) -> Cost:
-        """The rounds and bytes of each of these calls."""
-        return recorded_cost(self.op, self.ranks, self.bytes, library)[1]
+    cost: Cost
+    """The rounds and bytes of each of these calls."""
 
 
 class Fit(NamedTuple):
     """Alpha and bandwidth that fit the calls of one operation."""
 
-    op: str
-    library: str
     algorithm: str
     line: Line
     samples: tuple[Sample, ...]
@@ -95,7 +91,7 @@ class Fit(NamedTuple):
     @property
     def spread(self) -> tuple[float, ...]:
         """What each call took, as a part of what it ought to have taken: it may be much more, now and then."""
-        times = ((sample, self.line.seconds(*sample.cost(self.library)[:2])) for sample in self.samples)
+        times = ((sample, self.line.seconds(*sample.cost[:2])) for sample in self.samples)
         return tuple(each / expected_s for sample, expected_s in times for each in sample.each if expected_s > 0)
 
 
@@ -106,7 +102,9 @@ def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, 
     return name, formula(layout, size)
 
 
-def _samples_of(flights: Sequence[training.Flight], clock: Clock, settled: Collection[int], ran: float) -> list[Sample]:
+def _samples_of(
+    flights: Sequence[training.Flight], clock: Clock, settled: Collection[int], ran: float, library: str
+) -> list[Sample]:
     """By operation, ranks and size; the first of each is left out where others follow.
 
     Args:
@@ -114,6 +112,7 @@ def _samples_of(flights: Sequence[training.Flight], clock: Clock, settled: Colle
         clock: of its cores.
         settled: numbers of the collectives and messages of its program.
         ran: for what part of the time that they took by the clock the threads that carry them ran.
+        library: what carried their bytes.
 
     Of messages only those count that were waited for, if there are any: of one that is fetched late nobody knows how
     long it took.
@@ -129,8 +128,8 @@ def _samples_of(flights: Sequence[training.Flight], clock: Clock, settled: Colle
         punctual = [one for one in measured if not one[0]] or measured
         kept = [seconds for _, _, seconds in punctual[1:] or punctual]
         each = tuple(seconds for _, within, seconds in punctual if within)
-        ran_s = ran * sum(kept) / len(kept)
-        samples.append(Sample(op, ranks, size, median(kept), ran_s, len(kept), each))
+        _, cost = recorded_cost(op, ranks, size, library)
+        samples.append(Sample(op, ranks, size, median(kept), ran * mean(kept), len(kept), each, cost))
     return samples
 
 
@@ -147,21 +146,18 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
     fits = {}
     for op, of_op in by_op.items():
         stepping = [sample for sample in of_op if sample.each]
-        alone = next((some for some in (stepping, of_op) if some and _tells_both(some, library)), None)
-        costs = [(sample.cost(library), sample.seconds) for sample in alone or together]
-        line = line_through([c.rounds for c, _ in costs], [c.bytes for c, _ in costs], [s for _, s in costs])
+        alone = next((some for some in (stepping, of_op) if some and _tells_both(some)), None)
+        rounds, sizes, seconds = zip(*((*one.cost[:2], one.seconds) for one in alone or together), strict=True)
         algorithm, _ = recorded_cost(op, 2, 0, library)
         shared = alone is None and len(by_op) > 1
-        fits[op] = Fit(op=op, library=library, algorithm=algorithm, line=line, samples=tuple(of_op), shared=shared)
+        fits[op] = Fit(algorithm, line_through(rounds, sizes, seconds), tuple(of_op), shared)
     return fits
 
 
-def _tells_both(samples: Sequence[Sample], library: str) -> bool:
+def _tells_both(samples: Sequence[Sample]) -> bool:
     """Whether bytes for a round differ enough among them that alpha and bandwidth can be told from one another."""
-    if pattern_of(operation(samples[0].op)) is Pattern.BARRIER:
-        return True
-    amounts = [cost.bytes / cost.rounds for sample in samples if (cost := sample.cost(library)).rounds]
-    return max(amounts) > 1.5 * min(amounts)
+    amounts = [sample.cost.bytes / sample.cost.rounds for sample in samples if sample.cost.rounds]
+    return max(amounts) > 1.5 * min(amounts) or pattern_of(operation(samples[0].op)) is Pattern.BARRIER
 
 
 # -- a run as it is projected from
@@ -235,7 +231,7 @@ def source_of(run: str, trace: Trace) -> Source:
         run=run,
         trace=trace,
         program=program,
-        samples=_samples_of(flights, clock, program.settled, ran_s / moved_s if moved_s and ran_s else 1.0),
+        samples=_samples_of(flights, clock, program.settled, ran_s / moved_s if moved_s and ran_s else 1.0, library),
         library=library,
         machine=machine,
         carrying=moving.wanting,
@@ -518,13 +514,15 @@ def projection_json(projection: Projection) -> dict[str, Any]:
     data["runs"] = [{"run": run, "ranks": ranks} for run, ranks in projection.runs]
     data["fits"] = [
         {
-            **{name: getattr(fit, name) for name in ("op", "algorithm", "shared")},
+            "op": op,
+            "algorithm": fit.algorithm,
+            "shared": fit.shared,
             "alpha_s": fit.line.alpha_s,
             "bandwidth": fit.bandwidth,
             "error": fit.line.error,
             "samples": [asdict(sample) for sample in fit.samples],
         }
-        for fit in projection.fits.values()
+        for op, fit in projection.fits.items()
     ]
     return data
 
@@ -544,11 +542,11 @@ def projection_text(projection: Projection, style: Style) -> str:
     for row in projection.checks:
         off = f"{100 * (row.step_s / row.known_s - 1):+.1f} %"
         checks.append([f"{row.ranks:,}", format_duration(row.known_s), format_duration(row.step_s), off])
-    for fit in projection.fits.values():
+    for op, fit in projection.fits.items():
         error = _percent(fit.line.error) + (" of all together" if fit.shared else "")
         count = sum(sample.count for sample in fit.samples)
         shown = [format_duration(fit.line.alpha_s), format_rate(fit.bandwidth), error]
-        fits.append([fit.op, fit.algorithm, *shown, str(len(fit.samples)), f"{count:,}"])
+        fits.append([op, fit.algorithm, *shown, str(len(fit.samples)), f"{count:,}"])
     legend = (
         "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication beside own work"
     )

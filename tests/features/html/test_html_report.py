@@ -75,7 +75,7 @@ def test_on_hosts_whose_clocks_do_not_tell_who_was_late_nobody_is_said_to_be(
     steps = match(trace)
     [line] = step_lines(steps)
     assert (line["last"], line["ready"], column(call_lines(trace, steps), "wait")) == (last, ready, waits)
-    lanes = run_data(record, trace, steps, lanes=[[0], [1]], origin=trace.origin)["ranks"]
+    lanes = run_data(record, trace, steps, lanes=[[0], [1]])["ranks"]
     assert [lane["off"] for lane in lanes] == [error_ms * 1000] * 2
 
 
