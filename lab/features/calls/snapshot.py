@@ -408,11 +408,7 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
 
 
 def judge_calls(
-    stated: Stated,
-    plan: Plan,
-    evidence: Evidence,
-    variables: Mapping[int, RankVariables],
-    update: bool | None,
+    stated: Stated, plan: Plan, evidence: Evidence, variables: Mapping[int, RankVariables], update: bool | None
 ) -> Iterable[Expectation] | Callable[[bool], Sequence[Expectation]]:
     """Whether ranks called what a scenario states; of a snapshot that depends on whether all else is as expected."""
     if not isinstance(stated, str):

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lab.features.calls.changes import Calls
 from lab.features.calls.snapshot import changes_of, texts_of
@@ -23,8 +23,6 @@ from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 
-TOLERANCE = 0.2
-"""By what part of its time a scenario may take longer, where nobody says."""
 ENOUGH = 3
 """Runs on each side from which times tell something: three lie all above three others by chance once in 20 times."""
 _MANY = 8
@@ -36,8 +34,7 @@ _NOT_TRACED = "calls are not compared: there are runs without a trace"
 Speed = Literal["", "slower", "perhaps slower"]
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """What makes two runs those of the same case."""
 
     scenario: str
@@ -158,9 +155,7 @@ class Baseline(Frozen):
         return {"kind": "baseline", "baseline": self.name, "cases": cases, "new": list(self.new)}
 
 
-def hold_against_runs(
-    before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = TOLERANCE
-) -> Baseline:
+def hold_against_runs(before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = 0.2) -> Baseline:
     """Compare runs with earlier ones of the same scenario, size and arguments; only those that passed count.
 
     Args:

@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.features.compare.compare import (
-    Counterparts,
-    compare,
-    counterparts,
-    operation_rows,
-    phase_rows,
-    waiting_rows,
-)
+from lab.features.compare.compare import Counterparts, compare, counterparts, operation_rows, phase_rows, waiting_rows
 from lab.features.html.timelines import run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.timeline.lanes import lanes_of

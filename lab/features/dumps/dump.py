@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -112,8 +112,7 @@ the lab's own recorder."""
 _OWN, _OTHERS, _TORCHS = range(3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Frozen):
     """A call of a rank."""
 
     number: int
