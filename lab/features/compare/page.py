@@ -63,7 +63,7 @@ def write_diff(before: Record, after: Record, output: Path | None = None) -> Dif
     path = path / DIFF_REPORT if output is None or path.is_dir() else path
     with collector_paused():
         page, identical = _page((before, after))
-    save(page, path, after.path if path == after.path / DIFF_REPORT else None)
+    save(page, path)
     return DiffReport(path=path, runs=(before.run, after.run), bytes=len(page), identical=identical)
 
 

@@ -270,11 +270,10 @@ def write_report(record: Record, output: Path | None = None) -> Report:
     path = output if output is not None else record.path / REPORT
     if output is not None and path.is_dir():
         path = path / (REPORT if path == record.path else f"{record.run.replace('/', '-')}.html")
-    own = path == record.path / REPORT
     evidence = read_evidence(record)
     page, told = _page(record, evidence, path)
-    save(page, path, record.path if own else None)
-    if own:
+    save(page, path)
+    if path == record.path / REPORT:
         for earlier in with_pages(record):
             write_report(earlier)
     calls = sum(len(rank.calls) for rank in evidence.trace.ranks.values())

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from lab import __version__
 from lab.errors import RecordError
-from lab.record.record_files import replace_file, write_file
+from lab.record.record_files import write_file
 from lab.report.harmless import harmless, harmless_json
 from lab.report.table import spans_text
 from lab.words import format_duration, format_value, name_ranks, plural
@@ -99,26 +99,18 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def save(page: bytes, path: Path, record: Path | None = None) -> None:
+def save(page: bytes, path: Path) -> None:
     """Write a page.
 
     Args:
         page: its bytes.
         path: where it is to be.
-        record: the record that it belongs into; None: the user named its place.
 
     Raises:
         RecordError: it cannot be written.
     """
     try:
-        if record is not None:
-            write_file(record, path.name, page, make_folders=False)
-            return
-        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            replace_file(parent, path.name, page)
-        finally:
-            os.close(parent)
+        write_file(path.parent, path.name, page, make_folders=False)
     except OSError as error:
         raise RecordError(
             f"cannot write the report {path}: {error.strerror or error}", "choose another file with --output"
