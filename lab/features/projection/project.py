@@ -645,10 +645,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "runs of one training, with different numbers of ranks (default: the latest)"
     shared.add(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
     parser.add_argument(
-        "--ranks",
-        type=ranks,
-        metavar="N,N",
-        help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)",
+        "--ranks", type=ranks, metavar="N,N", help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)"
     )
     parser.add_argument("--network", default=MEASURED, metavar="NETWORK", help=f"of these worlds (default: {MEASURED})")
     parser.add_argument(
