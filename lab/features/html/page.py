@@ -14,7 +14,7 @@ from lab.diagnosis.explain import explain
 from lab.feature import view
 from lab.features.html.contents import MOST_FILES, cite, log_lines, shown_files, sources
 from lab.features.html.timelines import run_data
-from lab.features.html.write import collector_paused, pack, render, save
+from lab.features.html.write import pack, render, save
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.features.stragglers.findings import describe_part
@@ -256,7 +256,6 @@ class Report:
         return {**self.__dict__, "path": str(self.path), "left_out": list(self.left_out)}
 
 
-@collector_paused()
 def write_report(record: Record, output: Path | None = None) -> Report:
     """Write the report of a record.
 
