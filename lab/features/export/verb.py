@@ -142,11 +142,7 @@ _FILES = {
     "--chrome": (CHROME, "Chrome's trace event format", "tracks:chrome_trace"),
 }
 _FOLDERS = {
-    "--flight-recorder": (
-        FLIGHT_RECORDER,
-        "flight recorder dumps, which torchfrtrace reads",
-        "flight_recorder:flight_recorder_dumps",
-    ),
+    "--flight-recorder": (FLIGHT_RECORDER, "flight recorder dumps, for torchfrtrace", "flight_recorder:rank_dumps"),
     "--chakra": (CHAKRA, "Chakra execution traces, as ASTRA-sim reads them", "chakra:chakra_traces"),
     "--hta": (HTA, "what Holistic Trace Analysis reads", "tracks:hta_traces"),
 }
