@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.held import (
@@ -435,22 +435,14 @@ def _do_beside(node: Node, what: str) -> str:
 
 
 def _run_on(
-    node: Node,
-    words: Sequence[str],
-    deadline_s: float = _DEADLINE_S,
-    stdin: IO[bytes] | None = None,
-    stdout: IO[bytes] | None = None,
+    node: Node, words: Sequence[str], deadline_s: float = _DEADLINE_S, **files: IO[bytes]
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command on the machine of a node."""
+    """Run a command on the machine of a node; `files` are its streams."""
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **files}
+    environ = {**environment(), "LC_ALL": "C"}  # what tar says is read
     try:
         return subprocess.run(
-            _argv_on(node, *words),
-            stdin=stdin or subprocess.DEVNULL,
-            stdout=stdout or subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=deadline_s,
-            env={**environment(), **({"LC_ALL": "C"} if stdin or stdout else {})},  # what tar says is read
-            check=False,
+            _argv_on(node, *words), stderr=subprocess.PIPE, timeout=deadline_s, env=environ, check=False, **streams
         )
     except subprocess.TimeoutExpired:
         raise ClusterError(
@@ -458,15 +450,13 @@ def _run_on(
         ) from None
 
 
-def _pipe(
-    node: Node, action: str, words: Sequence[str], stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None
-) -> None:
+def _pipe(node: Node, action: str, words: Sequence[str], **files: IO[bytes]) -> None:
     """Run a command on the machine of a node with files as its streams.
 
     Raises:
         ClusterError: it fails, or takes too long.
     """
-    done = _run_on(node, words, _FILES_DEADLINE_S, stdin, stdout)
+    done = _run_on(node, words, _FILES_DEADLINE_S, **files)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace")
         absent = _NO_SUCH in said or "can't cd to" in said
