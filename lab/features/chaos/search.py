@@ -18,6 +18,7 @@ from typing import Any
 from lab.errors import UsageError
 from lab.features.faults.fault import PHASES, Fault, When, fault_data, fault_sentence
 from lab.features.faults.kinds import Chance, FaultKind, Harm, fault_kinds
+from lab.frozen import Frozen
 from lab.node.messages.agent import Note
 from lab.operations import OPERATIONS
 from lab.record.read import Record
@@ -70,7 +71,6 @@ DURATIONS_S = (0.2, 0.5, 1.0)
 _ATTEMPTS = 50
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pool(Chance):
     """What schedules are drawn from."""
 
@@ -202,8 +202,7 @@ MOST_SHRINKING = 40
 """Most schedules that are tried to shrink one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
+class Trial(Frozen):
     """A schedule that was tried, and what came of it."""
 
     schedule: Schedule

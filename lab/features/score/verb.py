@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from operator import attrgetter
 from statistics import median
@@ -14,6 +14,7 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.features.faults.detection import Injected, find_injected
 from lab.features.faults.kinds import key_of
+from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Culprit, Result
 from lab.report.style import Style
@@ -25,8 +26,7 @@ _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite
 """Findings that say what was broken where nobody is the culprit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
+class Mark(Frozen):
     """How right the diagnosis of one run was, of one fault in it."""
 
     run: str
@@ -48,8 +48,7 @@ class Mark:
         return self.culprit in ("wrong", "nobody") or (self.culprit == "right" and not self.right_kind)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Frozen):
     """The marks of all faults of one kind."""
 
     kind: str
@@ -111,8 +110,7 @@ def _mark(one: Injected, named: Culprit | None, record: Record, result: Result, 
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(Frozen):
     """The marks of many runs."""
 
     runs: int

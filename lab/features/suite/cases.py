@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain, product
 from typing import Any
@@ -16,6 +16,7 @@ from lab.engine.doctor import refusal
 from lab.engine.protocol import Engine
 from lab.errors import LabError, UsageError
 from lab.feature import hook
+from lab.frozen import Frozen
 from lab.plan.cluster import Shape
 from lab.plan.plan import PlanOptions, shape_for
 from lab.record.read import Record
@@ -28,8 +29,7 @@ from lab.spec.scenario import Scenario
 from lab.words import listing, name_ranks, plural
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Frozen):
     """One thing that is run, or that cannot be."""
 
     name: str
@@ -78,8 +78,7 @@ def ground_of(shape: Shape) -> str:
 STATUSES = ("passed", "flaky", "failed", "hung", "error", "skipped")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(Frozen):
     """One run of a case, or what kept it from beginning."""
 
     result: Result
@@ -103,8 +102,7 @@ class Attempt:
         return self.error.hint if self.error else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(Frozen):
     """What came of one case."""
 
     case: Case
@@ -174,8 +172,7 @@ def _attempt_json(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuiteResult:
+class SuiteResult(Frozen):
     """What came of a suite."""
 
     suite: str
@@ -250,8 +247,7 @@ _VARIES = re.compile(
 """What differs from run to run of one and the same failure: times, sizes, addresses, ports, measured numbers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(Frozen):
     """One way in which repetitions of a case ended other than passed."""
 
     status: str
@@ -264,8 +260,7 @@ class Kind:
     """Of the first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rate:
+class Rate(Frozen):
     """What came of all repetitions of one case."""
 
     name: str
@@ -370,8 +365,7 @@ _HASH_SEED = "PYTHONHASHSEED"
 """An interpreter reads it when it starts: only where each rank has a fresh one can it be set."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Matrix:
+class Matrix(Frozen):
     """What every scenario is run with; an empty dimension is left to the scenario."""
 
     nodes: tuple[int, ...] = ()
@@ -394,8 +388,7 @@ class Matrix:
             yield dict(zip(named, values, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Frozen):
     """What is asked of a suite."""
 
     scenarios: Sequence[Scenario]
@@ -407,7 +400,7 @@ class Asked:
     """A cluster; None: that of the current folder."""
     shape: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a cluster's shape that were asked for."""
-    options: RunOptions = RunOptions()  # noqa: RUF009  # frozen
+    options: RunOptions = RunOptions()  # frozen
     """How each case is run."""
     jobs: int | None = None
     """At most so many clusters side by side; None: as many as the machine carries."""
