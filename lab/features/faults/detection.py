@@ -150,15 +150,6 @@ def check_detected(within_s: float, found: Sequence[Detection]) -> Expectation:
 
 # -- in words
 
-_COUNTS = {
-    "dropped_packets": ("packet", "dropped"),
-    "lost_packets": ("packet", "lost"),
-    "reset_connections": ("connection", "reset"),
-    "reset_packets": ("packet", "answered by a reset"),
-    "doubled_packets": ("packet", "sent twice"),
-    "unanswered_packets": ("packet", "with questions for names refused"),
-}
-
 
 def found_words(found: Any) -> str:
     """`asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty where nothing was measured."""
@@ -175,9 +166,11 @@ def found_words(found: Any) -> str:
         reached = "no answer" if got is None else f"{format_duration(got)} there and back"
         measured.append(f"asked {format_duration(delay_s)} one way, got {reached}")
     way = f" ({found['measured']})" if measured and isinstance(found.get("measured"), str) else ""
-    counts = [
-        f"{plural(int(numbers[name]), what)} {words}" for name, (what, words) in _COUNTS.items() if name in numbers
-    ]
+    counts = []
+    for name, number in numbers.items():
+        word, _, what = name.partition("_")
+        if what in ("packets", "connections"):
+            counts.append(f"{plural(int(number), what[:-1])} {word}")
     return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(counts))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from lab.engine.protocol import Need
 from lab.engine.select import traits_of
 from lab.errors import UsageError
+from lab.features.faults.network import named_nodes
 from lab.features.faults.target import ClusterTarget
 from lab.frozen import Frozen
 from lab.spec.declare import dump_keys, keys_of, mapping_schema, read_all_keys
@@ -161,18 +163,18 @@ class FaultKind(Frozen, ABC):
 
     @property
     def deed(self) -> Mapping[str, Any]:
-        """What the worker does itself."""
-        return {}
+        """What the worker does itself: the values of all keys but the rank, see `on_node.holds`."""
+        return {key_of(type(self)): self.amounts} if self.by_worker else {}
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that it acts on."""
-        return ()
+        """The nodes that it acts on: those that its value names."""
+        return named_nodes(json.dumps(dump_keys(self)))
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks that it acts on, where it acts on ranks."""
-        return ()
+        return (vars(self)["rank"],) if "rank" in vars(self) else ()
 
     def check(self, _: ClusterTarget) -> None:
         """See, before a run begins, whether it can be injected, as far as that can be seen.

@@ -28,7 +28,6 @@ from lab.features.faults.network import (
     find_drops,
     link,
     link_at_start,
-    named_nodes,
     rate_kind,
     share_kind,
     tables_of,
@@ -156,11 +155,6 @@ class OnLink(LinkFault):
             return read_fault(cls, _as_mapping(value, amounts, allowed), allowed)
 
         return Kind(allowed, read, {"type": "string"})
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Those that its link names."""
-        return self.link.nodes
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
@@ -294,11 +288,6 @@ class Dns(LinkFault):
     node: str = key(MISSING, _node_or_all(), "dns: node2")
     """A node, or `all`."""
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """That node."""
-        return () if self.node == ALL else (self.node,)
-
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
         return tables_of([], addresses, nameless=list(addresses) if self.node == ALL else [self.node])
@@ -352,12 +341,6 @@ class Network(Condition, LinkFault):
             raise UsageError("racks belong to the profile datacenter; write `profile: datacenter`")
         if self.jitter_s and not self.delay_s and not self.profile:
             raise UsageError("a jitter is a jitter of a delay; say `delay` too")
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Those that it names."""
-        named = [name for where, _ in self.links for name in where.nodes]
-        return tuple(dict.fromkeys([*named, *(name for _, names in self.racks for name in names)]))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
@@ -439,13 +422,6 @@ class Partition(LinkFault):
         node = chance.one_of(chance.nodes)
         other = chance.one_of([name for name in chance.nodes if name != node])
         return cls(said=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Those that it names."""
-        if isinstance(self.said, str):
-            return named_nodes(self.said)
-        return tuple(dict.fromkeys(name for node, others in self.said.items() for name in (node, *others)))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""

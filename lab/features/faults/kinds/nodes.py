@@ -24,11 +24,6 @@ class NodeFault(FaultKind):
     node: str = key(MISSING, node(), "kill: node2")
     """The node that it acts on."""
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """That node."""
-        return (self.node,)
-
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Whether it runs, or does not, as it is to."""
         return ReadBack(target.running(self.node) is self.runs)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, ClassVar
 
-from lab.features.faults.kinds import AgentFault, FaultKind, key_of
+from lab.features.faults.kinds import AgentFault, FaultKind
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key
 from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
@@ -21,9 +21,9 @@ class RankFault(FaultKind):
     """The rank that it acts on."""
 
     @property
-    def ranks(self) -> tuple[int, ...]:
-        """That rank."""
-        return (self.rank,)
+    def nodes(self) -> tuple[str, ...]:
+        """None: it acts on a rank, wherever that is."""
+        return ()
 
     def node_in(self, target: ClusterTarget) -> str:
         """The node of the rank; beside its run, the one that says so, and else the first that runs."""
@@ -80,11 +80,6 @@ class WorkerFault(RankFault):
 
     by_worker = True
     draws: ClassVar[Mapping[str, Sequence[Any]] | None] = {}
-
-    @property
-    def deed(self) -> Mapping[str, Any]:
-        """What `lab.features.faults.on_node.holds` is told: the values of all keys but the rank."""
-        return {key_of(type(self)): self.amounts}
 
 
 _ERRORS = (
