@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lab.errors import ScenarioError, UsageError
+from lab.frozen import Frozen
 from lab.spec import kinds
 from lab.spec.expressions import RankVariables, evaluate, is_expression
 from lab.spec.kinds import NODE, Kind, World, list_of, read_or_refuse, read_text
@@ -257,8 +257,7 @@ _OWN = "bin|boot|dev|etc|init|lib.*|nix|opt|proc|root|run|sbin|shared|snap|sys|t
 _VOLUME = "/host/folder:/node/folder, with :ro behind it for read-only"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Volume:
+class Volume(Frozen):
     """A host folder that every node sees; opt-in, because everything else is shipped."""
 
     source: Path

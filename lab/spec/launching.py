@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from lab.errors import UsageError
 from lab.feature import LAUNCHERS, entry_names, find_entry, load
+from lab.frozen import Frozen
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key, mapping_schema, section
 from lab.spec.reading import Value, did_you_mean
@@ -87,8 +87,7 @@ class Launcher:
 RESTARTS = kinds.whole_number(0, 1000)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lab:
+class Lab(Frozen):
     """The settings of the lab itself, as a launcher."""
 
     max_restarts: int = key(0, RESTARTS, "max_restarts: 1")

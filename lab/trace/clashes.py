@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lab.operations import Cut, Who
 from lab.trace.model import Buffer, Call
@@ -25,8 +26,7 @@ class Misfit:
     room: int
 
 
-@dataclass(frozen=True, slots=True)
-class Clash:
+class Clash(NamedTuple):
     """A step in which ranks do not agree."""
 
     kind: str

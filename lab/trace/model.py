@@ -101,8 +101,7 @@ class Buckets:
     """Elements in each bucket."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter of a DistributedDataParallel module, where it stands in the order that DDP goes by."""
 
     name: str

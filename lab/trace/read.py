@@ -283,8 +283,7 @@ class Worlds:
             mark.members = world.ranks(mark.members)
         for call in chain.from_iterable(reader.calls_so_far() for reader in self.readers):
             if call.group in names:
-                call.root = call.root if call.root is None else world.members.get(call.root, call.root)
-                call.peer = call.peer if call.peer is None else world.members.get(call.peer, call.peer)
+                call.root, call.peer = (one if one is None else world.ranks([one])[0] for one in (call.root, call.peer))
         self.changed = True
 
 
@@ -397,16 +396,14 @@ class RankReader:
             self.take(line)
         for finish in self.at_end:
             finish()
+        who = f"rank {self.rank}:"
         if not self.start:
-            problems.append(
-                f"rank {self.rank}: its trace has no beginning, so its times cannot be compared with other ranks'"
-            )
+            problems.append(f"{who} its trace has no beginning, so its times cannot be compared with other ranks'")
         if self.damaged:
-            problems.append(f"rank {self.rank}: {plural(self.damaged, 'line')} of its trace cannot be read")
+            problems.append(f"{who} {plural(self.damaged, 'line')} of its trace cannot be read")
         if not (result.stopped or result.dumped):
-            problem = f"rank {self.rank}: its trace ends before the worker did, or the worker was killed"
-            problems.append(problem)
-            self.trace.cut_short[self.rank] = problem
+            problems.append(f"{who} its trace ends before the worker did, or the worker was killed")
+            self.trace.cut_short[self.rank] = problems[-1]
         return result
 
     def take(self, line: Mapping[str, Any]) -> None:

@@ -69,9 +69,7 @@ class _Graph:
         behind = begun = -1  # what stands for all that is over; the last collective, where it had only begun
         last: dict[str, int] = {}  # by group: its last collective
         since: list[int] = []  # messages since the last collective
-        under_way: list[
-            tuple[float, int, int]
-        ] = []  # their ends, their steps, what was behind the rank when they began
+        under_way: list[tuple[float, int, int]] = []  # ends and steps of messages, and what was behind them
         for call, step in path:
             over = []
             while under_way and under_way[0][0] <= call.begin:

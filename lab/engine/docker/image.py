@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from lab import __version__
@@ -10,6 +9,7 @@ from lab.engine.docker.connection import Connection, Refused
 from lab.engine.protocol import Announce
 from lab.errors import ImageUnfit
 from lab.feature import hook
+from lab.frozen import Frozen
 from lab.words import clip
 
 _ABSENT = 404
@@ -18,8 +18,7 @@ DEFAULT_IMAGE = f"lab-node:{__version__}"
 TORCH_LABEL = "lab.image.torch"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageInfo:
+class ImageInfo(Frozen):
     """An image that the engine has."""
 
     name: str

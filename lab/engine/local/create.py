@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lab import __version__
-from lab.engine.held import DESCRIPTION, read_description, start_holder
-from lab.engine.ownership import new_folder
-from lab.engine.protocol import Announce, Request, refuse_for_one_host
+from lab.engine.held import DESCRIPTION, read_description
+from lab.engine.protocol import Request, refuse_for_one_host
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
 from lab.words import plural
@@ -24,30 +22,6 @@ CONTROL, LIFE, LOG = "zygote.sock", "zygote.lock", "zygote.log"
 """Files of a cluster: where the process that holds the nodes is asked for an agent, what it locks, what it wrote."""
 _FIRST, _NETWORKS = 256, 254 * 256
 """Of the networks: 127.1.0 is the first, 127.254.255 the last."""
-
-
-def begin(
-    home: Path, cluster: str, shape: Shape, requests: Sequence[Request], announce: Announce
-) -> Callable[[], bool]:
-    """Make the folder, and start the process that forks agents; returns what tells whether that has ended.
-
-    Raises:
-        ClusterError: the folder cannot be made.
-    """
-    from lab.engine.payload import write_node_files
-
-    files, process = (request.body for request in requests)
-    folder = new_folder(home, cluster, "LAB_LOCAL_HOME")
-    for name in ("shared", "data"):
-        (folder / name).mkdir()
-    write_node_files(folder / "site")
-    (folder / DESCRIPTION).write_text(json.dumps(files[DESCRIPTION]))
-    for name, source in shape.data.items():
-        (folder / "data" / name).symlink_to(source)
-    announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
-    return start_holder(
-        process["argv"], {**os.environ, **process["environment"]}, folder / LOG, json.dumps(process["agents"])
-    )
 
 
 def free_network(home: Path, cluster: str, nodes: int) -> str:

@@ -37,12 +37,9 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
 
 
 def _add_update(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--update",
-        action=argparse.BooleanOptionalAction,
-        help="write the snapshots of `expect: calls: snapshot` anew; --no-update: not even those that are missing "
-        "(default: those that are missing, and none where CI is set)",
-    )
+    what = "write the snapshots of `expect: calls: snapshot` anew; --no-update: not even those that are missing"
+    default = "(default: those that are missing, and none where CI is set)"
+    parser.add_argument("--update", action=argparse.BooleanOptionalAction, help=f"{what} {default}")
 
 
 UPDATE = Command(_add_update, lambda arguments, verb: verb(arguments))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lab.errors import ScenarioError
+from lab.frozen import Frozen
 from lab.operations import OPERATIONS, REDUCTIONS
 from lab.spec.declare import key, said_of
 from lab.spec.expressions import VARIABLES, RankVariables, evaluate, is_expression
@@ -49,8 +49,7 @@ LONGEST = 2000
 _DEEPEST = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallPattern:
+class CallPattern(Frozen):
     """What is stated of one call; None is not compared."""
 
     text: str
@@ -241,8 +240,7 @@ def _call(value: Value, rank: int | None) -> str:
     return text
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallsKeys:
+class CallsKeys(Frozen):
     """What scenarios say of the calls of ranks."""
 
     calls: Stated | None = key(None, _calls(), "calls: ['all_gather int64[1]', ..., barrier]", "not checked")

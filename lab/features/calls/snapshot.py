@@ -16,6 +16,7 @@ from lab.errors import LabError, RecordError, ScenarioError, UsageError
 from lab.features.calls.changes import CallChange, Calls, tell_changes
 from lab.features.calls.notation import Repeated, describe_call, fold, render_call
 from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
+from lab.frozen import Frozen
 from lab.plan.plan import Plan
 from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
@@ -310,8 +311,7 @@ _MOST_BYTES = 16 << 20
 _MOST_TOLD = 50
 
 
-@dataclass(frozen=True, kw_only=True)
-class SnapshotHome:
+class SnapshotHome(Frozen):
     """Where the snapshots of results lie while a test runs."""
 
     file: Path
@@ -326,8 +326,7 @@ class SnapshotHome:
     """The runs that were compared so far."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SnapshotFile:
+class SnapshotFile(Frozen):
     """A snapshot, which may not be there yet; it is not reached by a link."""
 
     path: Path
@@ -409,11 +408,7 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
 
 
 def judge_calls(
-    stated: Stated,
-    plan: Plan,
-    evidence: Evidence,
-    variables: Mapping[int, RankVariables],
-    update: bool | None,
+    stated: Stated, plan: Plan, evidence: Evidence, variables: Mapping[int, RankVariables], update: bool | None
 ) -> Iterable[Expectation] | Callable[[bool], Sequence[Expectation]]:
     """Whether ranks called what a scenario states; of a snapshot that depends on whether all else is as expected."""
     if not isinstance(stated, str):

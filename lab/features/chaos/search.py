@@ -18,6 +18,7 @@ from typing import Any
 from lab.errors import UsageError
 from lab.features.faults.fault import PHASES, Fault, When, fault_data, fault_sentence
 from lab.features.faults.kinds import Chance, FaultKind, Harm, fault_kinds
+from lab.frozen import Frozen
 from lab.node.messages.agent import Note
 from lab.operations import OPERATIONS
 from lab.record.read import Record
@@ -70,7 +71,6 @@ DURATIONS_S = (0.2, 0.5, 1.0)
 _ATTEMPTS = 50
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pool(Chance):
     """What schedules are drawn from."""
 
@@ -120,13 +120,11 @@ def kinds_drawn(
     drawable = {name: kind for name, kind in fault_kinds().items() if kind.drawn(trial) is not None}
     possible = {name: kind for name, kind in drawable.items() if not kind.why_not(engine)}
     for name in named:
-        if name in drawable and name not in possible:
-            raise UsageError(f"{name} cannot be drawn: it {drawable[name].why_not(engine)}")
+        if why := drawable[name].why_not(engine) if name in drawable else "":
+            raise UsageError(f"{name} cannot be drawn: it {why}")
         if name not in drawable:
-            raise UsageError(
-                f"no fault {name!r} is drawn for such a run{did_you_mean(name, possible)}",
-                f"allowed: {', '.join(possible)}",
-            )
+            what = f"no fault {name!r} is drawn for such a run{did_you_mean(name, possible)}"
+            raise UsageError(what, f"allowed: {', '.join(possible)}")
     if named:
         return [possible[name] for name in dict.fromkeys(named)]
     return [kind for kind in possible.values() if kind.harm != "spoils"]
@@ -204,8 +202,7 @@ MOST_SHRINKING = 40
 """Most schedules that are tried to shrink one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
+class Trial(Frozen):
     """A schedule that was tried, and what came of it."""
 
     schedule: Schedule

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -17,7 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lab.cli.arguments import Progress, say
+from lab.cli import arguments as shared
+from lab.cli.arguments import Progress
 from lab.cli.cmd_run import read_arguments
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine
@@ -188,14 +188,13 @@ def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
     folder = scenario.script.parent
     name = clip(f"chaos-{seed}-{scenario.name}", _LONGEST_FILE_NAME)
     path = folder / f"{name}.yaml" if out is None else Path(os.path.abspath(out))
-    if path.parent != folder:
-        raise UsageError(
-            f"{path} is not beside the script", f"a scenario lies with its script: name a file in {folder}"
-        )
-    if path.exists() and out is not None:
-        raise UsageError(f"{path} is there already", "name another file, or remove it")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"nothing can be written into {folder}", "search with a copy of the scenario and its script")
+    for is_unfit, why, hint in (
+        (path.parent != folder, f"{path} is not beside the script", f"name a file in {folder}"),
+        (path.exists() and out is not None, f"{path} is there already", "name another file, or remove it"),
+        (not os.access(folder, os.W_OK), f"nothing can be written into {folder}", "search with a copy of the scenario"),
+    ):
+        if is_unfit:
+            raise UsageError(why, hint)
     numbered = (folder / f"{name}-{number}.yaml" for number in count(2))
     return next(one for one in chain([path], numbered) if not one.exists())
 
@@ -223,10 +222,7 @@ def write_scenario(scenario: Scenario, found: Found, path: Path, size: tuple[int
     ]
     head = "".join(f"# {clip(' '.join(line.split()), _LONGEST_LINE)}\n" for line in told)
     text = head + dump_scenario(with_faults(bare, found.schedule or (), rerun=again))
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    shared.write_text(path, text)
 
 
 # -- the command
@@ -266,16 +262,14 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
 
             found = search(pool, runs, trials.attempt, show)
             if found.schedule:
-                command = ["lab", "run", (scenario.source or scenario.script).name, "--chaos", "--seed", str(seed)]
-                command += ["--runs", str(runs), *(["--faults", arguments.kinds] if arguments.kinds else [])]
-                command += ["--most", str(pool.most)] if pool.most != Pool.most else []
                 size = len(pool.nodes), len(pool.ranks) // len(pool.nodes)
-                write_scenario(trials.scenario, found, path, size, shlex.join(command))
-    if arguments.json:
-        known = {"scenario": scenario.name, "seed": seed, "file": str(path) if found.schedule else None}
-        print(json.dumps({**known, **found.to_json()}))
-    else:
-        say(summary_text(found, path, time.monotonic() - began, style_for(sys.stdout)))
+                write_scenario(trials.scenario, found, path, size, shlex.join(["lab", *sys.argv[1:]]))
+    file = str(path) if found.schedule else None
+    shared.answer(
+        arguments,
+        lambda: {"scenario": scenario.name, "seed": seed, "file": file, **found.to_json()},
+        lambda style: summary_text(found, path, time.monotonic() - began, style),
+    )
     return 1 if found.schedule else 0
 
 

@@ -5,8 +5,6 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="compare",
     needs=("html", "calls", "records", "timeline", "traffic"),
-    verbs={
-        "diff": ("lab.features.compare.verb", "show what two runs did differently"),
-    },
+    verbs={"diff": ("lab.features.compare.verb", "show what two runs did differently")},
     options={"report": "lab.features.compare.verb:REPORT_OPTIONS"},
 )

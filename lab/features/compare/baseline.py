@@ -12,18 +12,17 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lab.features.calls.changes import Calls
 from lab.features.calls.snapshot import changes_of, texts_of
 from lab.features.traffic.traffic import operations
+from lab.frozen import Frozen
 from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 
-TOLERANCE = 0.2
-"""By what part of its time a scenario may take longer, where nobody says."""
 ENOUGH = 3
 """Runs on each side from which times tell something: three lie all above three others by chance once in 20 times."""
 _MANY = 8
@@ -35,8 +34,7 @@ _NOT_TRACED = "calls are not compared: there are runs without a trace"
 Speed = Literal["", "slower", "perhaps slower"]
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """What makes two runs those of the same case."""
 
     scenario: str
@@ -97,8 +95,7 @@ class Run:
         return read_trace(self.record)
 
 
-@dataclass(frozen=True, kw_only=True)
-class More:
+class More(Frozen):
     """An operation that is called more often than before, or sends more."""
 
     op: str
@@ -107,8 +104,7 @@ class More:
     bytes: tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseChange:
+class CaseChange(Frozen):
     """How a case differs from before."""
 
     name: str
@@ -138,8 +134,7 @@ class CaseChange:
         return {**asdict(self), "worse": self.worse}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
+class Baseline(Frozen):
     """Many cases, held against earlier runs."""
 
     name: str
@@ -160,9 +155,7 @@ class Baseline:
         return {"kind": "baseline", "baseline": self.name, "cases": cases, "new": list(self.new)}
 
 
-def hold_against_runs(
-    before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = TOLERANCE
-) -> Baseline:
+def hold_against_runs(before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = 0.2) -> Baseline:
     """Compare runs with earlier ones of the same scenario, size and arguments; only those that passed count.
 
     Args:

@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from lab.features.calls.changes import CallChange, Calls, stretches, tell_changes
 from lab.features.calls.snapshot import settled_calls, texts_of
@@ -29,8 +29,7 @@ from lab.words import format_bytes, format_duration, listing, plural
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class Counterparts:
+class Counterparts(NamedTuple):
     """Which calls of two runs are the same ones."""
 
     pairs: list[tuple[Call, Call]]

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.features.compare.compare import (
-    Counterparts,
-    compare,
-    counterparts,
-    operation_rows,
-    phase_rows,
-    waiting_rows,
-)
+from lab.features.compare.compare import Counterparts, compare, counterparts, operation_rows, phase_rows, waiting_rows
 from lab.features.html.timelines import run_data
 from lab.features.html.write import pack, render, save
 from lab.features.timeline.lanes import lanes_of
 from lab.features.timeline.svg import rank_colour
+from lab.frozen import Frozen
 from lab.record.layout import DIFF_REPORT
 from lab.record.read import Record
 from lab.report.style import VERDICTS
@@ -33,8 +26,7 @@ _NOTABLE = 1.2
 """Times of steps that differ by less than both are what any two runs differ by."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DiffReport:
+class DiffReport(Frozen):
     """A page that was written."""
 
     path: Path
@@ -42,10 +34,6 @@ class DiffReport:
     bytes: int
     identical: bool
     """Whether the runs did the same, whatever time it took."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As `lab report --diff --json` prints it."""
-        return {**self.__dict__, "path": str(self.path), "runs": list(self.runs)}
 
 
 def write_diff(before: Record, after: Record, output: Path | None = None) -> DiffReport:

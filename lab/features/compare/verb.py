@@ -25,13 +25,8 @@ def add_baseline(container: argparse._ActionsContainer) -> None:
         "snapshots, or the name of a suite or a run; the exit code is 1 then"
     )
     shared.add(container, "--baseline", metavar="RUNS", help=about, complete="runs")
-    container.add_argument(
-        "--slower",
-        dest="tolerance",
-        type=_part,
-        metavar="PART",
-        help="with --baseline: by what part of its time a scenario may take longer, such as 10%% (default: 20%%)",
-    )
+    about = "with --baseline: by what part of its time a scenario may take longer, such as 10%% (default: 20%%)"
+    container.add_argument("--slower", dest="tolerance", type=_part, metavar="PART", default=0.2, help=about)
 
 
 def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Baseline]:
@@ -41,7 +36,7 @@ def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Ba
         LabError: there are none of that name, or a snapshot cannot be read.
     """
     from lab.features.calls.snapshot import SUFFIX, SnapshotFile
-    from lab.features.compare.baseline import TOLERANCE, hold_against_calls, hold_against_runs
+    from lab.features.compare.baseline import hold_against_calls, hold_against_runs
     from lab.features.records.records import earlier_records
     from lab.record.read import list_records
 
@@ -50,9 +45,8 @@ def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Ba
     if files and not list_records(folder):
         known = {path.name.removesuffix(SUFFIX): SnapshotFile(path=path, of="", how="").read() or {} for path in files}
         return lambda after: hold_against_calls(known, after, name)
-    tolerance = TOLERANCE if arguments.tolerance is None else arguments.tolerance
     before = earlier_records(name, arguments.runs)
-    return lambda after: hold_against_runs(before, after, name, tolerance)
+    return lambda after: hold_against_runs(before, after, name, arguments.tolerance)
 
 
 def _part(word: str) -> float:
@@ -129,7 +123,9 @@ def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespa
     before, after = (find_record(name, arguments.runs) for name in arguments.diff)
     diff = write_diff(before, after, arguments.output)
     same = "the same calls" if diff.identical else "what differs is marked"
-    return tell_page(arguments, diff.path, diff.to_json(), [f"{format_bytes(diff.bytes)}, {same}"])
+    return tell_page(
+        arguments, diff.path, {**vars(diff), "path": str(diff.path)}, [f"{format_bytes(diff.bytes)}, {same}"]
+    )
 
 
 REPORT_OPTIONS = Command(_add_diff, _report_diff)

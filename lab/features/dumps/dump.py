@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 from lab.errors import RecordError
 from lab.features.dumps.pickled import NotPlain, read_plain
+from lab.frozen import Frozen
 from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
 from lab.record.record_files import KINDS, READ_FLAGS
@@ -77,8 +78,7 @@ def message_name(op: str, here: int, there: int) -> str:
 _LARGER = 16
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Frozen):
     """What an import accepts, and how many calls it keeps; the defaults take less than 20 s on two cores."""
 
     files: int = 1 << 12
@@ -112,8 +112,7 @@ the lab's own recorder."""
 _OWN, _OTHERS, _TORCHS = range(3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Frozen):
     """A call of a rank."""
 
     number: int
@@ -145,8 +144,7 @@ class Entry:
     """The script's file that led to it, line and function; empty where that is not told."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dump:
+class Dump(Frozen):
     """What a rank left."""
 
     rank: int

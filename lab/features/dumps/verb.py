@@ -30,12 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=["fr"], metavar="KIND", help=_KIND)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where they are")
     parser.add_argument("--scenario", metavar="NAME", help="what the job is called (default: as the folder)")
-    parser.add_argument(
-        "--large",
-        action="store_true",
-        help="read up to 1 GiB of dumps and keep up to 1,048,576 calls, 16 times as much as by default; this takes "
-        "minutes and some GB of memory",
-    )
+    large = "read up to 1 GiB of dumps and keep up to 1,048,576 calls, 16 times as much as by default"
+    parser.add_argument("--large", action="store_true", help=f"{large}; this takes minutes and some GB of memory")
     shared.add(parser, "--runs", "--json")
 
 

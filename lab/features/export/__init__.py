@@ -9,6 +9,6 @@ FEATURE = Feature(
         "trace": (
             "lab.features.export.verb",
             "show what ranks sent each other; write it for Perfetto, Chrome, torchfrtrace or simulators",
-        ),
+        )
     },
 )

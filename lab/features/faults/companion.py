@@ -48,7 +48,7 @@ def triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
     for index, fault in enumerate(faults):
         for event, heals in fault.events():
             if event.exact:
-                names = ("rank", "note") if event.note is not None else ("rank", "op", "phase", "count", "edge")
+                names = ("rank", "note", "op", "phase", "count", "edge")
                 said = {name: getattr(event, name) for name in names if getattr(event, name) is not None}
                 points.append({"trigger": index, "heals": heals, **said})
     return tuple(points)

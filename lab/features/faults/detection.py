@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from lab.diagnosis.links import outside_of_most
 from lab.errors import LabError
 from lab.features.faults.fault import Fault, kind_of
-from lab.features.faults.kinds import FaultKind, key_of
+from lab.features.faults.kinds import FaultKind
 from lab.features.faults.kinds.links import LinkFault
+from lab.frozen import Frozen
 from lab.node.messages.agent import STARTER, Connections, Exited, Halted, Limited, Started
 from lab.record import events
 from lab.record.read import Record
@@ -24,8 +24,7 @@ _CLOCK_S = 0.005
 """A fact may be as much earlier than the fault that it tells of: both are written once they are known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fact:
+class Fact(Frozen):
     """Something that shows that a run is not as it should be."""
 
     time: float
@@ -36,8 +35,7 @@ class Fact:
     """As the end of a sentence that begins with who noticed it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Detection:
+class Detection(Frozen):
     """One fault, and what showed it first."""
 
     fault: str
@@ -152,15 +150,6 @@ def check_detected(within_s: float, found: Sequence[Detection]) -> Expectation:
 
 # -- in words
 
-_COUNTS = {
-    "dropped_packets": ("packet", "dropped"),
-    "lost_packets": ("packet", "lost"),
-    "reset_connections": ("connection", "reset"),
-    "reset_packets": ("packet", "answered by a reset"),
-    "doubled_packets": ("packet", "sent twice"),
-    "unanswered_packets": ("packet", "with questions for names refused"),
-}
-
 
 def found_words(found: Any) -> str:
     """`asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty where nothing was measured."""
@@ -177,9 +166,11 @@ def found_words(found: Any) -> str:
         reached = "no answer" if got is None else f"{format_duration(got)} there and back"
         measured.append(f"asked {format_duration(delay_s)} one way, got {reached}")
     way = f" ({found['measured']})" if measured and isinstance(found.get("measured"), str) else ""
-    counts = [
-        f"{plural(int(numbers[name]), what)} {words}" for name, (what, words) in _COUNTS.items() if name in numbers
-    ]
+    counts = []
+    for name, number in numbers.items():
+        word, _, what = name.partition("_")
+        if what in ("packets", "connections"):
+            counts.append(f"{plural(int(number), what[:-1])} {word}")
     return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(counts))))
 
 
@@ -240,19 +231,13 @@ def _sentence(one: Detection, began: float) -> str:
     return f"Broken on purpose: {one.fault}, {when}{healed}. {noticed}{more}."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Injected:
+class Injected(Frozen):
     """One fault that was in force, and the truth about it."""
 
-    kind: str
-    """The key that says what was done."""
-    shown_as: tuple[str, ...]
-    """Causes of a culprit, or kinds of findings, that are right for it."""
+    what: FaultKind
     detection: Detection
     nodes: tuple[str, ...] = ()
     """To whom it was done: whoever names one of these is right, or one of the ranks there."""
-    ranks: tuple[int, ...] = ()
-    """The same, where it was done to single ranks."""
     links: tuple[str, ...] = ()
     """The links that it was done to: whoever names one of these is right too."""
     alone: bool = True
@@ -262,7 +247,7 @@ class Injected:
         """Whether it was done to that rank, or to that node, or to that link."""
         if link:
             return link in self.links
-        return node in self.nodes if rank is None or self.nodes else rank in self.ranks
+        return node in self.nodes if rank is None or self.nodes else rank in self.what.ranks
 
 
 def find_injected(record: Record) -> list[Injected]:
@@ -283,15 +268,13 @@ def find_injected(record: Record) -> list[Injected]:
 
 
 def _truth(what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
-    known: dict[str, Any] = {"kind": key_of(type(what)), "shown_as": what.shown_as, "detection": detection}
-    if what.ranks:
-        return Injected(**known, ranks=what.ranks)
-    pairs = pairs_of(what, nodes)
+    pairs = set[frozenset[str]]() if what.ranks else pairs_of(what, nodes)
     links = tuple(sorted(name_link(*pair) for pair in pairs))
-    if not (pairs and isinstance(what, LinkFault)):
-        return Injected(**known, nodes=what.nodes, links=links, alone=len(what.nodes) == 1)
-    off = outside_of_most(nodes, pairs)
-    return Injected(**known, nodes=off or tuple(sorted(frozenset().union(*pairs))), links=links, alone=bool(off))
+    named, alone = what.nodes, bool(what.ranks) or len(what.nodes) == 1
+    if pairs and isinstance(what, LinkFault):
+        off = outside_of_most(nodes, pairs)
+        named, alone = off or tuple(sorted(frozenset().union(*pairs))), bool(off)
+    return Injected(what=what, detection=detection, nodes=named, links=links, alone=alone)
 
 
 def pairs_of(what: FaultKind, nodes: Sequence[str]) -> set[frozenset[str]]:

@@ -31,12 +31,10 @@ _NEEDED = (
 def checks(can: Mapping[str, bool]) -> list[Check]:
     """What links of nodes can be made to do."""
     return [
-        Check("ok", name, f"{works} of links can be had")
-        if can.get(kind)
-        else Check(
-            "warning",
+        Check.judge(
             name,
-            f"this kernel lacks it, so {lost} cannot be had",
+            f"{works} of links can be had" if can.get(kind) else f"this kernel lacks it, so {lost} cannot be had",
+            not can.get(kind),
             f"load the module {module}, or use another kernel",
         )
         for kind, name, works, lost, module in _NEEDED

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lab.errors import UsageError
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of, make_or_refuse
 from lab.features.faults.kinds.links import Network, network_of
+from lab.frozen import Frozen
 from lab.operations import OPERATIONS
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_all_keys, read_keys, said_of
@@ -51,8 +52,7 @@ def _scalar() -> Kind:
     return kinds.Kind(allowed, read, {"type": ["number", "string", "boolean"]})
 
 
-@dataclass(frozen=True, kw_only=True)
-class When:
+class When(Frozen):
     """The event; where nothing is said, the time before the run begins."""
 
     rank: int | None = key(None, rank(), "when: {rank: 1, note: step}", "whichever comes first")
@@ -142,8 +142,7 @@ def when_sentence(data: Any) -> str:
     return f"when {who} notes {said.get('note')}{value}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
+class Fault(Frozen):
     """What is broken, and when; without an end it is healed when the run is over."""
 
     what: FaultKind
@@ -258,8 +257,7 @@ def fault_sentence(data: Mapping[str, Any]) -> str:
     return f"{clip(what, _LONGEST_SHOWN)} {when_sentence(data.get('when'))}{ends}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FaultKeys:
+class FaultKeys(Frozen):
     """Keys of a scenario."""
 
     network: Network | None = key(None, Network.value(), "network: {rate: 100mbit, delay: 5ms}", "as it is")
@@ -277,8 +275,7 @@ class FaultKeys:
     second run has to pass, and is the one that is reported."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DetectionKeys:
+class DetectionKeys(Frozen):
     """Keys of `expect:`."""
 
     detected_within_s: float | None = key(
@@ -359,14 +356,13 @@ def kind_of(data: Mapping[str, Any]) -> FaultKind:
     return parse_kind(kind, json.dumps(value))
 
 
+@dataclass(frozen=True)
 class FaultsPart:
     """The faults of a plan."""
 
-    name = "faults"
-    companion = "lab.features.faults.companion:Faults"
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self.faults = tuple(faults)
+    faults: tuple[Fault, ...]
+    name: ClassVar[str] = "faults"
+    companion: ClassVar[str] = "lab.features.faults.companion:Faults"
 
     def data(self) -> list[dict[str, Any]]:
         """Each as a file would say it."""

@@ -15,6 +15,7 @@ from lab.errors import ClusterBusy, ClusterError, LabError, UsageError
 from lab.features.faults.fault import kind_data, kind_of, parse_kind
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of
 from lab.features.faults.target import ClusterTarget
+from lab.frozen import Frozen
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 from lab.run.lock import faults_file, nodes_lock
 from lab.spec.reading import did_you_mean
@@ -29,8 +30,7 @@ BY_HAND = "lab fault"
 """Who did what no run did."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
+class Standing(Frozen):
     """A fault that was begun and not undone."""
 
     id: str
@@ -155,9 +155,6 @@ class InForce:
 
     def __exit__(self, *_: object) -> None:
         self.heal()
-
-    def __repr__(self) -> str:
-        return f"<{self.what}, in force>"
 
 
 def inject(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, until: float | None = None) -> InForce:

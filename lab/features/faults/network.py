@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.features.faults.on_node import combine_conditions
+from lab.frozen import Frozen
 from lab.spec import kinds
 from lab.spec.declare import key
 from lab.spec.kinds import NODE, World
@@ -63,8 +64,7 @@ def share_kind() -> kinds.Kind:
     return kinds.quantity(parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda found: f"{found * 100:.12g}%")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Condition:
+class Condition(Frozen):
     """What packets on a way meet; None: nothing of that sort."""
 
     rate_bits_per_s: float | None = key(

@@ -53,16 +53,11 @@ class ClusterTarget:
     def start(self, node: str) -> None:
         """Start a node and wait until its agent can fork workers; tell it, and others, what is in force."""
         capable(self._engine, PowerControl).start(self._info, [self._node(node)], announce=lambda _: None)
-        in_force, before = [*self.in_force()], self.addresses
-        if in_force:
+        if in_force := [*self.in_force()]:
             now = {one.name: one.address for info in self._engine.find(self.cluster) for one in info.nodes}
-            self.addresses = {name: now.get(name) or address for name, address in before.items()}
-            others = (
-                [] if self.addresses == before else [name for name in before if name != node and self.running(name)]
-            )
-            for uninformed in (node, *others):  # all, where it is back with another address
-                for what in in_force:
-                    what.renew(self, uninformed)
+            self.addresses = {name: now.get(name) or address for name, address in self.addresses.items()}
+            for what in in_force:
+                what.renew(self)
 
     def pause(self, node: str) -> None:
         """Have every process of a node stand still, where it runs."""

@@ -61,15 +61,15 @@ def _break(arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
     fault = cluster.fault(wanted, for_s=arguments.for_s)
     took = format_duration(time.monotonic() - begun)
-    data = {"fault": str(wanted), "found": dict(fault.found), "cluster": cluster.name, "healed": False}
-    if arguments.for_s is None:
-        sentence = f"cluster {cluster.name}: {wanted} is in force ({took}); `lab fault heal` undoes it"
-        return shared.answer(arguments, lambda: data, lambda _: sentence)
-    sys.stderr.write(f"cluster {cluster.name}: {wanted} is in force for {format_duration(arguments.for_s)}\n")
-    with fault:
-        time.sleep(arguments.for_s)
-    sentence = f"cluster {cluster.name}: {wanted} is healed"
-    return shared.answer(arguments, lambda: {**data, "healed": True}, lambda _: sentence)
+    sentence = f"cluster {cluster.name}: {wanted} is in force ({took}); `lab fault heal` undoes it"
+    if arguments.for_s is not None:
+        sys.stderr.write(f"cluster {cluster.name}: {wanted} is in force for {format_duration(arguments.for_s)}\n")
+        with fault:
+            time.sleep(arguments.for_s)
+        sentence = f"cluster {cluster.name}: {wanted} is healed"
+    healed = {"healed": arguments.for_s is not None}
+    data = {"fault": str(wanted), "found": dict(fault.found), "cluster": cluster.name, **healed}
+    return shared.answer(arguments, lambda: data, lambda _: sentence)
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -8,13 +8,14 @@ import os
 import unittest
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
 from lab.features.functions.answers import at_function
 from lab.features.functions.pack import IN_NODE, ORIGINAL, How
+from lab.frozen import Frozen
 
 if TYPE_CHECKING:
     from lab.cluster import Cluster
@@ -40,8 +41,7 @@ _NAMES = ("__module__", "__name__")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Provided:
+class Provided(Frozen):
     """What a test runner provides for the test that runs now."""
 
     cluster: Callable[[Mapping[str, Any]], Cluster]

@@ -17,7 +17,6 @@ import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any
 import lab
 from lab.errors import UsageError
 from lab.features.functions.on_node.messages import LIMIT_BYTES
+from lab.frozen import Frozen
 from lab.words import format_limit
 
 _OF_PYTEST = ("_pytest", "exceptiongroup", "iniconfig", "packaging", "pluggy", "py", "pygments", "pytest", "tomli")
@@ -150,8 +150,7 @@ class Packed:
         return name
 
 
-@dataclass(frozen=True, kw_only=True)
-class How:
+class How(Frozen):
     """How a function is called."""
 
     timeout_s: float = 60.0

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from lab.engine.docker.image import inspect_image
 from lab.engine.doctor import Check, Wanted, devices_here
 from lab.errors import LabError
 from lab.features.gpu import self_test
+from lab.frozen import Frozen
 from lab.words import plural
 
 _DEADLINE_S, _CONTAINER_DEADLINE_S = 270, 300
@@ -27,8 +27,7 @@ _SEE = "see nvidia-smi and dmesg"
 _TOOLKIT_PAGE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuFacts:
+class GpuFacts(Frozen):
     """What there is of what GPUs need. None: that is another machine's, which cannot be looked at."""
 
     driver: str | None = ""
@@ -85,8 +84,7 @@ def _test_in_container(connection: Connection, image: str, variables: Mapping[st
 def look_for_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
     """What there is; `runtimes` are those that the engine knows, None where it has none."""
     runtime = None if runtimes is None else "nvidia" in runtimes
-    devices = devices_here()
-    if devices is None:
+    if (devices := devices_here()) is None:
         return GpuFacts(driver=None, devices=None, toolkit=None, runtime=runtime)
     try:
         driver = next(iter(_DRIVER.read_text().splitlines()), "")

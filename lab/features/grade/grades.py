@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.reasons import render_limits
 from lab.features.grade.keys import Grading, graded_of, grading_of
+from lab.frozen import Frozen
 from lab.node.messages.agent import CHECK
 from lab.record.result import Expectation, Result
 from lab.report import harmless
@@ -18,8 +19,7 @@ from lab.spec.scenario import Expect, Scenario, Verdict
 from lab.words import clip, clip_middle, name_ranks
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(Frozen):
     """One expectation of the scenario, and what a submission earned by it."""
 
     what: str
@@ -33,8 +33,7 @@ class Score:
     """Where it was not met, a sentence each; why it earned nothing although it was."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grade:
+class Grade(Frozen):
     """What one submission earned, and why."""
 
     name: str
@@ -76,8 +75,7 @@ class Grade:
         return {**asdict(self), "path": path, "points": self.points, "of": self.of}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grades:
+class Grades(Frozen):
     """What all submissions earned, by name."""
 
     UNTRUSTED: ClassVar[str] = "strict cluster"

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
@@ -22,6 +22,7 @@ from typing import IO, NamedTuple
 from lab.errors import UsageError
 from lab.features.grade.grades import plain
 from lab.features.grade.keys import grading_of
+from lab.frozen import Frozen
 from lab.spec.scenario import Scenario
 from lab.words import format_limit, listing
 
@@ -147,8 +148,7 @@ _MOODLE = re.compile(r"_assignsubmission_(?:file|onlinetext)_?$")
 _NOT_HANDED_IN = ("__MACOSX", "__pycache__", "node_modules", "venv")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Submission:
+class Submission(Frozen):
     """What one person handed in."""
 
     name: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -22,6 +21,7 @@ from lab.features.stragglers.timing import critical_path_of, from_new_group, par
 from lab.features.timeline.lanes import lanes_of, neighbours
 from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.traffic.traffic import matrix, operations
+from lab.frozen import Frozen
 from lab.operations import Operation, operation
 from lab.plan.plan import WorkerPlan
 from lab.record.layout import REPORT
@@ -237,8 +237,7 @@ _LEAST_SHARE = 0.01
 """Of the critical path: its largest parts are told one by one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Frozen):
     """A report that was written."""
 
     path: Path

@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image, one
 from lab.engine.protocol import Announce
 from lab.errors import ImageError, ImageUnfit
 from lab.feature import bundled
+from lab.frozen import Frozen
 from lab.node.recorder import build
 from lab.words import clip, format_bytes, format_duration
 
@@ -33,8 +33,7 @@ _MPI_FILES = ("pyproject.toml", "README.md", "torch_mpi/*.py", "torch_mpi/py.typ
 _TORCH_WHEEL = re.compile(r"^torch-(\d[^-+]*)(?:\+[^-]*)?-")
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildContext:
+class BuildContext(Frozen):
     """One build, fully decided."""
 
     dockerfile: Path

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 
+from lab.frozen import Frozen
 from lab.node.messages.agent import PYTHON
 from lab.node.rank import groups
 from lab.spec import kinds
@@ -27,8 +27,7 @@ _A_STORE_FOR_EACH_ATTEMPT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 _NODES = kinds.whole_number(1, 1024)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Torchrun:
+class Torchrun(Frozen):
     """What torchrun's agents are told."""
 
     min_nodes: int | None = key(None, _NODES, "min_nodes: 2", "all nodes of the run")

@@ -115,7 +115,7 @@ class Question(Frozen):
         return evaluate(expected, RankVariables.of(rank, size.nnodes, size.nproc_per_node))
 
     def understand(self, reply: str) -> str:
-        """What a person means: one of the choices, by letter, number, text or nearly that; a number; any text.
+        """What a person means: one of the choices, by letter, text or nearly that; a number; any text.
 
         Raises:
             UsageError: it is none of what may be answered.
@@ -134,21 +134,15 @@ class Question(Frozen):
         return meant
 
     def _chosen(self, said: str) -> str | None:
-        folded = {choice.casefold(): choice for choice in self.choices}
-        if said.casefold() in folded:
-            return folded[said.casefold()]
-        word = said.casefold().rstrip(").")
-        if len(word) == 1 and word in LETTERS[: len(self.choices)]:
-            return self.choices[LETTERS.index(word)]
-        same = [choice for choice in self.choices if _numbers(choice) and _numbers(choice) == _numbers(said)]
-        if same:
-            return same[0] if len(same) == 1 else None
-        if word.isdecimal() and all(_number(choice) is None for choice in self.choices):  # otherwise it is meant as one
-            place = int(word) if word.isascii() and len(word) == 1 else 0
-            return self.choices[place - 1] if 1 <= place <= len(self.choices) else None
-        if _number(said) is not None:
-            return None
-        begun = [choice for folds, choice in folded.items() if folds.startswith(said.casefold())]
+        folded, word = {choice.casefold(): choice for choice in self.choices}, said.casefold()
+        letter = word.rstrip(").")
+        if word not in folded and len(letter) == 1 and letter in LETTERS[: len(self.choices)]:
+            return self.choices[LETTERS.index(letter)]
+        number = _number(said)
+        if word in folded or number is not None:
+            same = [choice for choice in self.choices if _number(choice.strip("[]")) == number]
+            return folded.get(word) or (same[0] if len(same) == 1 else None)
+        begun = [choice for folds, choice in folded.items() if folds.startswith(word)]
         return begun[0] if len(begun) == 1 else near(said, self.choices)
 
     def holds(self, said: str, right: str) -> bool | None:
@@ -242,13 +236,6 @@ def _says(choice: str, value: Any) -> bool:
         return bool(json.loads(choice) == value)
     except (ValueError, RecursionError):
         return False
-
-
-def _numbers(said: str) -> list[Fraction] | None:
-    """The numbers of which a text consists, with or without brackets; None where there is anything else."""
-    words = said.replace("[", " ").replace("]", " ").replace(",", " ").split()
-    found = [number for word in words if (number := _number(word)) is not None]
-    return found if len(found) == len(words) else None
 
 
 def _number(said: str) -> Fraction | None:

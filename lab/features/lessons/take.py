@@ -7,7 +7,6 @@ import re
 import textwrap
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import dropwhile
 from pathlib import Path
@@ -24,6 +23,7 @@ from lab.features.lessons.progress import Attempt, LearningPath, keep, kept_of, 
 from lab.features.lessons.question import LETTERS, Prediction, Question, Size, question_of
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.text import picture_text
+from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style
@@ -37,8 +37,7 @@ from lab.trace.steps import Step
 from lab.words import format_value, plural, rank_spans
 
 
-@dataclass(frozen=True, kw_only=True)
-class Taken:
+class Taken(Frozen):
     """A lesson that was run."""
 
     result: Result
@@ -62,8 +61,7 @@ class Taken:
         return f"<div>{result_html(self.result)}{_as_html([*lines, following])}</div>"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lesson:
+class Lesson(Frozen):
     """A lesson that can be taken."""
 
     name: str

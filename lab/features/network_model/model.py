@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from lab.features.stragglers.timing import blocked_spans, length
 from lab.features.timeline.svg import Plot, Shapes, element, sheet, text
 from lab.features.traffic.traffic import bus_factor, duration, size_of
+from lab.frozen import Frozen
 from lab.operations import operation
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -187,8 +188,7 @@ def _alone(steps: Sequence[Step]) -> list[Step]:
 _STEP = "step"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pace:
+class Pace(Frozen):
     """The figures of one run; None where its trace does not tell one."""
 
     models: Sequence[Model]

@@ -330,17 +330,11 @@ def _parse(toml: str, first: int, reading: Reading) -> dict[str, Any]:
     else:
         import tomli as tomllib
 
-    line, column = 1, 1
     try:
         said: dict[str, Any] = tomllib.loads(toml)
         return said
-    except RecursionError:
-        what = "TOML that is nested too deep"
-    except tomllib.TOMLDecodeError as error:
-        where = re.search(_AT_LINE, str(error))
-        line, column = (int(where[1]), int(where[2]) + 2) if where and where[1] else (toml.count("\n") + 1, 1)
-        what = f"what is not TOML ({re.sub(_AT_LINE, '', str(error))})"
-    except ValueError:  # from int()
-        what = "a number of too many digits"
-    reading.add(Position(first + line - 1, column), f"found {what}; allowed: as in PEP 723")
+    except (ValueError, RecursionError) as error:  # also of a number of too many digits
+        where, why = re.search(_AT_LINE, str(error)), re.sub(_AT_LINE, "", str(error))
+    line, column = (int(where[1]), int(where[2]) + 2) if where and where[1] else (toml.count("\n") + 1, 1)
+    reading.add(Position(first + line - 1, column), f"found what is not TOML ({why}); allowed: as in PEP 723")
     return {}

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -22,6 +21,7 @@ from lab.errors import ClusterError, ClusterUnfit, LabError
 from lab.features.packages import install_program, pip_program, probe
 from lab.features.packages.install_program import BELOW
 from lab.features.packages.pip_program import NO_PIP, REFUSED
+from lab.frozen import Frozen
 from lab.spec.reading import shown
 from lab.words import clip, format_bytes, format_duration, listing
 
@@ -53,8 +53,7 @@ class Package(NamedTuple):
     """What its extras need."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(Frozen):
     """A Python that packages are for."""
 
     what: str

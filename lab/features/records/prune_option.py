@@ -13,6 +13,7 @@ from pathlib import Path
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.errors import RecordError, UsageError
+from lab.node.files import remove_tree
 from lab.record.read import list_records
 from lab.record.record_files import is_record
 from lab.words import format_bytes, plural
@@ -29,13 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     parser.add_argument("--prune", action="store_true", help="remove the records that --keep and --older-than leave")
     parser.add_argument("--keep", type=shared.whole, metavar="N", help="with --prune: the latest N stay")
-    parser.add_argument(
-        "--older-than",
-        dest="age_s",
-        type=shared.age,
-        metavar="AGE",
-        help="with --prune: only what is older goes, e.g. 12h, 7d or 4w",
-    )
+    older = "with --prune: only what is older goes, e.g. 12h, 7d or 4w"
+    parser.add_argument("--older-than", dest="age_s", type=shared.age, metavar="AGE", help=older)
     parser.add_argument("--dry-run", action="store_true", help="with --prune: say what would go, and remove nothing")
 
 
@@ -75,8 +71,6 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
 
 
 def _remove(paths: list[Path]) -> None:
-    from lab.node.files import remove_tree
-
     left = [path for path in paths if not remove_tree(path)]
     if left:
         others = f" (and {plural(len(left) - 1, 'other')})" if len(left) > 1 else ""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
+from lab.frozen import Frozen
 from lab.record.layout import RUNS
 from lab.record.read import Record, Turn, find_record, list_records
 from lab.record.record_files import is_record, list_names
 
 
-@dataclass(frozen=True, kw_only=True)
-class Suite:
+class Suite(Frozen):
     """The records of such runs."""
 
     name: str

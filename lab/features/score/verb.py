@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from operator import attrgetter
 from statistics import median
@@ -13,6 +13,8 @@ from typing import Any
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.features.faults.detection import Injected, find_injected
+from lab.features.faults.kinds import key_of
+from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Culprit, Result
 from lab.report.style import Style
@@ -24,8 +26,7 @@ _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite
 """Findings that say what was broken where nobody is the culprit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
+class Mark(Frozen):
     """How right the diagnosis of one run was, of one fault in it."""
 
     run: str
@@ -47,8 +48,7 @@ class Mark:
         return self.culprit in ("wrong", "nobody") or (self.culprit == "right" and not self.right_kind)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Frozen):
     """The marks of all faults of one kind."""
 
     kind: str
@@ -77,7 +77,7 @@ def mark_run(record: Record) -> list[Mark]:
     if named is not None and named.who:
         right = [one for one in injected if one.names(named.rank, named.node, named.link)]
     else:
-        right = [one for one in injected if not one.alone and named is not None and named.cause in one.shown_as]
+        right = [one for one in injected if not one.alone and named is not None and named.cause in one.what.shown_as]
     return [_mark(one, named, record, result, right=bool(right)) for one in right or injected[:1]]
 
 
@@ -100,18 +100,17 @@ def _mark(one: Injected, named: Culprit | None, record: Record, result: Result, 
     after_s = one.detection.after_s
     return Mark(
         run=record.run,
-        kind=one.kind,
+        kind=key_of(type(one.what)),
         fault=one.detection.fault,
         culprit="right" if right else "wrong" if accused else "unharmed" if well else "nobody",
-        right_kind=right and named is not None and named.cause in one.shown_as,
+        right_kind=right and named is not None and named.cause in one.what.shown_as,
         detected_s=None if after_s is None else round(after_s, 6),
         accused=accused,
         reason=result.reason,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(Frozen):
     """The marks of many runs."""
 
     runs: int

@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain, product
 from typing import Any
@@ -16,6 +16,7 @@ from lab.engine.doctor import refusal
 from lab.engine.protocol import Engine
 from lab.errors import LabError, UsageError
 from lab.feature import hook
+from lab.frozen import Frozen
 from lab.plan.cluster import Shape
 from lab.plan.plan import PlanOptions, shape_for
 from lab.record.read import Record
@@ -28,8 +29,7 @@ from lab.spec.scenario import Scenario
 from lab.words import listing, name_ranks, plural
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Frozen):
     """One thing that is run, or that cannot be."""
 
     name: str
@@ -78,8 +78,7 @@ def ground_of(shape: Shape) -> str:
 STATUSES = ("passed", "flaky", "failed", "hung", "error", "skipped")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(Frozen):
     """One run of a case, or what kept it from beginning."""
 
     result: Result
@@ -103,8 +102,7 @@ class Attempt:
         return self.error.hint if self.error else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(Frozen):
     """What came of one case."""
 
     case: Case
@@ -116,8 +114,12 @@ class Outcome:
         """The last verdict; `flaky` where it passed only when it was tried again."""
         if not self.attempts:
             return "skipped"
-        verdict = self.attempts[-1].result.verdict
-        return "flaky" if verdict == "passed" and len(self.attempts) > 1 else verdict
+        return "flaky" if self.last.passed and len(self.attempts) > 1 else self.last.verdict
+
+    @property
+    def last(self) -> Result:
+        """That of the last attempt; of a case that cannot run, an empty one."""
+        return self.attempts[-1].result if self.attempts else Result(verdict="passed", scenario=self.case.scenario.name)
 
     @property
     def telling(self) -> Attempt:
@@ -132,7 +134,7 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """That of the last attempt."""
-        return self.attempts[-1].result.exit_code if self.attempts else 0
+        return self.last.exit_code
 
     @property
     def took_s(self) -> float:
@@ -174,8 +176,7 @@ def _attempt_json(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuiteResult:
+class SuiteResult(Frozen):
     """What came of a suite."""
 
     suite: str
@@ -217,8 +218,7 @@ class SuiteResult:
     @property
     def records(self) -> list[Record]:
         """Of each case that ran, the record of the last attempt."""
-        last = [outcome.attempts[-1].result.path for outcome in self.outcomes if outcome.attempts]
-        return [Record(path=path) for path in last if path is not None]
+        return [Record(path=one.last.path) for one in self.outcomes if one.last.path is not None]
 
     @property
     def exit_code(self) -> int:
@@ -250,8 +250,7 @@ _VARIES = re.compile(
 """What differs from run to run of one and the same failure: times, sizes, addresses, ports, measured numbers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(Frozen):
     """One way in which repetitions of a case ended other than passed."""
 
     status: str
@@ -264,8 +263,7 @@ class Kind:
     """Of the first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rate:
+class Rate(Frozen):
     """What came of all repetitions of one case."""
 
     name: str
@@ -315,8 +313,6 @@ def what_stays(reason: str) -> str:
 
 def wilson(count: int, of: int) -> tuple[float, float]:
     """The interval in which a part lies with 95% confidence, from so many of so many."""
-    if of == 0:
-        return 0.0, 1.0
     part, square = count / of, _Z * _Z
     middle = (part + square / (2 * of)) / (1 + square / of)
     half = _Z * math.sqrt(part * (1 - part) / of + square / (4 * of * of)) / (1 + square / of)
@@ -370,8 +366,7 @@ _HASH_SEED = "PYTHONHASHSEED"
 """An interpreter reads it when it starts: only where each rank has a fresh one can it be set."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Matrix:
+class Matrix(Frozen):
     """What every scenario is run with; an empty dimension is left to the scenario."""
 
     nodes: tuple[int, ...] = ()
@@ -394,8 +389,7 @@ class Matrix:
             yield dict(zip(named, values, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Frozen):
     """What is asked of a suite."""
 
     scenarios: Sequence[Scenario]
@@ -407,7 +401,7 @@ class Asked:
     """A cluster; None: that of the current folder."""
     shape: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a cluster's shape that were asked for."""
-    options: RunOptions = RunOptions()  # noqa: RUF009  # frozen
+    options: RunOptions = RunOptions()  # frozen
     """How each case is run."""
     jobs: int | None = None
     """At most so many clusters side by side; None: as many as the machine carries."""

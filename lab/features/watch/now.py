@@ -17,6 +17,7 @@ from lab.diagnosis.wording import describe_call
 from lab.features.html.contents import clean_line
 from lab.features.html.timelines import end_text, ended_badly, note_text
 from lab.features.watch.tail import News, TraceTail
+from lab.frozen import Frozen
 from lab.node.messages import agent as messages
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
 from lab.record.layout import EVENTS
@@ -57,8 +58,7 @@ def alike_ranks(ranks: Sequence[RankNow], most: int = MANY) -> list[list[RankNow
     return sorted(group_alike(ranks, kind, most), key=len)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallNow:
+class CallNow(Frozen):
     """A call of a rank."""
 
     text: str
@@ -72,8 +72,7 @@ class CallNow:
     """For how long; empty where it is not over."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankNow:
+class RankNow(Frozen):
     """A rank."""
 
     rank: int
@@ -108,8 +107,7 @@ class Line(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Now:
+class Now(Frozen):
     """A run at one moment."""
 
     run: str

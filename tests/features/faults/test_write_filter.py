@@ -25,14 +25,15 @@ def answers() -> list[tuple[int, int, int]]:
 
 
 @pytest.fixture
-def server(answers: list[tuple[int, int, int]]) -> Server:
+def server(answers: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch) -> Server:
     """For x86-64, where descriptor 7 is the only file on a disk."""
 
     def send(answer: bytes) -> None:
         identity, _, error, flags = struct.unpack("QqiI", answer)
         answers.append((identity, error, flags))
 
-    return Server(write_filter._CALLS["x86_64"], send, lambda _, fd: fd == 7)
+    monkeypatch.setattr(write_filter, "is_on_disk", lambda _, fd: fd == 7)
+    return Server(write_filter._CALLS["x86_64"], send)
 
 
 def notice(identity: int, number: int, *arguments: int) -> bytes:

@@ -21,7 +21,6 @@ OPEN = Question(ask="?")
     [
         (WORDS, "b", "nobody"),
         (WORDS, " B) ", "nobody"),
-        (WORDS, "2", "nobody"),
         (WORDS, "NOBODY", "nobody"),
         (WORDS, "nobdy", "nobody"),
         (WORDS, "rank 1", "rank 1 raises"),
@@ -32,7 +31,6 @@ OPEN = Question(ask="?")
         (LISTS, "20", "[20.0]"),
         (LISTS, "[20]", "[20.0]"),
         (LISTS, "0 1", "[0, 1]"),
-        (LISTS, "2", "[20.0]"),
         (LISTS, "noth", "nothing"),
         (NUMBER, "1/3", "1/3"),
         (NUMBER, " 0.33 ", "0.33"),

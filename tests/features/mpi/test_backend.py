@@ -9,7 +9,7 @@ from tests.golden import golden
 
 
 def test_ranks_that_named_the_same_are_told_together_with_their_line():
-    named = [Named(rank, 1.0, "gloo", "mpi", instead=True, at="train.py:7") for rank in (2, 0, 1)]
+    named = [Named(rank, 1.0, named="gloo", backend="mpi", instead=True, at="train.py:7") for rank in (2, 0, 1)]
     (finding,) = find_named_backends(named)
     assert finding.kind == "backend"
     assert told_facts(finding) == {
@@ -22,11 +22,11 @@ def test_ranks_that_named_the_same_are_told_together_with_their_line():
 
 
 def test_a_name_that_stays_is_told_with_what_the_scenario_says():
-    assert find_named_backends([Named(1, 1.0, "gloo", "mpi", at="a.py:3")])[0].headline == (golden(1))
+    assert find_named_backends([Named(1, 1.0, named="gloo", backend="mpi", at="a.py:3")])[0].headline == (golden(1))
 
 
 def test_what_is_too_long_to_be_a_name_is_cut():
-    assert len(find_named_backends([Named(0, 1.0, "x" * 5000, "mpi")])[0].headline) < 200
+    assert len(find_named_backends([Named(0, 1.0, named="x" * 5000, backend="mpi")])[0].headline) < 200
 
 
 def test_nothing_named_is_nothing_found():

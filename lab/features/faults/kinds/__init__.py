@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 from lab.engine.protocol import Need
 from lab.engine.select import traits_of
 from lab.errors import UsageError
+from lab.features.faults.network import named_nodes
 from lab.features.faults.target import ClusterTarget
+from lab.frozen import Frozen
 from lab.spec.declare import dump_keys, keys_of, mapping_schema, read_all_keys
 from lab.spec.kinds import Kind
 from lab.spec.reading import Value
@@ -25,8 +28,7 @@ Harm = Literal["slows", "loses", "spoils"]
 """What a run may suffer: it takes longer and comes out the same; it loses somebody and may fail; data is changed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chance:
+class Chance(Frozen):
     """What decides where a fault is drawn for a run."""
 
     random: Random
@@ -49,8 +51,7 @@ class ReadBack:
     """What was measured, by what it is, with its unit in the name: `{"asked_bits_per_s": 1e8}`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FaultKind(ABC):
+class FaultKind(Frozen, ABC):
     """One kind of fault: its data, and how it is injected, which may take seconds."""
 
     does: ClassVar[str]
@@ -162,18 +163,18 @@ class FaultKind(ABC):
 
     @property
     def deed(self) -> Mapping[str, Any]:
-        """What the worker does itself."""
-        return {}
+        """What the worker does itself: the values of all keys but the rank, see `on_node.holds`."""
+        return {key_of(type(self)): self.amounts} if self.by_worker else {}
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that it acts on."""
-        return ()
+        """The nodes that it acts on: those that its value names."""
+        return named_nodes(json.dumps(dump_keys(self)))
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks that it acts on, where it acts on ranks."""
-        return ()
+        return (vars(self)["rank"],) if "rank" in vars(self) else ()
 
     def check(self, _: ClusterTarget) -> None:
         """See, before a run begins, whether it can be injected, as far as that can be seen.
@@ -195,8 +196,8 @@ class FaultKind(ABC):
         """
         raise NotImplementedError
 
-    def renew(self, _target: ClusterTarget, _node: str) -> None:
-        """Inject it once more into a node that has come back, and knows nothing of it."""
+    def renew(self, _: ClusterTarget) -> None:
+        """Inject it once more, where a node has come back that knows nothing of it, maybe with another address."""
         return
 
     def met(self, _: ClusterTarget) -> Mapping[str, Any]:

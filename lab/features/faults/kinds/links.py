@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -28,7 +28,6 @@ from lab.features.faults.network import (
     find_drops,
     link,
     link_at_start,
-    named_nodes,
     rate_kind,
     share_kind,
     tables_of,
@@ -45,7 +44,6 @@ _MET = {"drop": "dropped", "loss": "lost", "reset": "reset", "duplicate": "doubl
 """What results call packets that met something."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LinkFault(FaultKind):
     """A kind that acts on links."""
 
@@ -62,12 +60,11 @@ class LinkFault(FaultKind):
         return [(node, {**told, "part": str(self)}) for node, told in parts.items() if target.running(node)]
 
     def apply(self, target: ClusterTarget) -> None:
-        """Tell every node that runs; where one cannot, none does."""
+        """Tell every node that runs."""
         try:
             for node, told in self._told(target):
                 target.ask(node, "apply_links", told)
         except LabError as error:
-            self.undo(target)
             why = f"{self} cannot be done: {error.message}"
             raise (MachineLacks(why, _HINT) if NO_NETEM in error.message else LabError(why)) from None
 
@@ -82,10 +79,10 @@ class LinkFault(FaultKind):
         if late and not target.ask(told[0][0], "look_links", {"address": told[0][1]["address"]})["netem"]:
             raise MachineLacks(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
 
-    def renew(self, target: ClusterTarget, node: str) -> None:
-        """Tell a node that has come back."""
-        for name, told in self._told(target):
-            if name == node:
+    def renew(self, target: ClusterTarget) -> None:
+        """Tell every node that runs, but for those that stand still."""
+        for node, told in self._told(target):
+            if not target.paused(node):
                 target.ask(node, "apply_links", told)
 
     def met(self, target: ClusterTarget) -> Mapping[str, Any]:
@@ -130,7 +127,6 @@ def count_met(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**packets, **({"reset_connections": were_reset} if were_reset else {})}
 
 
-@dataclass(frozen=True, kw_only=True)
 class OnLink(LinkFault):
     """A kind whose value names a link, and how much of something happens on it: `node2 50ms jitter 5ms`.
 
@@ -160,11 +156,6 @@ class OnLink(LinkFault):
 
         return Kind(allowed, read, {"type": "string"})
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Those that its link names."""
-        return self.link.nodes
-
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
         return tables_of([(self.link, self.condition())], addresses)
@@ -193,7 +184,6 @@ def _as_mapping(value: Value, names: Sequence[str], allowed: str) -> Value:
     return Value(node, value.field, value.reading)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Corrupt(OnLink):
     """A bit of each packet is flipped by chance, which the receiver's checksum finds: it drops the packet."""
 
@@ -203,7 +193,6 @@ class Corrupt(OnLink):
     """How many of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Delay(OnLink):
     """Each packet waits before it leaves."""
 
@@ -215,7 +204,6 @@ class Delay(OnLink):
     """By how much that differs at most, from packet to packet."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Duplicate(OnLink):
     """Each packet is sent a second time by chance."""
 
@@ -225,7 +213,6 @@ class Duplicate(OnLink):
     """How many of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Loss(OnLink):
     """Each packet is dropped by chance, where it arrives: whoever sent it is not told."""
 
@@ -236,7 +223,6 @@ class Loss(OnLink):
     """How many of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rate(OnLink):
     """So much leaves in a second, and no more."""
 
@@ -247,7 +233,6 @@ class Rate(OnLink):
     """Bits a second."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reorder(OnLink):
     """All packets are late but some, which so overtake the others."""
 
@@ -259,7 +244,6 @@ class Reorder(OnLink):
     """How late the others are."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reset(OnLink):
     """Open TCP connections are reset, for both ends; who uses one, or wants a new one, gets its reset for an answer."""
 
@@ -293,7 +277,6 @@ def _node_or_all() -> Kind:
     return Kind(allowed, read, {"type": "string", "pattern": f"^({ALL}|{NODE})$"})
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dns(LinkFault):
     """Questions for names are refused; what a process knows already it goes on to know."""
 
@@ -304,11 +287,6 @@ class Dns(LinkFault):
 
     node: str = key(MISSING, _node_or_all(), "dns: node2")
     """A node, or `all`."""
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """That node."""
-        return () if self.node == ALL else (self.node,)
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
@@ -337,7 +315,6 @@ _RACKS = _mapping(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Network(Condition, LinkFault):
     """What the links of a run are like, from before its workers start to its end."""
 
@@ -364,12 +341,6 @@ class Network(Condition, LinkFault):
             raise UsageError("racks belong to the profile datacenter; write `profile: datacenter`")
         if self.jitter_s and not self.delay_s and not self.profile:
             raise UsageError("a jitter is a jitter of a delay; say `delay` too")
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Those that it names."""
-        named = [name for where, _ in self.links for name in where.nodes]
-        return tuple(dict.fromkeys([*named, *(name for _, names in self.racks for name in names)]))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
@@ -433,7 +404,6 @@ def _partition() -> Kind:
     return Kind(PARTITION_ALLOWED, read, {"anyOf": [text, mapping]}, dump)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Partition(LinkFault):
     """Nodes drop packets of others, without a word: whoever waits for them waits."""
 
@@ -452,13 +422,6 @@ class Partition(LinkFault):
         node = chance.one_of(chance.nodes)
         other = chance.one_of([name for name in chance.nodes if name != node])
         return cls(said=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Those that it names."""
-        if isinstance(self.said, str):
-            return named_nodes(self.said)
-        return tuple(dict.fromkeys(name for node, others in self.said.items() for name in (node, *others)))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""

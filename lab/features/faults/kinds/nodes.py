@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Any, ClassVar
 
 from lab.errors import LabError
@@ -15,7 +15,6 @@ from lab.spec.kinds import duration, node, number, size
 from lab.words import format_limit
 
 
-@dataclass(frozen=True, kw_only=True)
 class NodeFault(FaultKind):
     """A kind whose value is the name of a node, or a mapping with the keys of the class."""
 
@@ -25,17 +24,11 @@ class NodeFault(FaultKind):
     node: str = key(MISSING, node(), "kill: node2")
     """The node that it acts on."""
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """That node."""
-        return (self.node,)
-
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Whether it runs, or does not, as it is to."""
         return ReadBack(target.running(self.node) is self.runs)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PowerLost(NodeFault):
     """A kind after which the node does not run; healed, it runs again."""
 
@@ -56,7 +49,6 @@ class PowerLost(NodeFault):
             target.start(self.node)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Kill(PowerLost):
     """Everything on the node ends at once; its peers see their connections closed."""
 
@@ -64,7 +56,6 @@ class Kill(PowerLost):
     example = "kill: node2"
 
 
-@dataclass(frozen=True, kw_only=True)
 class PowerOff(PowerLost):
     """The cable is out before everything ends: no peer is told that a connection was closed, as in a power cut."""
 
@@ -80,7 +71,6 @@ class PowerOff(PowerLost):
             super().apply(target)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Restart(PowerLost):
     """Everything on the node ends at once, and its agent comes back; a run goes on there if its launcher has it so."""
 
@@ -96,7 +86,6 @@ class Restart(PowerLost):
         target.start(self.node)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Stop(PowerLost):
     """Its workers get SIGTERM, and after the grace period everything ends, as in maintenance that nobody announced."""
 
@@ -126,7 +115,6 @@ class Stop(PowerLost):
         return super().read_back(target)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Start(NodeFault):
     """The node comes back, and takes part again where the launcher takes it in."""
 
@@ -145,7 +133,6 @@ class Start(NodeFault):
         """Leave it: a node that runs is what a cluster has."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pause(NodeFault):
     """No process of the node gets any time; its kernel goes on to acknowledge what peers send."""
 
@@ -167,7 +154,6 @@ class Pause(NodeFault):
         return ReadBack(target.paused(self.node))
 
 
-@dataclass(frozen=True, kw_only=True)
 class LimitFault(NodeFault):
     """A kind by which a node may use so much and no more; healed, what it was made with."""
 
@@ -196,7 +182,6 @@ class LimitFault(NodeFault):
         return ReadBack(abs(now - self.most) < 0.01, {self.limited: now})
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cpu(LimitFault):
     """Healed, it may use what it was made with."""
 
@@ -211,7 +196,6 @@ class Cpu(LimitFault):
     """How many, such as 0.5."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Memory(LimitFault):
     """Healed, it may use what it was made with."""
 
@@ -228,7 +212,6 @@ class Memory(LimitFault):
         return f"memory of {format_limit(self.limit_bytes)} for {self.node}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Disconnect(AgentFault, NodeFault):
     """Nobody reaches the node and it reaches nobody; its processes go on, and its connections stay open."""
 
@@ -240,7 +223,6 @@ class Disconnect(AgentFault, NodeFault):
     by_agent = "cable"
 
 
-@dataclass(frozen=True, kw_only=True)
 class DiskFull(AgentFault, NodeFault):
     """Ranks of the node that write to a file are told that there is no space left; a mapped file is not noticed."""
 
@@ -256,7 +238,6 @@ class DiskFull(AgentFault, NodeFault):
         return {"full": True}
 
 
-@dataclass(frozen=True, kw_only=True)
 class DiskSlow(AgentFault, NodeFault):
     """Each write to a file, and each wait until one is on the disk, takes so much longer."""
 
@@ -277,7 +258,6 @@ class DiskSlow(AgentFault, NodeFault):
         return {"delay_s": self.by_s}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Hog(AgentFault, NodeFault):
     """Somebody else on the node takes all memory but a little; where a rank wants more, the kernel kills the rank."""
 

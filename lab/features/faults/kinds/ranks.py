@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Any, ClassVar
 
-from lab.features.faults.kinds import AgentFault, FaultKind, key_of
+from lab.features.faults.kinds import AgentFault, FaultKind
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key
 from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
 from lab.words import plural
 
 
-@dataclass(frozen=True, kw_only=True)
 class RankFault(FaultKind):
     """A kind whose value is a rank, or a mapping with the keys of the class."""
 
@@ -22,9 +21,9 @@ class RankFault(FaultKind):
     """The rank that it acts on."""
 
     @property
-    def ranks(self) -> tuple[int, ...]:
-        """That rank."""
-        return (self.rank,)
+    def nodes(self) -> tuple[str, ...]:
+        """None: it acts on a rank, wherever that is."""
+        return ()
 
     def node_in(self, target: ClusterTarget) -> str:
         """The node of the rank; beside its run, the one that says so, and else the first that runs."""
@@ -42,7 +41,6 @@ _SIGNALS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Signal(RankFault, AgentFault):
     """The worker ends, stops or goes on, or does what its script has it do; a stopped one is let go on at the end."""
 
@@ -62,7 +60,6 @@ class Signal(RankFault, AgentFault):
             super().undo(target)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Loader(RankFault, AgentFault):
     """A worker of a DataLoader ends at once, as where memory ran out; nothing takes that back."""
 
@@ -78,17 +75,11 @@ class Loader(RankFault, AgentFault):
         """It stays dead."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorkerFault(RankFault):
     """A kind that the worker of the rank does itself, where its call, phase or note holds it."""
 
     by_worker = True
     draws: ClassVar[Mapping[str, Sequence[Any]] | None] = {}
-
-    @property
-    def deed(self) -> Mapping[str, Any]:
-        """What `lab.features.faults.on_node.holds` is told: the values of all keys but the rank."""
-        return {key_of(type(self)): self.amounts}
 
 
 _ERRORS = (
@@ -97,7 +88,6 @@ _ERRORS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Raise(WorkerFault):
     """It comes out of the call, phase or note that the rank is at, and may be caught there."""
 
@@ -111,7 +101,6 @@ class Raise(WorkerFault):
     """What it says."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Hang(WorkerFault):
     """It waits where it is, and holds the interpreter's lock: none of its threads runs Python, and no handler does."""
 
@@ -127,7 +116,6 @@ class Hang(WorkerFault):
         return f"hang rank {self.rank}{'' if self.lock else ' without the lock'}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pauses(WorkerFault):
     """As where a garbage collector looks through a large heap: all threads wait for the lock meanwhile."""
 
@@ -144,7 +132,6 @@ class Pauses(WorkerFault):
     """Of what is drawn; ranks draw on their own."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChangedData(WorkerFault):
     """A kind that changes one element of what a call brings."""
 
@@ -167,7 +154,6 @@ class ChangedData(WorkerFault):
         """Why a number of this sort, of so many bits, cannot be changed so; empty: it can."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Nan(ChangedData):
     """One element of the tensors that the call takes is NaN when it begins."""
 
@@ -181,7 +167,6 @@ class Nan(ChangedData):
         return "" if dtype.startswith(("float", "bfloat", "complex")) else f"no {dtype} is NaN"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flip(ChangedData):
     """As by a broken memory: the number is another one, and nothing says so."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 ACTIONS: dict[str, str] = {
@@ -28,26 +29,27 @@ LATE = ("delay_s", "jitter_s", "corrupt", "reorder")
 
 def merge_parts(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
     """All conditions as one: the least rate counts, times are added, and what happens to a packet happens by any."""
-    whole: dict[str, Any] = {"to": {}, "from": {}, "rate_bits_per_s": None, "no_names": False}
+    whole: dict[str, Any] = {"to": {}, "from": {}}
     for part in parts:
         for way in ("to", "from"):
             for address, asked in part.get(way, {}).items():
                 whole[way][address] = combine_conditions(whole[way].get(address, {}), asked)
-        rates = [rate for rate in (whole["rate_bits_per_s"], part.get("rate_bits_per_s")) if rate]
-        whole["rate_bits_per_s"] = min(rates, default=None)
-        whole["no_names"] = whole["no_names"] or bool(part.get("no_names"))
-    return whole
+    rates = [part["rate_bits_per_s"] for part in parts if part.get("rate_bits_per_s")]
+    return {**whole, "rate_bits_per_s": min(rates, default=None), "no_names": any(one.get("no_names") for one in parts)}
+
+
+def _either(one: float, other: float) -> float:
+    return 1 - (1 - one) * (1 - other)
+
+
+_COMBINED: dict[str, Callable[[float, float], float]] = {
+    "rate_bits_per_s": min,
+    "delay_s": operator.add,
+    "jitter_s": operator.add,
+}
 
 
 def combine_conditions(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
     """Two conditions of the same packets as one."""
-    both = {**one, **other}
-    for name in set(one) & set(other):
-        first, second = one[name], other[name]
-        if name == "rate_bits_per_s":
-            both[name] = min(first, second)
-        elif name in ("delay_s", "jitter_s"):
-            both[name] = first + second
-        else:
-            both[name] = 1 - (1 - first) * (1 - second)
-    return both
+    both = {name: _COMBINED.get(name, _either)(one[name], other[name]) for name in one.keys() & other.keys()}
+    return {**one, **other, **both}

@@ -89,17 +89,14 @@ def _change_element(index: int, bit: int | None, tensors: Sequence[Any]) -> None
     for size in reversed(tensor.shape):
         index, place = divmod(index, size)
         one = one.select(-1, place)
-    dtype = str(one.dtype).partition(".")[2]
     with torch.no_grad():
         if bit is None:
-            if not (one.is_floating_point() or one.is_complex()):
-                raise ValueError(f"no {dtype} is NaN")
             one.fill_(float("nan"))
             return
         real = torch.view_as_real(one)[0] if one.is_complex() else one
         width = real.element_size() * 8
         if bit >= width:
-            raise ValueError(f"a {dtype} has no bit {bit}")
+            raise ValueError(f"no number of {width} bits has a bit {bit}")
         bits = real.view({8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[width])
         has_sign = bit == width - 1 and bits.dtype != torch.uint8
         bits.bitwise_xor_(-(1 << bit) if has_sign else 1 << bit)

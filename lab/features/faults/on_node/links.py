@@ -26,13 +26,13 @@ _were_reset: dict[str, int] = {}
 """By name: how many connections were open when it came to be in force, and were reset."""
 
 
-def _make(queues: Shaping, address: str) -> None:
+def _make(address: str) -> None:
     """Have all in force that is to be, and nothing else.
 
     Raises:
         OSError, ValueError: the kernel cannot.
     """
-    asked = in_force()
+    asked, queues = in_force(), Shaping(device(address))
     to, cable = asked["to"], asked["rate_bits_per_s"]
     shaped = {
         peer: how for peer, how in to.items() if cable or any(how.get(name) for name in ("rate_bits_per_s", *LATE))
@@ -57,20 +57,20 @@ def apply_links(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError, ValueError: the kernel cannot; then everything is as it was before.
     """
-    name, before, queues = str(said["part"]), dict(_parts), Shaping(device(said["address"]))
+    name, before = str(said["part"]), dict(_parts)
     _parts[name] = said
     try:
-        _make(queues, said["address"])
+        _make(said["address"])
     except (OSError, ValueError):
         _parts.clear()
         _parts.update(before)
         with suppress(OSError, ValueError):  # what was before may not be possible any more either
-            _make(queues, said["address"])
+            _make(said["address"])
         raise
     peers = [peer for peer, how in said.get("from", {}).items() if how.get("reset")]
     if peers:
         with suppress(OSError):  # whoever uses a connection is told all the same
-            _were_reset[name] = filters.reset_connections(peers)
+            _were_reset[name] = _were_reset.get(name, 0) + filters.reset_connections(peers)
     return look_links(actions, said)
 
 
@@ -82,7 +82,7 @@ def undo_links(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     """
     _parts.pop(said["part"], None)
     _were_reset.pop(said["part"], None)
-    _make(Shaping(device(said["address"])), said["address"])
+    _make(said["address"])
     return look_links(actions, said)
 
 

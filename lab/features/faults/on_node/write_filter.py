@@ -139,15 +139,11 @@ class Server:
     Args:
         calls: numbers of system calls.
         send: sends an answer.
-        is_file: whether this descriptor of this process is a file on a disk.
     """
 
-    def __init__(
-        self, calls: _Calls, send: Callable[[bytes], None], is_file: Callable[[int, int], bool] | None = None
-    ) -> None:
+    def __init__(self, calls: _Calls, send: Callable[[bytes], None]) -> None:
         self._calls = calls
         self._send = send
-        self._is_file = is_file or is_on_disk
         self._full = False
         self._delay_s = 0.0
         self._waiting: list[tuple[float, int]] = []
@@ -163,7 +159,7 @@ class Server:
         """Answer a write, or make it wait."""
         identity, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
         place = self._calls.writes.get(number)
-        on_disk = (self._full or self._delay_s > 0) and self._is_file(pid, arguments[place or 0] & 0xFFFFFFFF)
+        on_disk = (self._full or self._delay_s > 0) and is_on_disk(pid, arguments[place or 0] & 0xFFFFFFFF)
         if on_disk and self._full and place is not None:
             self._send(_ANSWER.pack(identity, 0, -errno.ENOSPC, 0))
         elif on_disk and self._delay_s:
