@@ -58,7 +58,7 @@ class Feature:
     verbs: Mapping[str, tuple[str, str]] = {}
     """The modules of verbs, by name, each with the line that `lab --help` has for it; see `lab.cli.call.Verb`."""
     options: Mapping[str, str] = {}
-    """Modules that add options to verbs of others, by the name of the verb; see `lab.cli.call.Options`."""
+    """Modules that add options to verbs of others, by the name of the verb; see `lab.cli.call.Command`."""
     exports: Mapping[str, str] = {}
     """What `import lab` offers of it, by name."""
     views: Mapping[str, str] = {}

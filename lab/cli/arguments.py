@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -117,15 +116,12 @@ def scheduled(word: str) -> tuple[str, str]:
 @_converter
 def data(word: str) -> tuple[str, Path]:
     """A folder of this machine, by name: `NAME=FOLDER`."""
-    from lab.spec.keys import data_name_problem, folder_problem
+    from lab.spec.keys import checked_folders
 
     name, equals, folder = word.partition("=")
     if not equals or not folder:
         raise ValueError(f"found {word!r}; allowed: NAME=FOLDER")
-    path = Path(os.path.abspath(os.path.expanduser(folder)))
-    if wrong := data_name_problem(name) or folder_problem(path):
-        raise ValueError(wrong)
-    return name, path
+    return next(iter(checked_folders({name: folder}).items()))
 
 
 @_converter

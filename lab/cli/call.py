@@ -106,21 +106,13 @@ class Verb(Protocol):
         """Do it; returns the exit code."""
 
 
-class Options(Protocol):
-    """A module of a feature that adds options to a verb of the kernel or of another feature."""
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Declare them."""
-
-    def run(self, arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-        """Call the verb, or do something else where an option asks for it; returns the exit code."""
-
-
 class Command(NamedTuple):
-    """A verb, or options of one, where a module has several."""
+    """A verb where a module has several, or options that a feature adds to a verb of others."""
 
     add_arguments: Callable[[Parser], None]
     run: Callable[..., int]
+    """Of options: is given the arguments, and as `verb` what runs the verb, which it calls unless an option asks for
+    something else."""
 
 
 class Parser(argparse.ArgumentParser):

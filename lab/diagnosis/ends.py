@@ -233,8 +233,7 @@ def common_progress(evidence: Evidence, ranks: Iterable[int]) -> f.Progress | No
 
 def _called_before(evidence: Evidence, number: int) -> f.Progress | None:
     """The last call of a rank; of a message, its operation."""
-    calls = evidence.calls(number)
-    if calls:
+    if calls := evidence.calls(number):
         last, step = calls[-1], evidence.step(calls[-1])
         name = step.title if step is not None and not step.message else last.op
         return f.Progress(calls=len(calls), name=name, source=last.source)

@@ -223,10 +223,9 @@ class RunFacts:
         for one in started.ranks:
             if one.process is None:
                 ranks.append(workers.pop(one.worker))
-                continue
-            rank = self.started.setdefault(one.process, RankFacts(rank=one.rank, node=one.node))
-            rank.rank, rank.parent = one.rank, one.worker
-            ranks.append(rank)
+            else:
+                ranks.append(self.started.setdefault(one.process, RankFacts(rank=one.rank, node=one.node)))
+                ranks[-1].rank, ranks[-1].parent = one.rank, one.worker
         own = [one for one in (*workers.values(), *ranks) if one.parent is None]
         for rank in ranks:
             starter = next((one for one in own if one.rank == rank.parent and one is not rank), None)
@@ -263,8 +262,7 @@ def read_facts(record: Record) -> RunFacts:
     if not known and record.complete:
         _add_result(record.result(), facts)
     facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
-    started = record.started()
-    if started is not None:
+    if (started := record.started()) is not None:
         facts.place_started(started)
     return facts
 
@@ -354,9 +352,8 @@ class RankFacts:
     @property
     def failed(self) -> bool:
         """Whether it ended, other than expected, without being stopped."""
-        if self.stopped or self.ended is None or self.outlived:
-            return False
-        return returncode(self.code, self.signal) != self.expected_code
+        ended = self.ended is not None and not (self.stopped or self.outlived)
+        return ended and returncode(self.code, self.signal) != self.expected_code
 
     @property
     def left(self) -> bool:

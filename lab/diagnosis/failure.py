@@ -48,12 +48,10 @@ def judge_failure(evidence: Evidence) -> Judgement:
         judged: Judgement = blame_starter(evidence, starter)
         return judged
     victim = failed[0]
-    different = _different_call(evidence, failed, own)
-    if different is not None:
+    if (different := _different_call(evidence, failed, own)) is not None:
         return different
     if own:
-        deeper = _deeper(evidence, own)
-        if deeper is not None:
+        if (deeper := _deeper(evidence, own)) is not None:
             return _judge_by(deeper, evidence, own[0], brief=True)
         return _blame_own(evidence, own)
     broken = next(iter(apply_rules(evidence, "connections")), None)
@@ -103,8 +101,7 @@ def _lost_together(facts: RunFacts, lost: NodeLost) -> FirstFailure:
 
 def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequence[RankFacts]) -> Judgement | None:
     """The rank that called something else than most others, as PyTorch or the trace tells; None where none did."""
-    odd = errors.find_odd_call(failed)
-    if odd is not None:
+    if (odd := errors.find_odd_call(failed)) is not None:
         rank = evidence.facts.rank(odd.ranks[0])
         place = evidence.raised(rank)
         return _blame(rank, replace(odd, lines=(place.at,) if place else ()))

@@ -195,8 +195,7 @@ class _Hang(Waiting):
         """Nobody waited in a call on record: where everybody was."""
         evidence, standing = self.evidence, ends.Standing.of(self.evidence)
         outside = [rank for rank in standing.absent if evidence.ranks[rank].stack]
-        alive = sorted([*standing.waiting, *outside])
-        if not alive:
+        if not (alive := sorted([*standing.waiting, *outside])):
             return []
         calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
         if calls == {"init_process_group"}:

@@ -32,8 +32,7 @@ def _judge(evidence: Evidence) -> Judgement:
         return Judgement(verdict="error", reason=facts.engine_lost or facts.refused)
     if facts.interrupted:
         return Judgement(verdict="error", reason=f"interrupted after {format_duration(facts.duration_s)}")
-    replaced = judge_replaced(facts)
-    if replaced is not None:
+    if (replaced := judge_replaced(facts)) is not None:
         return replaced
     # A run that passes needs none of what follows, and does not import it.
     if facts.lost_nodes or any(rank.failed for rank in (*facts.ranks, *facts.parents)):
@@ -58,8 +57,7 @@ def _judge(evidence: Evidence) -> Judgement:
     if worth_reading(evidence.record.path / TRACE):
         from lab.diagnosis.causes import wrong_all_the_same
 
-        wrong = wrong_all_the_same(evidence)
-        if wrong:
+        if wrong := wrong_all_the_same(evidence):
             what = "; ".join(one.headline for one in wrong)
             return Judgement(verdict="passed", reason=f"{reason}, but {what}: see lab explain", findings=tuple(wrong))
     return Judgement(verdict="passed", reason=reason)

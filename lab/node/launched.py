@@ -11,7 +11,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -19,8 +18,9 @@ from contextlib import suppress
 from typing import NoReturn
 
 from . import channels, processes, statement
-from .messages import typed, wire
+from .messages import typed
 from .messages.agent import Launch, Launched, WorkerStart
+from .rank import note
 
 VARIABLE = "LAB_LAUNCHED"
 """Of a launcher's process: its pid and the path of a `Launch`. Its children become workers by it, and nobody else."""
@@ -72,12 +72,9 @@ def _become(start: WorkerStart, launch: Launch) -> NoReturn:
             _run(start, launch, note_socket, theirs)
         finally:
             os._exit(70)
-    told = Launched(
-        start.rank, time.time(), attempt=start.attempt, local_rank=start.local_rank, pid=child, channels=tuple(mine)
-    )
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
-        agent.connect(launch.socket)
-        socket.send_fds(agent, [wire.encode(told)], list(mine.values()))
+    told = Launched(start.rank, time.time(), attempt=start.attempt, local_rank=start.local_rank, pid=child)
+    with suppress(OSError):
+        note.send(launch.socket, told._replace(channels=tuple(mine)), [*mine.values()])
     for fd in (*mine.values(), *theirs.values()):
         os.close(fd)
     _stand_in(child, status)

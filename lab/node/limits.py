@@ -180,13 +180,9 @@ def _forks_refused() -> int:
 
 def _read_cgroup(*names: str, key: str = "") -> int:
     """The number in the first of these files that there is, in the line that begins with `key`; 0: it has none."""
-    for name in names:
-        with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
-            for line in file:
-                words = line.split()
-                if words[:-1] == ([key] if key else []):
-                    return int(words[-1])
-    return 0
+    found = processes.read_words(*(f"/sys/fs/cgroup/{name}" for name in names))
+    numbers = (words[-1] for words in found if words[:-1] == ([key] if key else []))
+    return next((int(number) for number in numbers if number.isdigit()), 0)
 
 
 _PAUSE_S = 0.25

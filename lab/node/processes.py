@@ -10,7 +10,7 @@ import resource
 import signal
 import termios
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
@@ -111,17 +111,24 @@ def readable_bytes(pipe: int) -> int:
     return waiting[0]
 
 
+def read_words(*paths: str) -> Iterator[list[str]]:
+    """The words of each line in files of the kernel; of one that is gone, or goes meanwhile, no more."""
+    for path in paths:
+        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            yield from map(str.split, file)
+
+
 def _children(pid: int) -> list[int]:
     """The children of a process, whichever of its threads made them; none where it has ended.
 
     The kernel may leave some out that are there while others end, but not all of them.
     """
-    found: list[int] = []
-    with suppress(OSError):  # it ended while we looked
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{thread}/children") as file:
-                found += map(int, file.read().split())
-    return found
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it ended while we looked
+        return []
+    words = read_words(*(f"/proc/{pid}/task/{thread}/children" for thread in threads))
+    return [int(child) for children in words for child in children]
 
 
 def parent_of(pid: int) -> int:
@@ -156,13 +163,8 @@ def descendants(*roots: int) -> list[int]:
 
 def catching(number: int, pids: list[int]) -> list[int]:
     """Those of the processes that have a handler for a signal: for others it may be the end."""
-    found = []
-    for pid in pids:
-        with suppress(OSError), open(f"/proc/{pid}/status") as file:
-            caught = next((int(line.split()[1], 16) for line in file if line.startswith("SigCgt:")), 0)
-            if caught >> (number - 1) & 1:
-                found.append(pid)
-    return found
+    caught = ((pid, words[1]) for pid in pids for words in read_words(f"/proc/{pid}/status") if words[0] == "SigCgt:")
+    return [pid for pid, signals in caught if int(signals, 16) >> (number - 1) & 1]
 
 
 def kill_descendants(
@@ -302,20 +304,15 @@ def signal_name(number: int) -> str | None:
 
 def held_bytes(pids: list[int]) -> dict[int, int]:
     """Memory that each process holds, shared pages divided among those who share them (PSS)."""
-    sizes = {}
-    for pid in pids:
-        with suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
-            sizes[pid] = next((int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:")), 0)
-    return sizes
+    found = ((pid, words) for pid in pids for words in read_words(f"/proc/{pid}/smaps_rollup"))
+    return {pid: int(words[1]) * 1024 for pid, words in found if words[0] == "Pss:"}
 
 
 def sizes_over(limit_bytes: int, pids: list[int]) -> dict[int, int]:
     """Memory that each process holds, where together they hold as much as the limit; otherwise empty."""
-    resident = 0  # cheaper to ask for, and never less
-    for pid in pids:
-        with suppress(OSError), open(f"/proc/{pid}/statm") as file:
-            resident += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    sizes = held_bytes(pids) if resident >= limit_bytes else {}
+    resident = sum(int(words[1]) for pid in pids for words in read_words(f"/proc/{pid}/statm"))
+    # What is resident is cheaper to ask for, and never less.
+    sizes = held_bytes(pids) if resident * os.sysconf("SC_PAGE_SIZE") >= limit_bytes else {}
     return sizes if sum(sizes.values()) >= limit_bytes else {}
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from .files import remove_tree
 from .messages.agent import Config
-from .processes import run_as
+from .processes import read_words, run_as
 from .users import GROUP, MADE_UP, User, open_the_way_to
 
 _PSEUDO = frozenset(
@@ -185,8 +185,7 @@ def find_writable(
 
 
 def _mount_points() -> set[str]:
-    with open("/proc/self/mounts") as file:
-        mounts = [line.split()[1:3] for line in file]
+    mounts = [words[1:3] for words in read_words("/proc/self/mounts")]
     paths = {path for path, kind in mounts if kind not in _PSEUDO and not path.startswith(("/proc/", "/sys/"))}
     return {path for path in paths - {"/"} if os.path.isdir(path)}
 
@@ -233,8 +232,6 @@ def remove_system_v() -> None:
 
 def _system_v(kind: str) -> Iterator[tuple[int, int]]:
     """Owner and number of each object of a kind."""
-    with suppress(OSError, ValueError), open(f"/proc/sysvipc/{kind}") as file:
-        names = file.readline().split()
-        owner, number = names.index("uid"), names.index("msqid" if kind == "msg" else f"{kind}id")
-        for words in map(str.split, file):
-            yield int(words[owner]), int(words[number])
+    names, *objects = [*read_words(f"/proc/sysvipc/{kind}")] or [[]]
+    for known in (dict(zip(names, words)) for words in objects):
+        yield int(known["uid"]), int(known["msqid" if kind == "msg" else f"{kind}id"])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from . import netlink
 from .messages.agent import BLINK_S, LONG_WAYS, Config, Connections
+from .processes import read_words
 
 _BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY
 _INFO = 2  # INET_DIAG_INFO
@@ -30,7 +31,7 @@ _NUMBERS = {
 """By number of a connection: its format, and where it stands in `struct tcp_info`."""
 _OF_MOST = ("round_trip_s", "busy_s", "reader_late_s")
 """Numbers that the kernel counts in microseconds; of several connections, that of who carried most counts."""
-_ADDED = ("unacknowledged_bytes", "unread_bytes", "sent_again", "segments_out", "segments_in", "acknowledged_bytes")
+_ADDED = ("unacknowledged_bytes", "sent_again", "segments_out", "segments_in", "acknowledged_bytes")
 """Numbers of several connections that are added; of all others the largest counts."""
 _LARGEST = ("silent_s", "rate_bytes_per_s")
 _MOST_SOCKETS = 4096
@@ -73,7 +74,7 @@ def connections() -> list[Connection]:
 def _read(message: bytes) -> Connection | None:
     size = 4 if message[0] == socket.AF_INET else 16
     local, peer = (_plain(message[at : at + size]) for at in (_ID + 4, _ID + 20))
-    unread, written, _, inode = _QUEUES.unpack_from(message, _QUEUES_AT)
+    _, written, _, inode = _QUEUES.unpack_from(message, _QUEUES_AT)
     info = dict(netlink.read_attributes(message[_ATTRIBUTES_AT:])).get(_INFO, b"")
     if len(info) < _UNSENT + 4 or not inode:  # no process has it any more: it is what an earlier run left
         return None
@@ -84,7 +85,7 @@ def _read(message: bytes) -> Connection | None:
     if unacknowledged:
         numbers["unacknowledged_bytes"] = max(0, written - unsent)
         numbers["silent_s"] = _silence(info[_RETRANSMITS], timer_us / 1e6)
-    facts = Connections(0.0, peer=peer, number=1, unread_bytes=unread, **numbers)
+    facts = Connections(0.0, peer=peer, number=1, **numbers)
     return Connection(local, _PORTS.unpack_from(message, _ID), facts)
 
 
@@ -269,30 +270,20 @@ def describe_kept_ports(reusable: Collection[int], *, strict: bool) -> str:
 
 def _read_port_range() -> range:
     """The ports that the kernel gives to whoever asks for any."""
-    with suppress(OSError, ValueError), open(_PORT_RANGE) as file:
-        first, last = map(int, file.read().split())
-        return range(first, last + 1)
+    for first, last in read_words(_PORT_RANGE):
+        return range(int(first), int(last) + 1)
     return _USUAL_RANGE
 
 
 def _count_sockets() -> int:
     """All sockets of this network namespace that have a port, those in TIME_WAIT included."""
-    count = 0
-    for path in _COUNTS:
-        with suppress(OSError, ValueError), open(path) as file:
-            for protocol, _, numbers in (line.partition(":") for line in file):
-                if protocol.startswith(("TCP", "UDP")):
-                    words = numbers.split()
-                    count += sum(int(number) for name, number in zip(words[::2], words[1::2]) if name in _COUNTED)
-    return count
+    protocols = (words for words in read_words(*_COUNTS) if words[0].startswith(("TCP", "UDP")))
+    named = (pair for _, *words in protocols for pair in zip(words[::2], words[1::2]))
+    return sum(int(number) for name, number in named if name in _COUNTED)
 
 
 def _read_kept_ports() -> Iterator[int]:
     """The local port of every connection that no process needs to have."""
-    for path in _TABLES:
-        with suppress(OSError, ValueError, IndexError), open(path) as file:
-            next(file, "")
-            for line in file:
-                words = line.split()
-                if words[3] in _KEPT_BY_KERNEL:
-                    yield int(words[1].rpartition(":")[2], 16)
+    for words in read_words(*_TABLES):
+        if words[3] in _KEPT_BY_KERNEL:
+            yield int(words[1].rpartition(":")[2], 16)

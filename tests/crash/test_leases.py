@@ -29,11 +29,11 @@ from lab.node.messages.agent import (
     Finish,
     Finished,
     Go,
+    Message,
     Output,
     Ping,
     Prepare,
     Refused,
-    Request,
     WorkerStart,
 )
 from lab.plan.cluster import Node
@@ -54,7 +54,7 @@ class Client:
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel.fileno(), selectors.EVENT_READ)
 
-    def say(self, message: Request) -> None:
+    def say(self, message: Message) -> None:
         self.channel.send(wire.encode(message))
 
     def hear(self, kind: type[Heard], run: str | None = None, deadline_s: float = DEADLINE_S) -> Heard:

@@ -35,10 +35,6 @@ class DiffReport(Frozen):
     identical: bool
     """Whether the runs did the same, whatever time it took."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As `lab report --diff --json` prints it."""
-        return {**self.__dict__, "path": str(self.path), "runs": list(self.runs)}
-
 
 def write_diff(before: Record, after: Record, output: Path | None = None) -> DiffReport:
     """Write the page that compares two runs.

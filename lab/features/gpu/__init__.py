@@ -3,7 +3,5 @@
 from lab.feature import Feature
 
 FEATURE = Feature(
-    name="gpu",
-    hooks={"gpu_checks": "lab.features.gpu.checks:check_gpus"},
-    on_node="lab.features.gpu.on_node",
+    name="gpu", hooks={"gpu_checks": "lab.features.gpu.checks:check_gpus"}, on_node="lab.features.gpu.on_node"
 )

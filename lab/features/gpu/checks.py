@@ -84,8 +84,7 @@ def _test_in_container(connection: Connection, image: str, variables: Mapping[st
 def look_for_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
     """What there is; `runtimes` are those that the engine knows, None where it has none."""
     runtime = None if runtimes is None else "nvidia" in runtimes
-    devices = devices_here()
-    if devices is None:
+    if (devices := devices_here()) is None:
         return GpuFacts(driver=None, devices=None, toolkit=None, runtime=runtime)
     try:
         driver = next(iter(_DRIVER.read_text().splitlines()), "")

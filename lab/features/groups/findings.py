@@ -178,11 +178,10 @@ def _made_otherwise(made: Made, evidence: Evidence) -> Finding | None:
 
 def _stuck(rank: int, marks: Sequence[Mark], evidence: Evidence) -> bool:
     """Whether a rank never came out of one of these, or failed in the last of them."""
-    if any(mark.end is None for mark in marks):
-        return True
     calls, facts = evidence.calls(rank), evidence.ranks.get(rank)
     last = bool(marks) and (not calls or calls[-1].begin < marks[-1].begin)
-    return last and facts is not None and facts.failed and evidence.trace.ranks[rank].marks[-1] is marks[-1]
+    failed = last and facts is not None and facts.failed and evidence.trace.ranks[rank].marks[-1] is marks[-1]
+    return failed or any(mark.end is None for mark in marks)
 
 
 def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
@@ -341,10 +340,9 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
     met: dict[str, dict[int, StoreLookup]] = {}
     for rank, facts in evidence.ranks.items():
         lookup = None if facts.left else _lookup(evidence, rank)
-        if lookup is None or not lookup.found:
-            continue
-        worlds = worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
-        if worlds and worlds[-1].destroyed is None:
+        found = lookup is not None and lookup.found
+        worlds = worlds_of(evidence.trace.ranks[rank], evidence.trace.groups) if found else []
+        if lookup is not None and worlds and worlds[-1].destroyed is None:
             own = "" if _is_runs(lookup, evidence) or not _LOOPBACK.match(lookup.host) else facts.node
             met.setdefault(f"{lookup.host}:{lookup.port} {own}", {})[rank] = lookup
     return [one for asked in met.values() for one in _rendezvous(_disagreement(asked), asked, evidence)]
@@ -373,8 +371,7 @@ def _is_runs(lookup: StoreLookup, evidence: Evidence) -> bool:
 
 def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous:
     """The store is there: ranks that expect more of them than came, or that say they are the same one."""
-    disagreement = _disagreement(asked)
-    if disagreement is not None:
+    if (disagreement := _disagreement(asked)) is not None:
         return disagreement
     first = next(iter(asked.values()))
     world, came, run_size = first.world_size, {rank: of.asked_rank for rank, of in asked.items()}, len(evidence.ranks)
@@ -384,8 +381,7 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
     if beyond:
         sides = tuple(f.Side(ranks=(rank,), what=number) for rank, number in beyond.items())
         return replace(facts, how="beyond", sides=sides, ranks=tuple(beyond))
-    missing = len(set(range(world)) - set(came.values()))
-    if not missing:
+    if not (missing := len(set(range(world)) - set(came.values()))):
         return facts
     absent = () if world > run_size else tuple(rank for rank in evidence.ranks if rank not in asked)
     did = Waiting(evidence, {}).did(absent)

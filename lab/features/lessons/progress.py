@@ -27,7 +27,6 @@ from lab.words import clip, plural
 class LearningPath(Frozen):
     """The lessons of a folder, in the order in which to take them."""
 
-    folder: Path
     chapters: Mapping[str, tuple[str, ...]]
     """Names of the lessons of each chapter."""
 
@@ -63,7 +62,7 @@ def learning_path(folder: Path | None = None) -> LearningPath:
         chapter: tuple(name_of(folder / name) for name in names if (folder / name).is_file())
         for chapter, names in stated.items()
     }
-    return LearningPath(folder=folder, chapters=chapters)
+    return LearningPath(chapters=chapters)
 
 
 def name_of(file: Path) -> str:
@@ -202,6 +201,7 @@ _LONGEST_PREDICTION = 60
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("•", "cyan")}
 """Predicted right, predicted wrong, done without either; with colours."""
 UNDONE = "·"
+_MEANINGS = ("predicted right", "predicted wrong", "done", "to do")
 
 
 def path_json(path: LearningPath, kept: Kept, following: str) -> dict[str, Any]:
@@ -222,22 +222,21 @@ def _facts(attempt: Attempt | None) -> dict[str, Any]:
 
 def path_text(path: LearningPath, kept: Kept, following: str, style: Style) -> str:
     """The path with what is done, and what comes next."""
-    standing = kept.standing
-    width = min(_WIDTH, style.width or _WIDTH)
+    standing, parts = kept.standing, []
     column = max(map(len, path.names), default=0) + 4
-    parts = []
+    each = max(1, (min(_WIDTH, style.width or _WIDTH) - 2) // column)
     for chapter, names in path.chapters.items():
         done = sum(name in standing for name in names)
-        head = f"{style.paint(chapter, 'bold')}  {style.paint(f'{done} of {len(names)}', 'dim')}"
-        items = []
-        for name in names:
-            sign, *colour = SIGNS[standing[name].right] if name in standing else (UNDONE,)
-            items.append((f"{sign} {name}", style.paint(f"{sign} {name}", *colour)))
-        parts.append("\n".join([head, *_wrapped(items, column, width)]))
+        parts.append(f"{style.paint(chapter, 'bold')}  {style.paint(f'{done} of {len(names)}', 'dim')}")
+        signs = (SIGNS[standing[name].right][0] if name in standing else UNDONE for name in names)
+        cells = [f"{sign} {name}".ljust(column) for sign, name in zip(signs, names, strict=True)]
+        parts += ["  " + "".join(cells[at : at + each]).rstrip() for at in range(0, len(cells), each)]
+    for sign, colour in SIGNS.values():
+        parts = [part.replace(sign, style.paint(sign, colour)) for part in parts]
     mine = [name for name in path.names if name in standing]
     right, wrong = (sum(standing[name].right is held for name in mine) for held in (True, False))
-    signs = ((SIGNS[True][0], "predicted right"), (SIGNS[False][0], "predicted wrong"), (SIGNS[None][0], "done"))
-    legend = "  ".join(f"{sign} {text}" for sign, text in (*signs, (UNDONE, "to do")))
+    meanings = zip((*(sign for sign, _ in SIGNS.values()), UNDONE), _MEANINGS, strict=True)
+    legend = "  ".join(f"{sign} {text}" for sign, text in meanings)
     lines = [style.paint(legend, "dim"), f"{kept.person}: {len(mine)} of {plural(len(path.names), 'lesson')} done"]
     if right + wrong:
         lines[-1] += f", {right} of {plural(right + wrong, 'prediction')} right"
@@ -246,13 +245,6 @@ def path_text(path: LearningPath, kept: Kept, following: str, style: Style) -> s
         lines.append(style.paint("`lab up --nodes 3` first, and lessons begin without a wait", "dim"))
     lines += [style.paint(kept.problem, "yellow")] if kept.problem else []
     return "\n".join([*parts, "", *lines])
-
-
-def _wrapped(items: Sequence[tuple[str, str]], column: int, width: int) -> list[str]:
-    """Items beside each other in columns, as many as fit."""
-    each = max(1, (width - 2) // column)
-    rows = [items[at : at + each] for at in range(0, len(items), each)]
-    return ["  " + "".join(painted + " " * (column - len(plain)) for plain, painted in row).rstrip() for row in rows]
 
 
 def summary_json(path: LearningPath, everybody: Sequence[Kept]) -> dict[str, Any]:

@@ -247,14 +247,12 @@ def _narrow(reports: Reports) -> SlowLink | None:
     for pair, ends in reports.items():
         for before, one in (two for end in ends for two in pairwise([Connections(0.0), *end])):
             carried, busy_s = one.most_bytes - before.most_bytes, one.busy_s - before.busy_s
-            unread_s = one.reader_late_s - before.reader_late_s
-            if carried < _LEAST_BYTES or busy_s < 0:
-                continue
-            speed = carried / max(busy_s, _CLOCK_S)
-            fast[pair] = max(fast.get(pair, 0.0), speed)
-            on_its_way = one.unacknowledged_bytes >= _LEAST_ON_ITS_WAY
-            if busy_s >= _LEAST_BUSY_S and on_its_way and unread_s <= _MOST_UNREAD * busy_s:
-                full[pair] = min(full.get(pair, speed), speed)
+            unread_s, speed = one.reader_late_s - before.reader_late_s, carried / max(busy_s, _CLOCK_S)
+            if carried >= _LEAST_BYTES and busy_s >= 0:
+                fast[pair] = max(fast.get(pair, 0.0), speed)
+                on_its_way = one.unacknowledged_bytes >= _LEAST_ON_ITS_WAY
+                if busy_s >= _LEAST_BUSY_S and on_its_way and unread_s <= _MOST_UNREAD * busy_s:
+                    full[pair] = min(full.get(pair, speed), speed)
     fastest = max((speed for pair, speed in fast.items() if pair not in full), default=0.0)
     narrow = tuple(pair for pair, speed in full.items() if speed * _TIMES <= fastest)
     rest = min((speed for pair, speed in fast.items() if pair not in narrow), default=0.0)

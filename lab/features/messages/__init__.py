@@ -3,9 +3,5 @@
 from lab.feature import Feature
 
 FEATURE = Feature(
-    name="messages",
-    needs=("mismatches",),
-    findings={
-        "stand_off": "lab.features.messages.findings:find_stand_off",
-    },
+    name="messages", needs=("mismatches",), findings={"stand_off": "lab.features.messages.findings:find_stand_off"}
 )

@@ -137,10 +137,8 @@ class _Messages(Waiting):
         """
         waits = self.waits
         pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
-        for wait in pending.values():
-            unlike = self._neighbour(wait)
-            if unlike is not None:
-                return [unlike]
+        if (unlike := next(filter(None, map(self._neighbour, pending.values())), None)) is not None:
+            return [unlike]
         findings, explained = [], set[int]()
         for rank, wait in pending.items():
             peer, sends = wait.on[0] if len(wait.on) == 1 else -1, wait.call.operation.sends
@@ -187,13 +185,9 @@ class _Messages(Waiting):
 
     def _nobody_there(self, wait: Wait) -> Finding:
         """A message whose other end waits in something else."""
-        wanted = wait.step.source, wait.step.destination  # of which one may be any rank
-        before = sum(
-            step.state == "completed"
-            and step.message
-            and all(one in (None, end) for one, end in zip(wanted, (step.source, step.destination), strict=True))
-            for step in self.evidence.steps
-        )
+        source, destination = wait.step.source, wait.step.destination  # of which one may be any rank
+        came = [step for step in self.evidence.steps if step.state == "completed" and step.message]
+        before = sum(source in (None, one.source) and destination in (None, one.destination) for one in came)
         as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
         alone = ends.majority_step(self.waits) not in (None, wait.step.number)
         ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
@@ -227,13 +221,12 @@ class _Messages(Waiting):
         With three or more ranks: most address the rank at the same distance from their own, and this one does not.
         """
         ranks, wanted = wait.step.group.ranks, (wait.call.op, wait.call.source, wait.call.group)
-        size, alike = len(ranks), dict[int, list[Call]]()
-        for rank in ranks:
-            alike[rank] = [c for c in self.evidence.calls(rank) if (c.op, c.source, c.group) == wanted]
+        calls, size = {rank: self.evidence.calls(rank) for rank in ranks}, len(ranks)
+        alike = {rank: [c for c in ours if (c.op, c.source, c.group) == wanted] for rank, ours in calls.items()}
         if size < _FEWEST or wait.call not in alike.get(wait.rank, ()):
             return None
         turn = alike[wait.rank].index(wait.call)
-        there = {rank: calls[turn].peer for rank, calls in alike.items() if len(calls) > turn}
+        there = {rank: ours[turn].peer for rank, ours in alike.items() if len(ours) > turn}
         meant = {rank: (peer - rank) % size for rank, peer in there.items() if peer is not None}
         usual, odd = majority(meant)
         if usual is None or odd != (wait.rank,) or len(meant) != size:
@@ -241,13 +234,7 @@ class _Messages(Waiting):
         others = tuple(rank for rank in meant if rank != wait.rank)
         return self._unmatched("neighbour", (wait,), odd, usual_distance=usual, group_size=size, alike=others)
 
-    def _unmatched(
-        self,
-        how: _How,
-        ours: tuple[Wait, ...],
-        ranks: tuple[int, ...] = (),
-        **more: Any,
-    ) -> Finding:
+    def _unmatched(self, how: _How, ours: tuple[Wait, ...], ranks: tuple[int, ...] = (), **more: Any) -> Finding:
         common: dict[str, Any] = {
             "waits": tuple(wait.facts for wait in ours),
             "waited_s": ends.waited_s(self.evidence, ours[:1]),

@@ -171,22 +171,14 @@ def lab_run_for(item: pytest.Item) -> Callable[..., Result]:
     """What runs scenarios and scripts for one test."""
     pool_of(item.config)  # which has to do with what its report shows
 
-    def lab_run(
-        scenario: str | Path | Scenario,
-        *,
-        nodes: int | None = None,
-        nproc_per_node: int | None = None,
-        args: Sequence[str] = (),
-        **options: Any,
-    ) -> Result:
+    def lab_run(scenario: str | Path | Scenario, *, args: Sequence[str] = (), **options: Any) -> Result:
         """Run one on a warm cluster, as `Cluster.run` does.
 
         Args:
             scenario: a YAML file or a script, relative to the file of the test; a lesson as `@scatter`; a `Scenario`.
-            nodes: how many take part; None: as the scenario says, else the marker, else three.
-            nproc_per_node: workers on each; None: as the scenario says, else the marker, else one.
             args: arguments for the script, after those of the scenario.
-            options: fields of `RunOptions`, such as `timeout_s=20`, `cold=True` or `trace=False`.
+            options: fields of `RunOptions`, such as `nodes=2`, `timeout_s=20`, `cold=True` or `trace=False`. Where
+                `nodes` is not given, the scenario says, else the marker, else it is three.
 
         Raises:
             LabError: it could not begin; a run that began has a result, whatever it came to.
@@ -195,7 +187,7 @@ def lab_run_for(item: pytest.Item) -> Callable[..., Result]:
             lesson = str(scenario).startswith(SIGN)
             scenario = open_scenario(Path(scenario) if lesson else item.path.parent / scenario)
         scenario = replace(scenario, args=(*scenario.args, *args))
-        return run_warm(item, scenario, RunOptions(nodes=nodes, nproc_per_node=nproc_per_node, **options))
+        return run_warm(item, scenario, RunOptions(**options))
 
     return lab_run
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,15 +58,7 @@ def pool_of(config: pytest.Config) -> Pool:
     """The pool of this process, which is made when it is first asked for."""
     pool: Pool | None = config.stash.get(POOL, None)
     if pool is None:
-        worker: dict[str, Any] = getattr(config, "workerinput", {})  # of pytest-xdist
-        pool = config.stash[POOL] = Pool(
-            config.getoption("lab_engine"),
-            keep=config.getoption("lab_keep"),
-            project=config.rootpath,
-            worker=worker.get("workerid", ""),
-            workers=worker.get("workercount", 1),
-            session=Session(config),
-        )
+        pool = config.stash[POOL] = Pool(Session(config))
     return pool
 
 
@@ -78,10 +70,11 @@ class Session:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        self._config = config
+        self.config = config
         self.folder = Path(config.invocation_params.dir, config.getoption("lab_report") or RUNS)
-        worker: dict[str, Any] = getattr(config, "workerinput", {})  # of pytest-xdist
-        self._suite = worker.get("testrunuid") or suite_name()
+        self.worker: dict[str, Any] = getattr(config, "workerinput", {})
+        """What pytest-xdist says of this process, where that is one of several."""
+        self._suite = self.worker.get("testrunuid") or suite_name()
         self._number = 0
         self._began = 0.0
         self.of_test: list[Result] = []
@@ -94,8 +87,8 @@ class Session:
         """Show a line of progress, once something takes so long that somebody may wonder; a warning at once."""
         if threading.current_thread() is not threading.main_thread():
             return  # the terminal is that of whoever waits
-        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
+        terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
+        capture: Any = self.config.pluginmanager.get_plugin("capturemanager")
         is_long = time.monotonic() - self._began > _LONG_S
         if terminal is not None and (is_long or text.startswith("warning")):
             with nullcontext() if capture is None else capture.global_and_fixture_disabled():
@@ -110,13 +103,13 @@ class Session:
             options,
             runs=self.folder if options.runs == RUNS else options.runs,
             turn=Turn(suite=self._suite, number=self._number, of=self._number),
-            update=(self._config.getoption("lab_update") or None) if options.update is None else options.update,
+            update=(self.config.getoption("lab_update") or None) if options.update is None else options.update,
             timeout_s=options.timeout_s if in_time_s == own_s else in_time_s,
         )
 
     def in_time(self, own_s: float) -> float:
         """How long what begins now may take, of so many seconds, so that it is over before its test has to be."""
-        deadline = self._config.stash.get(DEADLINE, None)
+        deadline = self.config.stash.get(DEADLINE, None)
         if deadline is None:
             return own_s
         left_s = deadline - time.monotonic()
@@ -186,34 +179,33 @@ class WarmCluster(Calls, Cluster):
             raise
 
 
-@dataclass
 class Pool:
-    """The warm clusters of one process, by engine and shape."""
+    """The warm clusters of one process, by engine and shape.
 
-    choice: str
-    """The engine of those who do not say."""
-    keep: bool
-    """Leave clusters at an orderly end, for the next session."""
-    project: Path
-    """The folder whose tests these are."""
-    worker: str
-    """Name of this process among several that share the machine; empty: it is alone."""
-    workers: int
-    """How many there are."""
-    session: Session
-    in_use: set[str] = field(default_factory=set)
-    """Clusters that the test that runs now has asked for, by name."""
+    Args:
+        session: whose tests these are.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.keep: bool = session.config.getoption("lab_keep")
+        """Leave clusters at an orderly end, for the next session."""
+        self.project = session.config.rootpath
+        self.workers = int(session.worker.get("workercount", 1))
+        """How many processes share the machine."""
+        self.in_use = set[str]()
+        """Clusters that the test that runs now has asked for, by name."""
+        self._choice: str = session.config.getoption("lab_engine")
         self._select: Callable[[str], tuple[Engine, str]] = cache(select_engine)
-        self._machines: dict[str, Machine] = {}
+        self._machine: Callable[[str], Machine] = cache(lambda name: self._select(name)[0].machine())
         self._kept: dict[str, WarmCluster] = {}
         """By shape, the least recently used first."""
         self._impossible: dict[str, ImageError] = {}
         """Shapes whose image cannot be had: it is not tried for each test anew."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._process = os.getpid()
-        self._readable = "-".join(filter(None, (default_name(self.project)[:12].strip("-"), self.worker)))
+        parts = default_name(self.project)[:12].strip("-"), session.worker.get("workerid", "")
+        self._readable = "-".join(filter(None, parts))
 
     def engine(self, choice: str = "auto") -> tuple[Engine, str]:
         """The engine that is meant, and why it is another one than could be expected; empty: it is not.
@@ -221,12 +213,7 @@ class Pool:
         Raises:
             EngineUnavailable: it does not answer.
         """
-        return self._select(self.choice if choice == "auto" else choice)
-
-    def _machine(self, engine: Engine) -> Machine:
-        if engine.name not in self._machines:
-            self._machines[engine.name] = engine.machine()
-        return self._machines[engine.name]
+        return self._select(self._choice if choice == "auto" else choice)
 
     def cluster(self, *, engine: str = "auto", **shape: Any) -> WarmCluster:
         """The cluster of a shape, up and whole: made if it is not there, and made again if a test has broken it.
@@ -242,7 +229,7 @@ class Pool:
         shape = {"nodes": DEFAULT_NODES, **shape}
         network = shape.pop("network", None)  # that of each run, not of the cluster
         if self.workers > 1 and where.traits.divides_cores and "cpus" not in shape:
-            cores = self._machine(where).cores
+            cores = self._machine(where.name).cores
             share = max(1.0, cores / self.workers / shape["nodes"])  # with less than a core a node is only slower
             shape |= {"cpus": share} if share < cores else {}
         self.session.begin()
@@ -320,7 +307,7 @@ class Pool:
 
     def _make_room(self, engine: Engine, nodes: int, memory_bytes: int) -> None:
         """Remove what was not used for longest, while there is no room for one more on the machine."""
-        machine = self._machine(engine)
+        machine = self._machine(engine.name)
         most_bytes = machine.memory_bytes * _PART_OF_MEMORY / self.workers
         most_nodes = machine.cores * _NODES_PER_CORE / self.workers
         for key, cluster in list(self._kept.items()):

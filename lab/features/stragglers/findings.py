@@ -333,8 +333,7 @@ _LEAST_PART_SHARE = 0.05
 def find_critical_path(evidence: Evidence) -> Iterator[Finding]:
     """The largest parts of the critical path; nothing where it is not known."""
     path = timing.critical_path_of(evidence)
-    parts = timing.parts_of(path)
-    if parts:
+    if parts := timing.parts_of(path):
         largest = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_PART_SHARE] or parts[:1]
         took = path[-1].end - path[0].begin
         yield CriticalPath(

@@ -123,17 +123,9 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
         }
         for case in cases
     ]
-
-    shown = [
-        [
-            row["id"],
-            str(row["nodes"] or NONE),
-            str(row["nproc_per_node"]),
-            row["skipped"] and f"skipped: {row['skipped']}",
-        ]
-        for row in rows
-    ]
-    head = ["case", "nodes", "workers of each", ""]
+    names = ("id", "nodes", "nproc_per_node", "skipped")
+    shown = [[str(row[name] or NONE) for name in names] for row in rows]
+    head = ["case", "nodes", "workers of each", "skipped"]
     return answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
 
 

@@ -200,8 +200,7 @@ def is_outside(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool:
     """
     if len(parts) != 1 or not parts[0].reduced or buffer.dtype not in _PRECISION or buffer.dtype.startswith("complex"):
         return False
-    got = _range(buffer)
-    if got is None:
+    if (got := _range(buffer)) is None:
         return False
     bounds = _once(step, parts, ("bounds", buffer.count, buffer.dtype), lambda: _bounds(step, parts[0], buffer))
     return any(

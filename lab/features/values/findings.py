@@ -190,9 +190,7 @@ _NEAR = 1e2
 def find_odd_values(evidence: Evidence) -> list[Finding]:
     """The first reduction to which a rank brought NaN or an outlier: after it the others have it from there."""
     largest: dict[tuple[str, str, int], list[float]] = {}  # value of any rank, by step
-    for step in evidence.steps:
-        if step.message or not step.operation.reduces:
-            continue
+    for step in (step for step in evidence.steps if step.operation.reduces and not step.message):
         guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
         if guilty and _spoils(step):
             return [_odd_values(step, guilty, "nan")]
@@ -227,12 +225,10 @@ def _far(step: Step, before: list[float]) -> Finding | None:
 
 def _departures(evidence: Evidence) -> list[Finding]:
     """One rank that once brought something else to a line where all ranks brought the same before and after."""
-    by_line: dict[tuple[str, str, int], list[tuple[Step, dict[int, Hashable | None]]]] = {}
-    for step in evidence.steps:
-        if step.operation.reduces and len(step.calls) > _LEAST_BEFORE and not step.missing:
-            values = {rank: brought(call) for rank, call in step.calls.items()}
-            if None not in values.values():
-                by_line.setdefault(_line_of(step), []).append((step, values))
+    by_line: dict[tuple[str, str, int], list[tuple[Step, dict[int, Hashable]]]] = {}
+    for step, values in _all_brought(evidence):
+        if len(values) > _LEAST_BEFORE:
+            by_line.setdefault(_line_of(step), []).append((step, values))
     findings = []
     for steps in by_line.values():
         places = [place for place, (_, values) in enumerate(steps) if len(set(values.values())) > 1]
@@ -285,13 +281,9 @@ _LEAST_STEPS = 2
 def find_same_values(evidence: Evidence) -> list[Finding]:
     """For each line whose reductions of floats brought nothing but the same from all ranks: that it was so."""
     by_line: dict[tuple[str, str], list[tuple[Step, Hashable | None]]] = {}
-    for step in evidence.steps:
-        if step.operation.reduces and len(step.calls) > 1 and not step.missing:
-            values = [brought(call) for call in step.calls.values()]
-            if None in values:
-                continue  # counts, flags, and what is too plain to say anything
-            line = next(iter(step.calls.values())).source
-            by_line.setdefault((step.op, line), []).append((step, values[0] if len(set(values)) == 1 else None))
+    for step, brought in _all_brought(evidence):
+        same, *others = set(brought.values())
+        by_line.setdefault(_line_of(step)[:2], []).append((step, None if others else same))
     every = [({same for _, same in steps}, [step for step, _ in steps]) for steps in by_line.values()]
     alike = [steps for values, steps in every if None not in values and len(values) >= _LEAST_STEPS]
     findings = list[Finding]()
@@ -306,7 +298,16 @@ def find_same_values(evidence: Evidence) -> list[Finding]:
     return findings
 
 
-def brought(call: Call) -> Hashable | None:
+def _all_brought(evidence: Evidence) -> Iterator[tuple[Step, dict[int, Hashable]]]:
+    """Reductions of several ranks with what each brought; not of counts, flags, and what is too plain to say much."""
+    for step in evidence.steps:
+        if step.operation.reduces and len(step.calls) > 1 and not step.missing:
+            values = {rank: _brought(call) for rank, call in step.calls.items()}
+            if None not in values.values():
+                yield step, values
+
+
+def _brought(call: Call) -> Hashable | None:
     """What a call brought, so that equal things are equal; None where that would say nothing."""
     contents = tuple(map(_content, call.inputs))
     return contents if call.reduce_op in _ADDS and any(one is not None for one in contents) else None

@@ -11,7 +11,6 @@ import os
 import select
 import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -185,9 +184,8 @@ class Zygote:
     def ask(self, node: Node, pid: int) -> None:
         """Ask for the agent of a node, whose first process, of this number on the machine, waits for it."""
         with self._sending:
-            asked = Enter(uuid.uuid4().hex, pid, node.handle)
-            self._asked[asked.asked] = node
-            self._channel.send(wire.encode(asked))
+            self._asked[node.handle] = node
+            self._channel.send(wire.encode(Enter(pid, node.handle)))
 
     def answers(self, deadline_s: float) -> list[tuple[Node, str]]:
         """Wait until all is answered that was asked: the nodes that have no agent, and why."""
@@ -195,7 +193,7 @@ class Zygote:
         end = time.monotonic() + deadline_s
         while self._asked and (chunk := _receive(self._channel, end)):
             for answer in [one for one in self._reader.feed(chunk) if isinstance(one, Entered)]:
-                node = self._asked.pop(answer.asked, None)
+                node = self._asked.pop(answer.container, None)
                 if node is not None and answer.problem:
                     refused.append((node, answer.problem))
         lost = [(node, "its zygote does not answer") for node in self._asked.values()]

@@ -495,8 +495,6 @@ class Connections(NodeEvent):
     silent_s: float = 0.0
     """For at least so long the other kernel has not answered though data was sent again and again; of several
     connections the longest."""
-    unread_bytes: int = 0
-    """What has come, and no process here has read."""
     sent_again: int = 0
     """Segments that were sent again, since the connections were made."""
     segments_out: int = 0

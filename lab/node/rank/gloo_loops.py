@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from ..processes import read_words
+
 _NAME = "gloo_tcp_loop"
 _SIGNAL = signal.SIGURG  # it is ignored unless a program wants it
 _EVERY_NS = 500_000
@@ -74,9 +76,5 @@ def _handle(how: ctypes.c_void_p) -> bool:
 
 
 def _threads() -> list[int]:
-    found = []
-    for number in os.listdir("/proc/self/task"):
-        with suppress(OSError), open(f"/proc/self/task/{number}/comm") as file:
-            if file.read().rstrip() == _NAME:
-                found.append(int(number))
-    return found
+    threads = os.listdir("/proc/self/task")
+    return [int(one) for one in threads if [*read_words(f"/proc/self/task/{one}/comm")] == [[_NAME]]]

@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from contextlib import suppress
@@ -18,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 from .. import trace_file
-from ..messages import wire
 from ..messages.agent import Joining, Leaving
 from ..recorder import install as recorder
 from ..recorder.patching import after, finder, replace, when_imported, wraps
@@ -67,10 +65,8 @@ class _Process:
         self.rank = rank
         stack = _writes_stacks()
         try:
-            message = wire.encode(Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300]))
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-                channel.connect(self.socket)
-                socket.send_fds(channel, [message], [self.trace, stack])
+            joining = Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300])
+            note.send(self.socket, joining, [self.trace, stack])
         except OSError:  # the run is over
             recorder.stop()
         else:

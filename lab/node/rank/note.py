@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -55,8 +55,8 @@ def note(name: str, value: Any) -> None:
         action(str(name), plain)
 
 
-def send(path: str, message: Statement) -> None:
-    """Send one datagram to the agent of this node."""
+def send(path: str, message: Statement, fds: Sequence[int] = ()) -> None:
+    """Send one datagram to the agent of this node, with descriptors."""
     data = wire.encode(message)
     if len(data) > LIMIT_BYTES:
         raise ValueError(
@@ -65,7 +65,7 @@ def send(path: str, message: Statement) -> None:
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.connect(path)
-        channel.send(data)
+        socket.send_fds(channel, [data], fds)
 
 
 def to_plain(value: Any) -> Any:

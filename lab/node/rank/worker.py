@@ -26,7 +26,7 @@ from .. import warm
 from ..channels import SPEC_VARIABLE
 from ..hooks import FEATURES, hooks, load_hooks
 from ..messages.agent import Imported
-from ..processes import readable_bytes
+from ..processes import read_words, readable_bytes
 from ..recorder import install as recorder
 from ..recorder.patching import when_imported
 from . import groups, joining, note
@@ -265,11 +265,8 @@ def _has_threads_of_torch(cold: bool) -> bool:
         return True
     if not cold:
         return len(threads) > 1
-    for thread in threads:
-        with suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
-            if file.read().startswith(("gloo", "pt_")):
-                return True
-    return False
+    names = read_words(*(f"/proc/self/task/{thread}/comm" for thread in threads))
+    return any(words[0].startswith(("gloo", "pt_")) for words in names if words)
 
 
 def _close_files() -> None:

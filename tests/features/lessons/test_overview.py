@@ -17,7 +17,7 @@ from lab.features.lessons.progress import (
 from lab.report.style import Style
 from tests.golden import golden
 
-PATH = LearningPath(folder=Path(), chapters={"First": ("a", "b"), "Then": ("c", "d")})
+PATH = LearningPath(chapters={"First": ("a", "b"), "Then": ("c", "d")})
 PLAIN = Style(colour=False)
 
 

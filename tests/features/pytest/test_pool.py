@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,9 @@ from tests.golden import golden
 class Silent:
     """Is told what is being done, and keeps it."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Any, worker: str, workers: int) -> None:
+        self.config = config
+        self.worker = {"workerid": worker, "workercount": workers}
         self.said: list[str] = []
 
     def begin(self) -> None:
@@ -64,8 +68,8 @@ MakePool = Callable[..., Pool]
 @pytest.fixture
 def make_pool(engine: FakeEngine, tmp_path: Path) -> MakePool:
     def make(*, keep: bool = False, worker: str = "", workers: int = 1) -> Pool:
-        where = {"project": tmp_path, "worker": worker, "workers": workers, "session": Silent()}
-        return Pool("auto", keep=keep, **where)
+        options = {"lab_engine": "auto", "lab_keep": keep}
+        return Pool(Silent(SimpleNamespace(rootpath=tmp_path, getoption=options.get), worker, workers))  # type: ignore[arg-type]
 
     return make
 

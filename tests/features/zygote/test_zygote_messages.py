@@ -7,8 +7,8 @@ from lab.node.messages.wire import LineReader, Malformed, encode
 
 
 def test_messages_arrive_in_whatever_pieces_and_what_is_none_is_skipped():
-    asked = [Enter("a", 12, "c" * 64), Enter("b", 13, "d" * 64)]
-    data = b"noise\n" + encode(asked[0]) + b'{"asked": 1}\n[]\n' + encode(asked[1])
+    asked = [Enter(12, "c" * 64), Enter(13, "d" * 64)]
+    data = b"noise\n" + encode(asked[0]) + b'{"pid": 1}\n[]\n' + encode(asked[1])
     for size in (1, 7, len(data)):
         reader = LineReader()
         pieces = [data[at : at + size] for at in range(0, len(data), size)]

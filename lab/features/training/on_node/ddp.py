@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -49,11 +50,9 @@ def finish() -> None:
     """
     for module, known in list(_modules.items()):
         if known.is_awaited and known.rebuilt_at is not None:
-            try:
+            with suppress(AttributeError, RuntimeError):
                 module.logger.set_runtime_stats_and_log()
-            except (AttributeError, RuntimeError):
-                continue
-            _write_rebuilt(module, known)
+                _write_rebuilt(module, known)
     replicas.finish()
 
 
@@ -127,23 +126,19 @@ def _announce(module: Any, known: _Module | None) -> None:
 
 
 def _describe(module: Any, parameters: list[Any], result: Any) -> None:
-    try:
+    with suppress(AttributeError, TypeError, IndexError):  # another torch: its calls are recorded, its buckets are not
         number = next(_numbers)
         buckets = [list(bucket) for bucket in reversed(result[0])]  # as DDP hands them to its reducer
         _write_parameters(module, number, parameters, buckets)
         _modules[module] = _Module(number)
         _described.append(number)
         replicas.add(module, number, parameters)
-    except (AttributeError, TypeError, IndexError):
-        pass  # another version of torch: its calls are recorded, its buckets are not
 
 
 def _describe_failed(module: Any) -> None:
     """Write the parameters of a module whose construction failed, perhaps because other ranks have other ones."""
-    try:
+    with suppress(Exception):  # it failed before it had parameters, or in another version of torch
         _write_parameters(module, next(_numbers), module._build_params_for_reducer()[0], [])
-    except Exception:  # it failed before it had parameters, or in another version of torch
-        return
 
 
 def _write_parameters(module: Any, number: int, parameters: list[Any], buckets: list[list[int]]) -> None:
@@ -155,12 +150,12 @@ def _write_parameters(module: Any, number: int, parameters: list[Any], buckets: 
 
 
 def _write_rebuilt(module: Any, known: _Module) -> None:
-    try:
+    known.is_awaited = False
+    with suppress(AttributeError, ValueError, RuntimeError):  # another version of torch
         text = module._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", "")
         buckets = [[int(index) for index in bucket.split()] for bucket in text.split(",")]
+        group = module.process_group.group_name
         if any(buckets):
-            known.is_awaited = False
-            group = module.process_group.group_name
             journal.add("ddp", t=known.rebuilt_at, d=known.number, g=group, buckets=buckets, rebuilt=True)
-    except (AttributeError, ValueError, RuntimeError):
-        known.is_awaited = False  # another version of torch
+        else:
+            known.is_awaited = True

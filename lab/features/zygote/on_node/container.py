@@ -30,47 +30,32 @@ _ARRIVED = signal.SIGUSR1
 """By it an agent tells the first process of its node who it is."""
 
 
-class ContainerZygote:
-    """Forks agents into nodes.
+def main(archive: bytes) -> NoReturn:
+    """Import what all agents and their scripts need, then do what is asked until nobody can ask any more.
 
     Args:
         archive: a tar of what an agent's folder of code holds.
     """
-
-    def __init__(self, archive: bytes) -> None:
-        self._files = _content(archive)
-        self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self._reader = wire.LineReader()
-        self._open_on_image: tuple[str, ...] = ()
-
-    def prepare(self) -> None:
-        """Import what all agents and their scripts need, and lay it out so that forks are cheap."""
-        warm.import_torch()
-        warm.prepare_many_forks()  # once for all nodes, and not by each after the first script that needs it
-        self._open_on_image = strays.open_on_image()
-
-    def serve(self) -> NoReturn:
-        """Do what is asked until nobody can ask any more."""
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has forked an agent is gone at once: its node would see it
-        while chunk := os.read(0, _CHUNK_BYTES):
-            for asked in self._reader.feed(chunk):
-                if isinstance(asked, Enter):
-                    self._fork(asked)
-        os._exit(0)
-
-    def _fork(self, asked: Enter) -> None:
-        """Fork what will enter a node, and answers."""
-        try:
-            first = FirstProcess(asked.pid, asked.container)
-            with closing(first), open(first.open("ns/pid"), "rb") as pids:
-                try:
-                    enter_namespace(pids.fileno())
+    files = _content(archive)
+    own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    warm.import_torch()
+    warm.prepare_many_forks()  # once for all nodes, and not by each after the first script that needs it
+    open_on_image, reader = strays.open_on_image(), wire.LineReader()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has forked an agent is gone at once: its node would see it
+    while chunk := os.read(0, _CHUNK_BYTES):
+        for asked in [one for one in reader.feed(chunk) if isinstance(one, Enter)]:
+            try:
+                with closing(FirstProcess(asked.pid, asked.container)) as first:
+                    pids = first.open("ns/pid")
+                    enter_namespace(pids)
+                    os.close(pids)
                     if os.fork() == 0:
-                        _enter(first, asked.asked, self._files, self._open_on_image)
-                finally:
-                    enter_namespace(self._own_pids)
-        except (OSError, Unlike) as error:
-            _answer(1, Entered(asked.asked, str(error)))
+                        _enter(first, files, open_on_image)
+            except (OSError, Unlike) as error:
+                _answer(1, Entered(asked.container, str(error)))
+            finally:
+                enter_namespace(own_pids)
+    os._exit(0)
 
 
 def _answer(stream: int, answer: Entered) -> None:
@@ -78,7 +63,7 @@ def _answer(stream: int, answer: Entered) -> None:
         os.write(stream, wire.encode(answer._replace(problem=answer.problem[:_LONGEST_PROBLEM])))
 
 
-def _enter(first: FirstProcess, asked: str, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
+def _enter(first: FirstProcess, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
     """In a child of the zygote that is in the node's namespace of processes: go there, and fork the agent.
 
     Its parent is none of that namespace, so when this process ends the first one of the node becomes the agent's.
@@ -89,7 +74,7 @@ def _enter(first: FirstProcess, asked: str, files: Mapping[str, bytes], open_on_
         first.join_groups()
         wanted = entering.privileges(first.read("status"))
         filters = entering.filters_of(_FIRST_PID) if wanted["Seccomp"] != "0" else []
-        config = typed.read(Config, json.loads(first.words()[-1]))
+        config = typed.read(Config, json.loads(first.read("cmdline").split("\0")[-2]))
         config = config._replace(forked=True, open_on_image=open_on_image)
         environment, streams = first.environment(), first.streams()
         first.enter()
@@ -107,9 +92,9 @@ def _enter(first: FirstProcess, asked: str, files: Mapping[str, bytes], open_on_
         _write(files, config.import_root)
         os.kill(_FIRST_PID, _ARRIVED)
     except BaseException as error:
-        _answer(stream, Entered(asked, f"{type(error).__name__}: {error}"))
+        _answer(stream, Entered(first.container, f"{type(error).__name__}: {error}"))
         os._exit(1)
-    _answer(stream, Entered(asked))
+    _answer(stream, Entered(first.container))
     os.close(stream)
     agent.serve(config)
     os._exit(1)
@@ -128,10 +113,3 @@ def _write(files: Mapping[str, bytes], folder: str) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "wb") as file:
             file.write(content)
-
-
-def main(archive: bytes) -> None:
-    """Entry point."""
-    zygote = ContainerZygote(archive)
-    zygote.prepare()
-    zygote.serve()

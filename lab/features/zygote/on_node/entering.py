@@ -141,6 +141,7 @@ class FirstProcess:
     """
 
     def __init__(self, pid: int, container: str) -> None:
+        self.container = container
         self._folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.groups = self.read("cgroup")
         if container not in self.groups or not re.search(r"^NSpid:.*\t1$", self.read("status"), re.MULTILINE):
@@ -158,10 +159,6 @@ class FirstProcess:
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
         """A descriptor of what /proc has of it under a name."""
         return os.open(name, flags | os.O_CLOEXEC, dir_fd=self._folder)
-
-    def words(self) -> list[str]:
-        """What it was started with."""
-        return self.read("cmdline").split("\0")[:-1]
 
     def environment(self) -> dict[str, str]:
         """The variables that it was started with."""
@@ -190,13 +187,11 @@ class FirstProcess:
 
     def enter(self) -> None:
         """Go where it is: into its namespaces, and to the top of its file system."""
-        root = self.open("root")
-        for namespace in [self.open(f"ns/{name}") for name in _NAMESPACES]:
+        root, namespaces = self.open("root"), [self.open(f"ns/{name}") for name in _NAMESPACES]
+        for namespace in namespaces:
             enter_namespace(namespace)
-            os.close(namespace)
         os.fchdir(root)
         os.chroot(".")
-        os.close(root)
 
 
 def _label(path: str) -> str:
@@ -231,8 +226,6 @@ def groups_to_join(theirs: str, own: str, *, hybrid: bool) -> Iterator[str]:
 class Enter(Message):
     """Asks for the agent of a node."""
 
-    asked: str
-    """Names the request: whoever is attached reads all answers."""
     pid: int
     """Of the node's first process, as the machine numbers it."""
     container: str
@@ -242,5 +235,5 @@ class Enter(Message):
 class Entered(Message):
     """The agent is in its node, or why it is not."""
 
-    asked: str
+    container: str
     problem: str = ""
