@@ -10,7 +10,7 @@ from typing import Any
 
 from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
-from lab.features.export.flight_recorder import PREFIX, flight_recorder_dumps
+from lab.features.export.flight_recorder import PREFIX, rank_dumps
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.spec.load import load_scenario
@@ -33,7 +33,7 @@ def write_dumps(record: Record, folder: Path) -> Path:
     """The dumps of a record, in a folder that is made."""
     folder.mkdir(parents=True)
     trace = read_trace(record)
-    for name, data in flight_recorder_dumps(trace, match(trace)):
+    for name, data in rank_dumps(trace, match(trace)):
         (folder / name).write_bytes(data)
     return folder
 

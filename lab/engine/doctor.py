@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from lab import DISTRIBUTION
 from lab.errors import MachineLacks
 from lab.feature import hook
 from lab.frozen import Frozen
@@ -58,10 +59,27 @@ def examine_machine(wanted: Wanted) -> list[Check]:
     disk = f"{format_bytes(free)} free for records in {folder}"
     return [
         Check("ok", "python", f"{sys.version.split()[0]} ({sys.executable})"),
+        *namesakes(),
         memory_check(free_memory_bytes(), wanted),
         cores_check(os.cpu_count() or 1, wanted),
         Check.judge("disk", disk, free < _MIN_DISK_BYTES, "free some space, or use --runs"),
     ]
+
+
+def namesakes() -> list[Check]:
+    """Other distributions with a package `lab`, which pip puts into the same folder without a word."""
+    import importlib.metadata
+
+    found = []
+    for other in importlib.metadata.distributions():
+        files = f"\n{other.read_text('RECORD') or ''}"
+        if "\nlab/__init__.py," in files and other.metadata["Name"] != DISTRIBUTION:
+            name = other.metadata["Name"]
+            again = f"pip install --force-reinstall {DISTRIBUTION}"
+            fix = f"pip uninstall {name}; {again}; best in an environment of its own"
+            what = f"the distribution {name} {other.version} has a package `lab` too: where files have the same name, "
+            found.append(Check("failed", "package", f"{what}those that were installed last have won", fix))
+    return found
 
 
 def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:

@@ -94,7 +94,7 @@ def local_home() -> Path:
     return Path(os.path.abspath(os.environ.get("LAB_LOCAL_HOME") or default))
 
 
-def register_cluster(engine: str, cluster: str, folder: Path | None = None) -> None:
+def register_cluster(engine: str, cluster: str, folder: Path) -> None:
     """Note that an engine of a feature has a cluster, or begins to make it: such an engine is asked only then.
 
     Args:
@@ -109,18 +109,14 @@ def register_cluster(engine: str, cluster: str, folder: Path | None = None) -> N
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         entry.unlink(missing_ok=True)
-        if folder is None:
-            entry.touch()
-        else:
-            entry.symlink_to(folder)
+        entry.symlink_to(folder)
     except OSError as error:
         raise ClusterError(f"cannot write {entry}: {error.strerror}", "set XDG_STATE_HOME to another folder") from error
 
 
-def forget_cluster(engine: str, cluster: str | None = None) -> None:
-    """Note that an engine does not have the cluster of this name any more, or any."""
-    for entry in (_registered() / engine).glob(cluster or "*"):
-        entry.unlink(missing_ok=True)
+def forget_cluster(engine: str, cluster: str) -> None:
+    """Note that an engine does not have the cluster of this name any more."""
+    (_registered() / engine / cluster).unlink(missing_ok=True)
 
 
 def registered_engines(cluster: str | None = None) -> list[str]:

@@ -115,8 +115,7 @@ class RecordWriter:
         self.run = self.path.name
         with _writing(self.path):
             (self.path / LOGS).mkdir()
-            self._lock = open_file(self.path, layout.LOCK, append=True)
-        hold(self._lock)
+            self._lock = hold(self.path)
         self.attempts = [AttemptWriter(self.path)]
         """In order; the last one stands in the folder of the run, those before it below."""
         self.plan: Mapping[str, Any] = {}

@@ -20,31 +20,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lab import DISTRIBUTION
-from lab.engine.held import (
-    DESCRIPTION,
-    ENDING_S,
-    HeldEngine,
-    LocalChannel,
-    agent_pid,
-    await_end,
-    node_variables,
-    paused_file,
-    read_description,
-    remove_folders,
-    start_holder,
-    stopped_file,
-    unlink_sockets,
-)
-from lab.engine.local.create import (
-    CONTROL,
-    LIFE,
-    LOG,
-    MARK,
-    count_nodes,
-    free_network,
-    node_address,
-    requests_for,
-)
+from lab.engine import held
+from lab.engine.local import create
 from lab.engine.ownership import local_home, new_folder
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
@@ -61,7 +38,7 @@ _PYTHON_S = 60.0
 _REMOVED_S = 10.0
 
 
-class LocalEngine(HeldEngine):
+class LocalEngine(held.HeldEngine):
     """Clusters of process groups on this machine.
 
     Raises:
@@ -69,7 +46,7 @@ class LocalEngine(HeldEngine):
     """
 
     name = "local"
-    control, life, log = CONTROL, LIFE, LOG
+    control, life, log = create.CONTROL, create.LIFE, create.LOG
     noun = "local node"
     ready_timeout_s = 120.0
     unlimited = MappingProxyType({"cpus": "--cpus", "processes": "--max-processes"})
@@ -96,13 +73,13 @@ class LocalEngine(HeldEngine):
 
     def read_cluster(self, folder: Path) -> ClusterInfo | None:
         """The cluster in a folder; None where there is none."""
-        data = read_description(folder)
+        data = held.read_description(folder)
         if "network" not in data:
             return None
         return self.make_info(
             folder,
             data,
-            [(node_address(data["network"], rank), "") for rank in range(count_nodes(data))],
+            [(create.node_address(data["network"], rank), "") for rank in range(create.count_nodes(data))],
             gpus="machine",
             shared=str(folder / "shared"),
             data=str(folder / "data"),
@@ -111,15 +88,15 @@ class LocalEngine(HeldEngine):
     def read_state(self, node: Node) -> str:
         """The state of a node."""
         try:
-            return "halted" if processes.is_stopped(agent_pid(node)) else RUNNING
+            return "halted" if processes.is_stopped(held.agent_pid(node)) else RUNNING
         except BlockingIOError:
             return "halted"
         except OSError:
-            return STOPPED if stopped_file(node.handle).exists() else "dead"
+            return STOPPED if held.stopped_file(node.handle).exists() else "dead"
 
     def trouble(self, channel: Channel) -> Trouble | None:
         """What keeps a node from working although it is there."""
-        stopped = isinstance(channel, LocalChannel) and processes.is_stopped(channel.peer_pid())
+        stopped = isinstance(channel, held.LocalChannel) and processes.is_stopped(channel.peer_pid())
         return AGENT_STOPPED if stopped else None
 
     def memory_bytes(self, node: Node) -> int | None:
@@ -145,8 +122,8 @@ class LocalEngine(HeldEngine):
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
             refuse_crowd(shape.nodes, shape.nproc_per_node, self.machine().room, COST)
-        network, packages = free_network(self.home, cluster, shape.nodes), self.packages(shape)
-        return requests_for(self.home, cluster, shape, network=network, run=run, packages=packages)
+        network, packages = create.free_network(self.home, cluster, shape.nodes), self.packages(shape)
+        return create.requests_for(self.home, cluster, shape, network=network, run=run, packages=packages)
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
@@ -167,12 +144,12 @@ class LocalEngine(HeldEngine):
         for name in ("shared", "data"):
             (folder / name).mkdir()
         write_node_files(folder / "site")
-        (folder / DESCRIPTION).write_text(json.dumps(files[DESCRIPTION]))
+        (folder / held.DESCRIPTION).write_text(json.dumps(files[held.DESCRIPTION]))
         for name, source in shape.data.items():
             (folder / "data" / name).symlink_to(source)
         announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
         environment = {**os.environ, **process["environment"]}
-        return start_holder(process["argv"], environment, folder / LOG, json.dumps(process["agents"]))
+        return held.start_holder(process["argv"], environment, folder / create.LOG, json.dumps(process["agents"]))
 
     # -- using
 
@@ -181,16 +158,16 @@ class LocalEngine(HeldEngine):
         for victim in _pids(node):
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-        await_end(node)  # a busy machine takes its time; whoever looks then must not find it running
+        held.await_end(node)  # a busy machine takes its time; whoever looks then must not find it running
 
     def pause(self, node: Node) -> None:
         """Stop every process of a node, the agent first: it starts no other then."""
         try:
-            pid = agent_pid(node)
+            pid = held.agent_pid(node)
         except OSError:
             raise ClusterError(f"{node.name} does not run") from None
-        paused_file(node.handle).write_text(str(pid))
-        running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], ENDING_S)
+        held.paused_file(node.handle).write_text(str(pid))
+        running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], held.ENDING_S)
         if running:
             raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
 
@@ -198,12 +175,12 @@ class LocalEngine(HeldEngine):
         """Let every process of a node go on, the agent last: it sees them run."""
         with suppress(OSError):
             processes.go_on(_pids(node))
-        paused_file(node.handle).unlink(missing_ok=True)
+        held.paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
         """Whether a node's agent was stopped by a signal."""
         try:
-            return processes.is_stopped(agent_pid(node))
+            return processes.is_stopped(held.agent_pid(node))
         except OSError:
             return False
 
@@ -211,13 +188,13 @@ class LocalEngine(HeldEngine):
         """Run a command with the node's environment; returns its exit code."""
         folder = Path(node.handle).with_suffix("")
         folder.mkdir(exist_ok=True)
-        packages = read_description(self.home / cluster.name).get("packages", "")
+        packages = held.read_description(self.home / cluster.name).get("packages", "")
         first = {"VIRTUAL_ENV": packages, "PATH": f"{packages}/bin:{os.environ.get('PATH', os.defpath)}"}
         environment = {
             **os.environ,
             **(first if packages else {}),
-            **node_variables(cluster, node),
-            MARK: f"{self.home}/{cluster.name}",
+            **held.node_variables(cluster, node),
+            create.MARK: f"{self.home}/{cluster.name}",
         }
         try:
             return subprocess.run(list(argv), env=environment, cwd=folder, check=False).returncode
@@ -228,7 +205,7 @@ class LocalEngine(HeldEngine):
         """What a program prints that the Python of the nodes runs."""
         from lab.engine.packages import package_folders
 
-        description = read_description(self.home / cluster.name)
+        description = held.read_description(self.home / cluster.name)
         python, packages = description.get("python", sys.executable), description.get("packages", "")
         command = [python, "-c", program, *([package_folders(packages)] if packages else [])]
         try:
@@ -264,7 +241,7 @@ class LocalEngine(HeldEngine):
             ClusterError: a process does not end, or a folder cannot be removed.
         """
         folders = self.folders(cluster)
-        unlink_sockets(folders)
+        held.unlink_sockets(folders)
         killed, end = set[int](), time.monotonic() + _REMOVED_S
         while victims := _marked(f"{self.home}/{cluster or ''}", exact=cluster is not None):
             killed.update(victims)
@@ -275,8 +252,8 @@ class LocalEngine(HeldEngine):
                 pids = ", ".join(map(str, sorted(victims)))
                 raise ClusterError(f"processes {pids} did not end within {format_duration(_REMOVED_S)}")
             time.sleep(0.005)
-        nodes = sum(count_nodes(read_description(folder)) for folder in folders)
-        remove_folders(folders)
+        nodes = sum(create.count_nodes(held.read_description(folder)) for folder in folders)
+        held.remove_folders(folders)
         return Removed(
             clusters=tuple(folder.name for folder in folders), nodes=nodes or len(killed), files=len(folders)
         )
@@ -294,13 +271,13 @@ def _pids(node: Node) -> list[int]:
     Raises:
         OSError: it does not run.
     """
-    pid = agent_pid(node)
+    pid = held.agent_pid(node)
     return [pid, *processes.descendants(pid)]
 
 
 def _marked(mark: str, *, exact: bool) -> list[int]:
     """Processes whose environment carries the label, zombies excepted, and all that they started."""
-    wanted = f"{MARK}={mark}".encode()
+    wanted = f"{create.MARK}={mark}".encode()
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():

@@ -45,16 +45,9 @@ class _Run(NamedTuple):
 
 def stretches(before: Sequence[str], after: Sequence[str]) -> list[Stretch]:
     """What is the same in both and what is not, in order."""
-    n, m = len(before), len(after)
-    least = min(n, m)
-    start = next((i for i in range(least) if before[i] != after[i]), least)
-    end = next((i for i in range(least - start) if before[-1 - i] != after[-1 - i]), least - start)
-    middle = (
-        run._replace(i=start + run.i, j=start + run.j) for run in _runs(before[start : n - end], after[start : m - end])
-    )
     found: list[Stretch] = []
     i = j = 0
-    for run in (_Run(0, 0, start), *middle, _Run(n - end, m - end, end)):
+    for run in (*_runs(before, after), _Run(len(before), len(after), 0)):
         if (run.i, run.j) != (i, j):
             found.append(Stretch(False, i, run.i, j, run.j))
         i, j = run.i + run.length, run.j + run.length

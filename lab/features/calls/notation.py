@@ -180,18 +180,14 @@ def _cells_of(steps: Sequence[Step]) -> list[str]:
 
 def steps_json(trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
     """The same as plain data; times in seconds from the first line of the trace."""
-    found = [
-        {
-            **step_facts(step),
-            "group": step.group.label,
-            "group_ranks": step.group.ranks,
-            "at": next((call.source for call in step.calls.values() if call.source), None),
-            "bytes": max(call.bytes for call in step.calls.values()),
-            "ranks": sorted(step.calls),
-        }
-        for step in steps
-    ]
-    return {"steps": found, "problems": trace.problems}
+
+    def of_step(step: Step) -> dict[str, Any]:
+        at = next((call.source for call in step.calls.values() if call.source), None)
+        group = {"group": step.group.label, "group_ranks": step.group.ranks}
+        size = max(call.bytes for call in step.calls.values())
+        return {**step_facts(step), **group, "at": at, "bytes": size, "ranks": sorted(step.calls)}
+
+    return {"steps": [*map(of_step, steps)], "problems": trace.problems}
 
 
 def step_facts(step: Step) -> dict[str, Any]:

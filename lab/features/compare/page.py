@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.features.compare.compare import Counterparts, compare, counterparts, operation_rows, phase_rows, waiting_rows
 from lab.features.html.timelines import run_data
-from lab.features.html.write import collector_paused, pack, render, save
+from lab.features.html.write import pack, render, save
 from lab.features.timeline.lanes import lanes_of
 from lab.features.timeline.svg import rank_colour
 from lab.frozen import Frozen
@@ -35,10 +35,6 @@ class DiffReport(Frozen):
     identical: bool
     """Whether the runs did the same, whatever time it took."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As `lab report --diff --json` prints it."""
-        return {**self.__dict__, "path": str(self.path), "runs": list(self.runs)}
-
 
 def write_diff(before: Record, after: Record, output: Path | None = None) -> DiffReport:
     """Write the page that compares two runs.
@@ -53,9 +49,8 @@ def write_diff(before: Record, after: Record, output: Path | None = None) -> Dif
     """
     path = after.path if output is None else output
     path = path / DIFF_REPORT if output is None or path.is_dir() else path
-    with collector_paused():
-        page, identical = _page((before, after))
-    save(page, path, after.path if path == after.path / DIFF_REPORT else None)
+    page, identical = _page((before, after))
+    save(page, path)
     return DiffReport(path=path, runs=(before.run, after.run), bytes=len(page), identical=identical)
 
 

@@ -4,7 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="dumps",
-    needs=("html",),
     verbs={
         "import": ("lab.features.dumps.verb", "make a record of the flight recorder dumps of a job that hung anywhere")
     },

@@ -263,17 +263,9 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
         record = Record(path=writer.path)
         judgement = _judge(read_evidence(record))
         ranks = tuple(RankResult(rank=rank, log_path=writer.log_path(rank)) for rank in calls.by_rank)
-        result = Result(
-            verdict=judgement.verdict,
-            reason=judgement.reason,
-            culprit=judgement.culprit,
-            ranks=ranks,
-            scenario=name,
-            run=writer.run,
-            path=writer.path,
-            duration_s=None,
-            exit_code=_EXIT_CODES.get(judgement.verdict, 1),
-        )
+        judged = {name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")}
+        known = {**judged, "scenario": name, "run": writer.run, "path": writer.path, "ranks": ranks}
+        result = Result(**known, duration_s=None, exit_code=_EXIT_CODES.get(judgement.verdict, 1))
         writer.finish(result)
     except BaseException:
         writer.discard()
@@ -287,7 +279,7 @@ def _short_names(entries: list[Entry]) -> dict[str, str]:
     folders = {os.path.dirname(file) for file in files if file.startswith("/")}
     root = os.path.commonpath(folders) if folders else ""
     below = f"{root.rstrip('/')}/"
-    return {file: os.path.relpath(file, root) if root and file.startswith(below) else file for file in files}
+    return {file: file.removeprefix(below) if root else file for file in files}
 
 
 def _group_lines(calls: Calls) -> dict[int, list[dict[str, Any]]]:

@@ -39,12 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the record; needs no engine."""
     from lab.features.dumps.dump import DEFAULT, LARGE, Dumps
     from lab.features.dumps.record import import_dumps
-    from lab.features.html.write import collector_paused
 
-    with collector_paused():
-        dumps = Dumps(arguments.folder, LARGE if arguments.large else DEFAULT)
-        name = arguments.scenario or arguments.folder.resolve().name or "dumps"
-        record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
+    dumps = Dumps(arguments.folder, LARGE if arguments.large else DEFAULT)
+    name = arguments.scenario or arguments.folder.resolve().name or "dumps"
+    record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
     return answer(
         arguments,
         lambda: {**record.result().to_json(), "problems": _problems(record)},

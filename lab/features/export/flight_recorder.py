@@ -29,7 +29,7 @@ _Place = tuple[Group, int]
 """Where a call stands: its group in the dump, and its number there."""
 
 
-def flight_recorder_dumps(trace: Trace, steps: Sequence[Step]) -> Iterator[tuple[str, bytes]]:
+def rank_dumps(trace: Trace, steps: Sequence[Step]) -> Iterator[tuple[str, bytes]]:
     """The dump of each rank that has a trace, with the name of its file.
 
     A message whose other end is not known, or no rank, is in none.

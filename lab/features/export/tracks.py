@@ -168,28 +168,23 @@ def _arrows(step: Step) -> Iterator[tuple[Call, Call]]:
             yield step.calls[step.last], call
 
 
+_CALL_DETAILS = ("state", "error", "seq", "group", "bytes", "root", "peer", "reduce_op")
+"""Fields of a call that are shown."""
+
+
 def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
     begin = nanoseconds(call.begin)
     end = max(begin, nanoseconds(call.end) if call.end is not None else last)
-    waited = step.waited.get(call.rank) if step is not None else None
-    details = {
-        "state": call.state,
-        "error": call.error or None,
-        "seq": call.seq,
-        "step": step.number if step is not None else None,
-        "round": step.round if step is not None else None,
-        "group": step.group.label if step is not None else call.group,
-        "bytes": call.bytes,
-        "tensors": " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.inputs or call.outputs),
-        "root": call.root,
-        "peer": call.peer,
-        "reduce_op": call.reduce_op or None,
-        "waited_us": None if waited is None else round(waited * 1e6, 3),
-        "bucket": call.bucket if call.parameters else None,
-        "parameters": ", ".join(call.parameters) or None,
-        "at": f"{call.source} in {call.function}" if call.source and call.function else call.source or None,
-    }
-    details = {name: value for name, value in details.items() if value is not None}
+    named = {name: getattr(call, name) for name in _CALL_DETAILS}
+    if step is not None:
+        named |= {"step": step.number, "round": step.round, "group": step.group.label}
+        waited = step.waited.get(call.rank)
+        named["waited_us"] = None if waited is None else round(waited * 1e6, 3)
+    if call.parameters:
+        named |= {"bucket": call.bucket, "parameters": ", ".join(call.parameters)}
+    named["tensors"] = " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.own)
+    named["at"] = f"{call.source} in {call.function}" if call.source and call.function else call.source
+    details = {name: value for name, value in named.items() if value not in (None, "") or name == "tensors"}
     kind = "message" if call.seq is None else "collective"
     return Slice(kind, _call_name(call, step), begin, end, details, call)
 

@@ -28,7 +28,7 @@ from lab.words import format_bytes, format_duration, format_rate, plural
 
 _NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async"}
 """Of fields, where they are called something else in JSON."""
-_OF_RANK = {"recorder": "recorder", "torch": "torch", "first_s": "first", "last_s": "last", "stopped": "stopped"}
+_OF_RANK = ("rank", "recorder", "torch", "stopped")
 
 
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
@@ -41,12 +41,8 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
         "clock": {"origin_unix_s": trace.origin, "error_s": trace.clocks.error_s},
         "problems": trace.problems,
         "ranks": [
-            {
-                "rank": rank.rank,
-                "node": nodes.get(rank.rank, ""),
-                **{key: getattr(rank, name) for key, name in _OF_RANK.items()},
-                "calls": len(rank.calls),
-            }
+            {name: getattr(rank, name) for name in _OF_RANK}
+            | {"node": nodes.get(rank.rank, ""), "first_s": rank.first, "last_s": rank.last, "calls": len(rank.calls)}
             for rank in trace.ranks.values()
         ],
         "groups": [{**asdict(group), "label": group.label} for group in trace.groups.values()],
@@ -142,11 +138,7 @@ _FILES = {
     "--chrome": (CHROME, "Chrome's trace event format", "tracks:chrome_trace"),
 }
 _FOLDERS = {
-    "--flight-recorder": (
-        FLIGHT_RECORDER,
-        "flight recorder dumps, which torchfrtrace reads",
-        "flight_recorder:flight_recorder_dumps",
-    ),
+    "--flight-recorder": (FLIGHT_RECORDER, "flight recorder dumps, for torchfrtrace", "flight_recorder:rank_dumps"),
     "--chakra": (CHAKRA, "Chakra execution traces, as ASTRA-sim reads them", "chakra:chakra_traces"),
     "--hta": (HTA, "what Holistic Trace Analysis reads", "tracks:hta_traces"),
 }

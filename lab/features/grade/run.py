@@ -38,6 +38,8 @@ from lab.words import listing
 _ATTEMPTS = 2
 """So often a submission is run that the lab could not run: then it is not graded."""
 _LEAST_CPUS = 0.1
+_OF_THE_CLUSTER: dict[str, Any] = {"source": None, "image": None, "data": {}, "volumes": (), "resources": Resources()}
+"""The cluster has what the assignment wishes for; a submission wishes for nothing."""
 
 
 class Grader:
@@ -152,18 +154,9 @@ class Grader:
                 script, told = stack.enter_context(staged(submission, assignment))
             except UsageError as error:  # nobody else's fault
                 return without_run(submission.name, error.message, assignment, "failed")
-            scenario = replace(  # the cluster has what the assignment wishes for
-                assignment,
-                name=slug(submission.name),
-                script=script,
-                source=None,
-                image=None,
-                extra={name: value for name, value in assignment.extra.items() if name != KEY},
-                data={},
-                volumes=(),
-                resources=Resources(),
-                outputs=assignment.outputs or None,
-            )
+            extra = {name: value for name, value in assignment.extra.items() if name != KEY}
+            scenario = replace(assignment, name=slug(submission.name), script=script, extra=extra, **_OF_THE_CLUSTER)
+            scenario = replace(scenario, outputs=assignment.outputs or None)
             outcome = self._run(scenario, slot)
         if isinstance(outcome, LabError):
             return without_run(submission.name, outcome.message, assignment, "error")

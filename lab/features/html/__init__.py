@@ -6,10 +6,7 @@ FEATURE = Feature(
     name="html",
     needs=("calls", "pictures", "records", "stragglers", "timeline", "traffic"),
     verbs={
-        "report": (
-            "lab.features.html.verb",
-            "write a run as one HTML page: verdict, pictures, timeline, traffic, logs",
-        ),
+        "report": ("lab.features.html.verb", "write a run as one HTML page: verdict, pictures, timeline, traffic, logs")
     },
     options={"run": "lab.features.html.verb:RUN_OPTIONS"},
     views={"notebook": "lab.features.html.notebook:result_html"},

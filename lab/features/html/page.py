@@ -13,7 +13,7 @@ from lab.diagnosis.explain import explain
 from lab.feature import view
 from lab.features.html.contents import MOST_FILES, cite, log_lines, shown_files, sources
 from lab.features.html.timelines import run_data
-from lab.features.html.write import collector_paused, pack, render, save
+from lab.features.html.write import pack, render, save
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.features.stragglers.findings import describe_part
@@ -255,7 +255,6 @@ class Report(Frozen):
         return {**self.__dict__, "path": str(self.path), "left_out": list(self.left_out)}
 
 
-@collector_paused()
 def write_report(record: Record, output: Path | None = None) -> Report:
     """Write the report of a record.
 
@@ -269,11 +268,10 @@ def write_report(record: Record, output: Path | None = None) -> Report:
     path = output if output is not None else record.path / REPORT
     if output is not None and path.is_dir():
         path = path / (REPORT if path == record.path else f"{record.run.replace('/', '-')}.html")
-    own = path == record.path / REPORT
     evidence = read_evidence(record)
     page, told = _page(record, evidence, path)
-    save(page, path, record.path if own else None)
-    if own:
+    save(page, path)
+    if path == record.path / REPORT:
         for earlier in with_pages(record):
             write_report(earlier)
     calls = sum(len(rank.calls) for rank in evidence.trace.ranks.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gc
 import gzip
 import hashlib
 import json
@@ -11,17 +10,16 @@ import os
 import re
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
 from lab import __version__
 from lab.errors import RecordError
-from lab.record.record_files import replace_file, write_file
+from lab.record.record_files import write_file
 from lab.report.harmless import harmless, harmless_json
 from lab.report.table import spans_text
 from lab.words import format_duration, format_value, name_ranks, plural
@@ -32,27 +30,14 @@ _STYLES = ("base", "verdict", "steps", "timeline", "tables", "lines", "files", "
 _IMPORT = re.compile(r'from "lab/(\w+)"')
 
 
-class Script(NamedTuple):
-    """The scripts of a page."""
-
-    start: str
-    """The only one that is not a module: it imports the first of them."""
-    import_map: str
-    """The modules, as JSON."""
-
-    @property
-    def policy(self) -> str:
-        """The content security policy: nothing from any network, and no script but the page's own."""
-        hashes = " ".join(_hash(script) for script in (self.import_map, self.start))
-        return (
-            f"default-src 'none'; script-src {hashes} data:; style-src 'unsafe-inline'; img-src data:; "
-            "base-uri 'none'; form-action 'none'"
-        )
-
-
 @lru_cache
-def script_of(first: str) -> Script:
-    """The scripts of the page that begins with `start` of this module."""
+def script_of(first: str) -> dict[str, str]:
+    """The scripts of the page that begins with `start` of this module.
+
+    Returns:
+        `import_map`: the modules, as JSON. `start`: the only script that is not a module: it imports the first of them.
+        `policy`: the content security policy: nothing from any network, and no script but the page's own.
+    """
     texts: dict[str, str] = {}
     wanted = [first]
     while wanted:
@@ -61,8 +46,12 @@ def script_of(first: str) -> Script:
             texts[name] = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
             wanted += _IMPORT.findall(texts[name])
     named = {name: f"{text}\n//# sourceURL=lab/{name}.js\n" for name, text in sorted(texts.items())}
-    imports = {f"lab/{name}": f"data:text/javascript;base64,{_base64(text.encode())}" for name, text in named.items()}
-    return Script(f'import {{ start }} from "lab/{first}"; start();', json.dumps({"imports": imports}))
+    modules = {f"lab/{name}": f"data:text/javascript;base64,{_base64(text.encode())}" for name, text in named.items()}
+    import_map, start = json.dumps({"imports": modules}), f'import {{ start }} from "lab/{first}"; start();'
+    hashes = (f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in (import_map, start))
+    allowed = f"script-src {' '.join(hashes)} data:; style-src 'unsafe-inline'; img-src data:"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    return {"start": start, "import_map": import_map, "policy": policy}
 
 
 @lru_cache(maxsize=1)
@@ -91,50 +80,26 @@ def pack(data: Any) -> str:
     return _base64(gzip.compress(harmless_json(data).encode(), compresslevel=6, mtime=0))
 
 
-def _hash(script: str) -> str:
-    return f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'"
-
-
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def save(page: bytes, path: Path, record: Path | None = None) -> None:
+def save(page: bytes, path: Path) -> None:
     """Write a page.
 
     Args:
         page: its bytes.
         path: where it is to be.
-        record: the record that it belongs into; None: the user named its place.
 
     Raises:
         RecordError: it cannot be written.
     """
     try:
-        if record is not None:
-            write_file(record, path.name, page, make_folders=False)
-            return
-        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            replace_file(parent, path.name, page)
-        finally:
-            os.close(parent)
+        write_file(path.parent, path.name, page, make_folders=False)
     except OSError as error:
         raise RecordError(
             f"cannot write the report {path}: {error.strerror or error}", "choose another file with --output"
         ) from error
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Reading a trace makes millions of objects, all of them kept: looking for garbage took a fifth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def open_page(page: Path | str) -> str:

@@ -17,7 +17,7 @@ from lab.errors import LabError, RecordError, UsageError
 from lab.features.lessons.verb_scenarios import PATH_FILE, read_path
 from lab.frozen import Frozen
 from lab.node.messages.typed import Misfit, read
-from lab.record.record_files import open_file, parse_line, read_lines
+from lab.record.record_files import is_file, open_file, parse_line, read_beginning, read_lines
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.load import OWN_FOLDER, files_below, library_folder
@@ -147,8 +147,9 @@ def keep(person: str, attempt: Attempt) -> None:
     folder, name = progress_folder(), f"{person}{_SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open_file(folder, name, append=True) as file:  # what is before it may not have been written to its end
-            file.write(f"\n{json.dumps(asdict(attempt))}\n".encode())
+        cut = is_file(folder, name) and not read_beginning(folder, name, _MOST_BYTES).endswith("\n")
+        with open_file(folder, name, append=True) as file:
+            file.write(b"\n" * cut + json.dumps(asdict(attempt)).encode() + b"\n")
     except (OSError, RecordError) as error:
         raise LabError(
             f"your progress cannot be kept in {folder / name}: {_why(error)}",

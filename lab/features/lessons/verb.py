@@ -12,7 +12,8 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import answer, say
 from lab.cluster import Cluster
 from lab.errors import UsageError
-from lab.features.lessons.progress import FOLDER_VARIABLE, LearningPath, kept_of, kept_of_all, learning_path, person_of
+from lab.features.lessons import progress
+from lab.features.lessons.progress import kept_of, path_json, path_text, summary_json, summary_text
 from lab.features.lessons.question import LETTERS, Question
 from lab.features.lessons.take import Lesson, Taken, learn, question_text, taken_text
 from lab.report.harmless import harmless
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab learn [LESSON | --next | --summary] [options]"
     parser.epilog = (
         "Without a lesson it shows the learning path and what of it is done. Progress is kept in a file for each "
-        f"person; {FOLDER_VARIABLE} names a folder for it that a class on one machine shares."
+        f"person; {progress.FOLDER_VARIABLE} names a folder for it that a class on one machine shares."
     )
     about = "its name, such as scatter, or a scenario's file"
     shared.add(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
@@ -44,18 +45,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, run, reveal, go on; the exit code is that of the worst verdict."""
-    path, person = learning_path(arguments.folder), person_of(arguments.person)
+    path, person = progress.learning_path(arguments.folder), progress.person_of(arguments.person)
     if arguments.scenario and (arguments.next or arguments.summary):
         option = "--next" if arguments.next else "--summary"
         raise UsageError(f"{option} and the lesson {arguments.scenario} do not go together", "leave one of them out")
     if arguments.summary:
-        return _summary(path, arguments)
+        everyone = progress.kept_of_all() if arguments.person is None else [kept_of(person)]
+        return answer(
+            arguments, lambda: summary_json(path, everyone), lambda style: summary_text(path, everyone, style)
+        )
     name = arguments.scenario
     if name is None:
         kept = kept_of(person)
-        name = path.next_after("", kept.standing)
+        name = then = path.next_after("", kept.standing)
         if not arguments.next or not name:
-            return _path(path, person, arguments)
+            return answer(
+                arguments, lambda: path_json(path, kept, then), lambda style: path_text(path, kept, then, style)
+            )
     worst, said = 0, arguments.answer
     while name:
         lesson = learn(name, person=person, folder=arguments.folder)
@@ -63,21 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
         worst = max(worst, taken.result.exit_code)
         name, said = _go_on(taken, arguments), None
     return worst
-
-
-def _path(path: LearningPath, person: str, arguments: argparse.Namespace) -> int:
-    from lab.features.lessons.progress import path_json, path_text
-
-    kept = kept_of(person)
-    then = path.next_after("", kept.standing)
-    return answer(arguments, lambda: path_json(path, kept, then), lambda style: path_text(path, kept, then, style))
-
-
-def _summary(path: LearningPath, arguments: argparse.Namespace) -> int:
-    from lab.features.lessons.progress import summary_json, summary_text
-
-    everybody = kept_of_all() if arguments.person is None else [kept_of(person_of(arguments.person))]
-    return answer(arguments, lambda: summary_json(path, everybody), lambda style: summary_text(path, everybody, style))
 
 
 def _take(lesson: Lesson, said: str | None, arguments: argparse.Namespace) -> Taken:

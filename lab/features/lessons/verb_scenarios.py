@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
@@ -64,50 +66,33 @@ def run(arguments: argparse.Namespace) -> int:
         order = [folder / name for names in read_path(folder).values() for name in names]
         known = chain(*list_lessons().values())
         paths = sorted(known, key=lambda path: (order.index(path) + 1 if path in order else 0, path))
-    found: dict[Path, Scenario] = {}
-    broken: dict[Path, str] = {}
+    rows: list[dict[str, Any]] = []
     for path in paths:
         try:
-            found[path] = load_scenario(path)
+            rows.append(_json(path, load_scenario(path), backend))
         except ScenarioError as error:
-            broken[path] = error.message
-    broken_json = [{"path": str(path), "name": "", "error": problem} for path, problem in broken.items()]
-    answer(
-        arguments,
-        lambda: [*(_json(path, scenario, backend) for path, scenario in found.items()), *broken_json],
-        lambda style: _table(found, broken, backend, style),
-    )
-    return 2 if broken else 0
+            rows.append({"path": str(path), "name": "", "error": error.message})
+    rows.sort(key=lambda row: row["error"] != "")
+    answer(arguments, lambda: rows, lambda style: _table(rows, backend, style))
+    return 2 if any(row["error"] for row in rows) else 0
 
 
-def _table(found: dict[Path, Scenario], broken: dict[Path, str], backend: str | None, style: Style) -> str:
-    library = library_folder()
-
-    def row(path: Path, size: str, about: str) -> list[str]:
-        """A lesson that comes with the lab goes by its name, anything else by its path."""
-        return [f"{SIGN}{path.stem}" if path.is_relative_to(library) else str(path), size, about]
-
-    reasons = {path: _lacking(scenario, backend) for path, scenario in found.items()}
-    rows = []
-    for path, one in found.items():
-        about = reasons[path] if backend else one.learn.strip().split("\n")[0]
-        rows.append(row(path, f"{one.nodes or 'any'} x {one.nproc_per_node or 1}", about))
-    rows += [row(path, "", problem) for path, problem in broken.items()]
-    text = table_text(["scenario", "nodes x workers", f"not on {backend}" if backend else "learn"], rows, style)
-    if not backend:
-        return text
-    able = sum(not reason for reason in reasons.values())
-    return f"{text}\n\n{able} of {plural(len(found), 'scenario')} can run on {backend}"
+def _table(rows: Sequence[Mapping[str, Any]], backend: str | None, style: Style) -> str:
+    library, shown, valid = library_folder(), [], [row for row in rows if not row["error"]]
+    for row in rows:
+        path, size, about = Path(row["path"]), "", row["error"]
+        if not about:
+            size = f"{row['nodes'] or 'any'} x {row['nproc_per_node'] or 1}"
+            about = row["lacking"] if backend else row["learn"].strip().split("\n")[0]
+        # a lesson that comes with the lab goes by its name, anything else by its path
+        shown.append([f"{SIGN}{path.stem}" if path.is_relative_to(library) else row["path"], size, about])
+    text = table_text(["scenario", "nodes x workers", f"not on {backend}" if backend else "learn"], shown, style)
+    able = f"{sum(not row.get('lacking') for row in valid)} of {plural(len(valid), 'scenario')} can run on {backend}"
+    return f"{text}\n\n{able}" if backend else text
 
 
-def _lacking(scenario: Scenario, backend: str | None) -> str:
-    """Why it cannot run on that backend, if one is asked about."""
-    find_lacking = hook("lacking") if backend else None
-    return find_lacking(scenario, backend) if find_lacking else ""
-
-
-def _json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, object]:
-    question = question_of(scenario)
+def _json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, Any]:
+    question, find_lacking = question_of(scenario), hook("lacking")
     return {
         "path": str(path),
         "name": scenario.name,
@@ -118,5 +103,5 @@ def _json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, obje
         "choices": list(question.choices),
         "verdict": scenario.expect.verdict,
         "error": "",
-        **({"backend": backend, "lacking": _lacking(scenario, backend)} if backend else {}),
+        **({"backend": backend, "lacking": find_lacking(scenario, backend) if find_lacking else ""} if backend else {}),
     }

@@ -2,8 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(
-    name="pictures",
-    needs=("timeline", "values"),
-    options={"show": "lab.features.pictures.option"},
-)
+FEATURE = Feature(name="pictures", needs=("timeline", "values"), options={"show": "lab.features.pictures.option"})

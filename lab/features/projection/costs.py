@@ -123,12 +123,7 @@ FORMULAS: Mapping[Pattern, Mapping[str, Formula]] = {
         HIERARCHICAL: _hierarchical(2),
     },
     Pattern.ALL_GATHER: {RING: _TO_NEXT, HALVING: _HALVES, HIERARCHICAL: _hierarchical(1)},
-    Pattern.REDUCE_SCATTER: {
-        RING: _TO_NEXT,
-        REDUCED: _TWICE_TO_NEXT,
-        HALVING: _HALVES,
-        HIERARCHICAL: _hierarchical(1),
-    },
+    Pattern.REDUCE_SCATTER: {RING: _TO_NEXT, REDUCED: _TWICE_TO_NEXT, HALVING: _HALVES, HIERARCHICAL: _hierarchical(1)},
     Pattern.ALL_TO_ALL: {DIRECT: _TO_NEXT},
     Pattern.ONE_TO_ALL: {
         TREE: _flat(_lg, _lg),

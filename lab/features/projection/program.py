@@ -386,29 +386,19 @@ def all_forwards_first(_stage: int, _stages: int, batches: int) -> Order:
 SCHEDULES = {"1F1B": one_forward_one_backward, "GPipe": all_forwards_first}
 
 
-class Pipeline(NamedTuple):
-    """A pipeline on record."""
-
-    schedule: str
-    batches: int
-    ranks: tuple[int, ...]
-    """By stage."""
-
-
-def pipeline_of(program: Program) -> Pipeline:
-    """What kind of pipeline it is.
+def schedule_of(program: Program) -> tuple[str, int]:
+    """The schedule of a pipeline, and the number of its micro-batches.
 
     Raises:
         LabError: its ranks send messages otherwise than a pipeline does whose schedule is known.
     """
-    ranks = tuple(sorted(program.turns))
-    batches = sum(one.ranks == ranks[:2] for one in program.transfers.values())
+    ranks = sorted(program.turns)
+    batches = sum(one.ranks == (*ranks[:2],) for one in program.transfers.values())
     recorded = [_messages(program.turns[rank][0], program.transfers, ranks) for rank in ranks]
     for schedule in SCHEDULES if batches else ():
-        pipeline = Pipeline(schedule, batches, ranks)
-        turns, transfers = with_stages(program, pipeline, len(ranks))
+        turns, transfers = with_stages(program, schedule, batches, len(ranks))
         if [_messages(steps[0], transfers, range(len(ranks))) for steps in turns.values()] == recorded:
-            return pipeline
+            return schedule, batches
     raise LabError(
         "this run cannot be projected: its ranks exchange messages, in an order that is neither 1F1B nor GPipe",
         "a pipeline whose stages wait for each message where they need it, by recv, can be given more stages",
@@ -424,7 +414,7 @@ def _messages(
 
 
 def with_stages(
-    program: Program, pipeline: Pipeline, stages: int
+    program: Program, schedule: str, batches: int, stages: int
 ) -> tuple[dict[int, list[list[Action]]], dict[Key, Transfer]]:
     """The programs and transfers of a pipeline with so many stages: steps by stage, as `Program.turns` has them."""
     sample = next(iter(program.transfers.values()))
@@ -436,10 +426,10 @@ def with_stages(
         return key
 
     def step_of(stage: int, recorded: Sequence[Action]) -> list[Action]:
-        work, is_blocking = _work_of(recorded, pipeline.batches)
+        work, is_blocking = _work_of(recorded, batches)
         actions: list[Action] = []
         sends: list[Action] = []
-        for kind, number in SCHEDULES[pipeline.schedule](stage, stages, pipeline.batches):
+        for kind, number in SCHEDULES[schedule](stage, stages, batches):
             way = 1 if kind == FORWARD else -1
             if 0 <= stage - way < stages:
                 key = message(stage - way, stage, number)
@@ -451,11 +441,11 @@ def with_stages(
                 (actions if is_blocking else sends).append(Wait(key))
         return [*actions, *sends, work[OPTIMIZER]]
 
-    turns = {}
-    last = len(pipeline.ranks) - 1
+    turns, ranks = {}, sorted(program.turns)
+    last = len(ranks) - 1
     for stage in range(stages):  # each is like one on record: in the middle, if none is on record, like the first
         model = 0 if stage == 0 else last if stage == stages - 1 else 1 + (stage - 1) % (last - 1) if last > 1 else 0
-        turns[stage] = [step_of(stage, recorded) for recorded in program.turns[pipeline.ranks[model]]]
+        turns[stage] = [step_of(stage, recorded) for recorded in program.turns[ranks[model]]]
     return turns, transfers
 
 

@@ -167,8 +167,8 @@ class Source(NamedTuple):
     """A run on record, as far as it is needed."""
 
     run: str
-    trace: Trace
     program: training.Program
+    growth: training.Growth
     samples: Sequence[Sample]
     library: str
     """What carried its bytes, as `lab.features.projection.costs` names it."""
@@ -199,9 +199,13 @@ def source_of(run: str, trace: Trace) -> Source:
     cores = [cores_of(rank) for rank in trace.ranks.values()]
     first, last = min(one.own.begin for one in cores), max(one.own.end for one in cores)
 
+    def known(spans: Sequence[Span]) -> list[Span]:
+        """What of them lies between the first and last sample of how long threads had run."""
+        return [(max(begin, first), min(end, last)) for begin, end in spans if end > first and begin < last]
+
     def working(spans: Sequence[Span], threads: Sequence[Ran], most: float) -> Working:
-        """Of how many cores they wanted, by what lies between the first and last sample of how long threads had run."""
-        known_s = sum(min(end, last) - max(begin, first) for begin, end in spans if end > first and begin < last)
+        """Of how many cores they wanted."""
+        known_s = sum(end - begin for begin, end in known(spans))
         wanted_s = sum(one.wanted_s for one in threads)
         return Working(spans, min(most, wanted_s / known_s if known_s and wanted_s else 1.0))
 
@@ -224,13 +228,11 @@ def source_of(run: str, trace: Trace) -> Source:
             else "between two steps of an optimizer no rank called a collective, or sent anything",
         )
     ran_s = sum(one.ran_s for one in others)
-    moved_s = clock.of(
-        (max(begin, first), min(end, last)) for begin, end in moving.spans if end > first and begin < last
-    )
+    moved_s = clock.of(known(moving.spans))
     return Source(
         run=run,
-        trace=trace,
         program=program,
+        growth=training.growth_of(program, trace),
         samples=_samples_of(flights, clock, program.settled, ran_s / moved_s if moved_s and ran_s else 1.0, library),
         library=library,
         machine=machine,
@@ -351,16 +353,12 @@ def project(
                 f"{', '.join(sorted(its_ops))}, the second {', '.join(sorted(ops))}",
                 "give runs of the same script with different numbers of ranks",
             )
-    growth = training.growth_of(base.program, base.trace)
+    growth = base.growth
     samples = [sample for source in sources for sample in source.samples if sample.op in ops]
     fits = _fit_all(samples, base.library, any(source.crowded for source in sources))
     recorded = _Network(None, base.library, base.library, fits)
     network = recorded if target is None else _Network(target, library or "nccl", base.library, fits)
-    checks = []
-    for source in sources:
-        own = growth if growth.stages else training.growth_of(source.program, source.trace)
-        machines = [source.machine] if source.machine else []
-        checks.append(_row(source, source.program.ranks, own, recorded, machines, 0.0))
+    checks = [_row(one, one.program.ranks, recorded, [one.machine] if one.machine else []) for one in sources]
     sizes = ranks or [count for count in WORLDS if not count % growth.replica and count <= growth.most]
     for size in sizes:
         if size % growth.replica or not 2 <= size <= growth.most:
@@ -379,7 +377,7 @@ def project(
         fits=fits,
         error=network.error,
         checks=tuple(checks),
-        rows=tuple(_row(base, size, growth, network, machines, off) for size in sorted(set(sizes))),
+        rows=tuple(_row(base, size, network, machines, off) for size in sorted(set(sizes))),
         assumed=growth.assumed,
         steps=len(base.program.steps_s),
         left_out=base.program.left_out,
@@ -430,9 +428,9 @@ class _Network(NamedTuple):
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
 
 
-def _grow(source: Source, ranks: int, growth: training.Growth, network: _Network) -> tuple[World, list[Call]]:
+def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Call]]:
     """The world of so many ranks, and what is called in it."""
-    program, factor = source.program, ranks / source.program.ranks
+    program, growth, factor = source.program, source.growth, ranks / source.program.ranks
     transfers, turns = program.transfers, program.turns
     copies, weight = 1, 1.0
     if not growth.stages:
@@ -446,7 +444,7 @@ def _grow(source: Source, ranks: int, growth: training.Growth, network: _Network
             for rank, steps in program.turns.items()
         }
     elif ranks != program.ranks:
-        turns, transfers = training.with_stages(program, training.pipeline_of(program), ranks)
+        turns, transfers = training.with_stages(program, *training.schedule_of(program), ranks)
     calls, parts, common = {}, {}, set()
     for key, one in transfers.items():
         grows = one.group in growth.groups and pattern_of(operation(one.op)) is not Pattern.MESSAGE
@@ -473,15 +471,12 @@ def _grow(source: Source, ranks: int, growth: training.Growth, network: _Network
     return world, list(calls.values())
 
 
-def _row(
-    source: Source, ranks: int, growth: training.Growth, network: _Network, machines: Sequence[Machine], off: float
-) -> Row:
+def _row(source: Source, ranks: int, network: _Network, machines: Sequence[Machine], off: float = 0.0) -> Row:
     """Replay one world: as it is, with faster and slower transfers, and with other programs as they may be."""
-    world, calls = _grow(source, ranks, growth, network)
+    world, calls = _grow(source, ranks, network)
     world = replace(world, machine=machines[0] if machines else None)
-    replayed = replay(world)._asdict()
-    step_s = replayed["step_s"]
-    del replayed["steps_s"]
+    replayed = replay(world)
+    step_s = replayed.step_s
     scaled = ({key: seconds * (1 + sign * network.error) for key, seconds in world.seconds.items()} for sign in (-1, 1))
     fast, slow = (replay(replace(world, seconds=seconds)).step_s for seconds in scaled)
     least, most = (replay(replace(world, machine=one)).step_s for one in machines[1:] or (world.machine, world.machine))
@@ -498,7 +493,7 @@ def _row(
         high_s=step_s * math.exp(wide),
         measured_s=middle if ranks == source.program.ranks and network.target is None else None,
         calls=tuple(replace(call, count=count) for call, count in Counter(calls).items()),
-        **replayed,
+        **replayed._asdict(),
     )
 
 
@@ -645,10 +640,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "runs of one training, with different numbers of ranks (default: the latest)"
     shared.add(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
     parser.add_argument(
-        "--ranks",
-        type=ranks,
-        metavar="N,N",
-        help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)",
+        "--ranks", type=ranks, metavar="N,N", help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)"
     )
     parser.add_argument("--network", default=MEASURED, metavar="NETWORK", help=f"of these worlds (default: {MEASURED})")
     parser.add_argument(

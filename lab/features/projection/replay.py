@@ -204,8 +204,6 @@ class Replayed(NamedTuple):
 
     step_s: float
     """Median."""
-    steps_s: tuple[float, ...]
-    """Of each step that counts."""
     own_s: float
     """Own work, with what its part of the cores makes of it."""
     exposed_s: float
@@ -312,7 +310,7 @@ class _Replay:
         working, hidden, waiting, exposed = (
             self.spent[held, moving] / len(states) / len(counted) for held in (False, True) for moving in (False, True)
         )
-        return Replayed(median(taken), tuple(taken), working + hidden, exposed, waiting, hidden)
+        return Replayed(median(taken), working + hidden, exposed, waiting, hidden)
 
     def _advance(self) -> Callable[[], object]:
         """Let time pass until something is done; what then is to be done."""

@@ -16,52 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
+from lab.engine import held
 from lab.engine import ownership as label
-from lab.engine.held import (
-    HeldEngine,
-    await_end,
-    holder_died,
-    listens,
-    node_variables,
-    paused_file,
-    read_description,
-    remove_folders,
-    stopped_file,
-    unlink_sockets,
-)
 from lab.engine.packages import package_folders
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit
-from lab.features.slurm.command import (
-    HOME,
-    JOBS,
-    Fate,
-    Job,
-    ask,
-    call,
-    environment,
-    is_well,
-    last_word,
-    least_machine,
-    read_fate,
-    read_hosts,
-    read_jobs,
-    refuse_absence,
-)
-from lab.features.slurm.create import (
-    ENGINE,
-    LOG,
-    NO_TORCH,
-    begin,
-    container_name,
-    job_name,
-    own_folder,
-    requests_for,
-    shared_folder,
-    step_argv,
-)
+from lab.features.slurm import command, create
 from lab.features.slurm.on_node.beside import NOT_THERE, WILL_NOT
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
@@ -97,17 +59,17 @@ _OF_SLURM = ("srun:", "slurmstepd")
 """How lines begin that Slurm adds to what a node said."""
 
 
-class SlurmEngine(HeldEngine):
+class SlurmEngine(held.HeldEngine):
     """Clusters that are allocations.
 
     Raises:
         EngineAbsent: Slurm's commands are not on this machine.
     """
 
-    name = ENGINE
+    name = create.ENGINE
     control = "holder.sock"
     life = "holder.lock"
-    log = LOG
+    log = create.LOG
     ready_timeout_s = 300.0
     """Where torch lies on a file system of a network, the first import takes minutes."""
     unlimited = MappingProxyType({"processes": "--max-processes"})
@@ -121,7 +83,7 @@ class SlurmEngine(HeldEngine):
     )
 
     def __init__(self) -> None:
-        refuse_absence()
+        command.refuse_absence()
         self.home = home_folder()
         self._suspended: dict[str, tuple[float, bool]] = {}
         """When it was last asked whether a job is suspended, and the answer, by its number."""
@@ -130,27 +92,27 @@ class SlurmEngine(HeldEngine):
 
     def read_cluster(self, folder: Path) -> ClusterInfo | None:
         """The cluster in a folder; None where there is none, or it has no machines yet."""
-        said = read_description(folder)
+        said = held.read_description(folder)
         if "port" not in said:
             return None
-        shared, places = shared_folder(folder.parent, folder.name), zip(said["addresses"], said["hosts"], strict=True)
-        folders = {name: str(shared / name) for name in ("shared", "data")}
+        places = zip(said["addresses"], said["hosts"], strict=True)
+        folders = {name: str(create.shared_folder(self.home, folder.name) / name) for name in ("shared", "data")}
         return self.make_info(folder, said, places, gpus="engine", master_port=int(said["port"]), **folders)
 
     def read_state(self, node: Node) -> str:
         """The state of a node."""
-        if paused_file(node.handle).exists():
+        if held.paused_file(node.handle).exists():
             return "paused"
-        if listens(node.handle):
+        if held.listens(node.handle):
             return RUNNING
-        return STOPPED if stopped_file(node.handle).exists() else "dead"
+        return STOPPED if held.stopped_file(node.handle).exists() else "dead"
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist: by their folders, or where a folder is gone, by the labels of their jobs."""
         found = {info.name: info for info in super().find(cluster)}
         for job in self._jobs(cluster) if cluster is None or cluster not in found else ():
             if job.cluster not in found and job.hosts:
-                places = [("", host) for host in ask("scontrol", "show", "hostnames", job.hosts).split()]
+                places = [("", host) for host in command.ask("scontrol", "show", "hostnames", job.hosts).split()]
                 said = {name.removeprefix(f"{label.NAMESPACE}."): text for name, text in job.labels.items()}
                 found[job.cluster] = self.make_info(self.home / job.cluster, said, places, gpus="engine")
         return [info for _, info in sorted(found.items())]
@@ -160,17 +122,18 @@ class SlurmEngine(HeldEngine):
         waiting = {job.cluster for job in self._jobs(None) if not job.hosts}
         return sorted({*super().nodeless(), *waiting} - {info.name for info in self.find()})
 
-    def _jobs(self, cluster: str | None) -> list[Job]:
+    def _jobs(self, cluster: str | None) -> list[command.Job]:
         """The owner's jobs that are clusters of this home, or the one of that name, and have not been ended."""
-        argv = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={JOBS}"]
-        jobs = read_jobs(ask(*argv, *([f"--name={job_name(cluster)}"] if cluster else [])))
-        mine = {label.OWNER: label.owner(), HOME: str(self.home), **({label.CLUSTER: cluster} if cluster else {})}
+        argv = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={command.JOBS}"]
+        jobs = command.read_jobs(command.ask(*argv, *([f"--name={create.job_name(cluster)}"] if cluster else [])))
+        mine = {label.OWNER: label.owner(), command.HOME: str(self.home)}
+        mine |= {label.CLUSTER: cluster} if cluster else {}
         return [job for job in jobs if not job.ending and mine.items() <= job.labels.items()]
 
     def node_state(self, node: Node) -> NodeState:
         """What became of a node, in Slurm's own words where it ended the job."""
         state = super().node_state(node)
-        if state.running or state.gone or stopped_file(node.handle).exists():
+        if state.running or state.gone or held.stopped_file(node.handle).exists():
             return state
         return state._replace(said=_explain_end(node, left=state.exit_code in _LEFT))
 
@@ -194,14 +157,14 @@ class SlurmEngine(HeldEngine):
 
     def machine(self) -> Machine:
         """The least of the machines that Slurm gives where nobody says which."""
-        return least_machine(ask("sinfo", "--noheader", "--format=%P|%c|%m"))
+        return command.least_machine(command.ask("sinfo", "--noheader", "--format=%P|%c|%m"))
 
     # -- making
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of Slurm; nothing is made."""
         pythons, packages, owner = self._pythons(shape), self.packages(shape), label.owner()
-        return requests_for(self.home, cluster, shape, owner=owner, run=run, pythons=pythons, packages=packages)
+        return create.requests_for(self.home, cluster, shape, owner=owner, run=run, pythons=pythons, packages=packages)
 
     def _pythons(self, shape: Shape) -> list[str]:
         """What nodes are run by: the first of these that has torch on their machine."""
@@ -222,12 +185,12 @@ class SlurmEngine(HeldEngine):
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
         """Ask for the allocation, and have the agents started on its machines."""
-        return begin(self.home, cluster, shape, run, requests, announce)
+        return create.begin(self.home, cluster, shape, run, requests, announce)
 
     def explain_lost(self, node: Node) -> ClusterError:
         """Why a node ended while it was starting."""
         state, words = self.node_state(node), self.last_words(Path(f"{node.handle}.said"))
-        if state.exit_code == NO_TORCH:
+        if state.exit_code == create.NO_TORCH:
             return ClusterError(
                 f"{node.name} has no Python with torch: {words}",
                 "name one that is on all machines with LAB_SLURM_PYTHON, or activate its environment before `lab up`",
@@ -241,21 +204,21 @@ class SlurmEngine(HeldEngine):
         except FileNotFoundError:
             return "the cluster was removed meanwhile"
         own = [line for line in said.splitlines() if line.strip() and not line.startswith(_OF_SLURM)]
-        return own[-1].strip() if own else last_word(said) or "no word from them"
+        return own[-1].strip() if own else command.last_word(said) or "no word from them"
 
     # -- using
 
     def kill(self, node: Node) -> None:
         """Kill everything below a node's first process at once, and wait until Slurm has seen that."""
         _do_beside(node, "kill")
-        await_end(node)
-        paused_file(node.handle).unlink(missing_ok=True)
+        held.await_end(node)
+        held.paused_file(node.handle).unlink(missing_ok=True)
 
     def pause(self, node: Node) -> None:
         """Have every process of a node stand still."""
-        if not listens(node.handle):
+        if not held.listens(node.handle):
             raise ClusterError(f"{node.name} does not run")
-        paused_file(node.handle).touch()
+        held.paused_file(node.handle).touch()
         try:
             _do_beside(node, "pause")
         except ClusterError:
@@ -267,18 +230,18 @@ class SlurmEngine(HeldEngine):
         if self.paused(node):
             with suppress(ClusterError):  # it does not run any more
                 _do_beside(node, "resume")
-            paused_file(node.handle).unlink(missing_ok=True)
+            held.paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
         """Whether they stand still."""
-        return paused_file(node.handle).exists()
+        return held.paused_file(node.handle).exists()
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command on the node's machine with this process's standard streams; returns its exit code."""
         options = ("-QQ", "--unbuffered", *(("--pty",) if tty else ()))
-        command = _argv_on(node, "sh", "-c", 'cd "$0"; exec "$@"', _folder_of(node), *argv, options=options)
-        variables = {**environment(), **node_variables(cluster, node)}
-        code = subprocess.run(command, env=variables, check=False).returncode
+        argv_there = _argv_on(node, "sh", "-c", 'cd "$0"; exec "$@"', _folder_of(node), *argv, options=options)
+        variables = {**command.environment(), **held.node_variables(cluster, node)}
+        code = subprocess.run(argv_there, env=variables, check=False).returncode
         if code in _CANNOT_RUN:
             raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
         return code
@@ -309,25 +272,26 @@ class SlurmEngine(HeldEngine):
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them: the job, what holds its agents, the folders."""
-        known = {folder.name: read_description(folder) for folder in self.folders(cluster)}
-        unlink_sockets(self.home / name for name in known)
+        known = {folder.name: held.read_description(folder) for folder in self.folders(cluster)}
+        held.unlink_sockets(self.home / name for name in known)
         jobs = self._jobs(cluster)
         if settle and not jobs:  # whoever was asking for one has just been killed
             time.sleep(_SETTLE_S)
             jobs = self._jobs(cluster)
         numbers = sorted({str(said["job"]) for said in known.values() if "job" in said} | {job.number for job in jobs})
         if numbers:
-            ask("scancel", "--quiet", *numbers)
+            command.ask("scancel", "--quiet", *numbers)
             left = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")
-            wait_until(lambda: not ask(*left).strip(), _LEAVING_S, _REMOVAL_POLL_S)
+            wait_until(lambda: not command.ask(*left).strip(), _LEAVING_S, _REMOVAL_POLL_S)
         names = sorted({*known, *(job.cluster for job in jobs)})
         for name in names:
             life = self.home / name / self.life
-            if not holder_died(life):  # it may end by itself meanwhile
+            if not held.holder_died(life):  # it may end by itself meanwhile
                 with suppress(OSError, ValueError):
                     os.kill(int(life.read_text()), signal.SIGKILL)
-            label.forget_cluster(ENGINE, name)
-        remove_folders([*(shared_folder(self.home, name) for name in names), *(self.home / name for name in names)])
+            label.forget_cluster(create.ENGINE, name)
+        shared = [create.shared_folder(self.home, name) for name in names]
+        held.remove_folders([*shared, *(self.home / name for name in names)])
         nodes = sum(len(said.get("hosts", ())) for said in known.values())
         return Removed(clusters=tuple(names), nodes=nodes or len(jobs), files=len(names))
 
@@ -349,12 +313,12 @@ def home_folder() -> Path:
 
 def job_of(node: Node) -> str:
     """The number of the job that a node is in; empty where its cluster was removed."""
-    return str(read_description(Path(node.handle).parent).get("job", ""))
+    return str(held.read_description(Path(node.handle).parent).get("job", ""))
 
 
-def _fate_of(job: str) -> Fate:
+def _fate_of(job: str) -> command.Fate:
     """What became of a job, as Slurm says now."""
-    return read_fate(ask("scontrol", "--oneliner", "show", "job", job))
+    return command.read_fate(command.ask("scontrol", "--oneliner", "show", "job", job))
 
 
 def _explain_end(node: Node, *, left: bool) -> str:
@@ -368,13 +332,13 @@ def _explain_end(node: Node, *, left: bool) -> str:
     if not job:
         return ""
 
-    def is_known(fate: Fate) -> bool:
+    def is_known(fate: command.Fate) -> bool:
         return fate.over or not (left or fate.state == "COMPLETING")
 
     fate = wait_until(lambda: _fate_of(job), _FATE_S, _FATE_POLL_S, is_known)
     if fate.state == "NODE_FAIL":
-        hosts = read_hosts(ask("scontrol", "--oneliner", "show", "node", node.host))
-        lost = next((host for host in hosts if not is_well(host)), None)
+        hosts = command.read_hosts(command.ask("scontrol", "--oneliner", "show", "node", node.host))
+        lost = next((host for host in hosts if not command.is_well(host)), None)
         if lost is not None:
             reason = f" ({lost.reason})" if lost.reason else ""
             return f"was lost with its host {node.host}, which Slurm says is {lost.state}{reason}"
@@ -387,7 +351,7 @@ def _refuse_without_pyxis(image: str) -> None:
     Raises:
         ClusterUnfit: it has none.
     """
-    if "--container-image" not in call("srun", "--help").stdout:
+    if "--container-image" not in command.call("srun", "--help").stdout:
         raise ClusterUnfit(
             f"nodes cannot be made of {image}: this Slurm has no pyxis, which gives srun --container-image",
             "leave the image out: nodes then have the Python of their machines",
@@ -404,18 +368,18 @@ def _argv_on(node: Node, *words: str, options: Sequence[str] = ("-QQ",)) -> list
         ClusterError: its cluster was removed.
     """
     folder = Path(node.handle).parent
-    said = read_description(folder)
+    said = held.read_description(folder)
     if "job" not in said:
         raise ClusterError(f"{node.name} was removed", "see `lab status`")
     in_image = Shape.from_json(said["shape"]).image is not None
-    inside = [f"--container-name={container_name(folder.name, node.name)}"] if in_image else []
-    return [*step_argv(str(said["job"]), node.host, *options, *inside), *words]
+    inside = [f"--container-name={create.container_name(folder.name, node.name)}"] if in_image else []
+    return [*create.step_argv(str(said["job"]), node.host, *options, *inside), *words]
 
 
 def _folder_of(node: Node) -> str:
     """The folder of a node on its machine."""
     folder = Path(node.handle).parent
-    return own_folder(folder.parent, folder.name, node.name)
+    return create.own_folder(folder.parent, folder.name, node.name)
 
 
 def _do_beside(node: Node, what: str) -> str:
@@ -430,27 +394,19 @@ def _do_beside(node: Node, what: str) -> str:
     if done.returncode == WILL_NOT:
         raise ClusterError(f"some processes of {node.name} would not stop")
     if done.returncode == NOT_THERE or (not done.stdout and done.returncode):
-        raise ClusterError(f"{node.name} does not run", last_word(done.stderr.decode("utf-8", "replace")))
+        raise ClusterError(f"{node.name} does not run", command.last_word(done.stderr.decode("utf-8", "replace")))
     return done.stdout.decode("utf-8", "replace")
 
 
 def _run_on(
-    node: Node,
-    words: Sequence[str],
-    deadline_s: float = _DEADLINE_S,
-    stdin: IO[bytes] | None = None,
-    stdout: IO[bytes] | None = None,
+    node: Node, words: Sequence[str], deadline_s: float = _DEADLINE_S, **files: IO[bytes]
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command on the machine of a node."""
+    """Run a command on the machine of a node; `files` are its streams."""
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **files}
+    environ = {**command.environment(), "LC_ALL": "C"}  # what tar says is read
     try:
         return subprocess.run(
-            _argv_on(node, *words),
-            stdin=stdin or subprocess.DEVNULL,
-            stdout=stdout or subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=deadline_s,
-            env={**environment(), **({"LC_ALL": "C"} if stdin or stdout else {})},  # what tar says is read
-            check=False,
+            _argv_on(node, *words), stderr=subprocess.PIPE, timeout=deadline_s, env=environ, check=False, **streams
         )
     except subprocess.TimeoutExpired:
         raise ClusterError(
@@ -458,17 +414,15 @@ def _run_on(
         ) from None
 
 
-def _pipe(
-    node: Node, action: str, words: Sequence[str], stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None
-) -> None:
+def _pipe(node: Node, action: str, words: Sequence[str], **files: IO[bytes]) -> None:
     """Run a command on the machine of a node with files as its streams.
 
     Raises:
         ClusterError: it fails, or takes too long.
     """
-    done = _run_on(node, words, _FILES_DEADLINE_S, stdin, stdout)
+    done = _run_on(node, words, _FILES_DEADLINE_S, **files)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace")
         absent = _NO_SUCH in said or "can't cd to" in said
-        problem = _NO_SUCH if absent else last_word(said) or f"exit code {done.returncode}"
+        problem = _NO_SUCH if absent else command.last_word(said) or f"exit code {done.returncode}"
         raise ClusterError(f"cannot {action} {node.name}: {problem}")

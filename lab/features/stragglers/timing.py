@@ -44,10 +44,12 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
     """
     spans = {}
     for call in rank.calls:
-        held = wait_for(call, rank) if _gave_handle(call) else call
-        over = call.end if call.phase != "backward" else None
-        if held is not None and over is not None and (held is call or over > held.begin):
-            spans[call.index] = (held.begin, over)
+        if call.end is None or call.phase == "backward":
+            continue
+        if not _gave_handle(call):
+            spans[call.index] = (call.begin, call.end)
+        elif (wait := wait_for(call, rank)) is not None and call.end > wait.begin:
+            spans[call.index] = (wait.begin, call.end)
     for mark in rank.marks:
         if mark.name == "backward" and mark.end is not None:
             ours = [call for call in calls_within(rank.calls, mark.begin, mark.end) if call.end is not None]

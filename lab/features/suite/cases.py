@@ -114,8 +114,12 @@ class Outcome(Frozen):
         """The last verdict; `flaky` where it passed only when it was tried again."""
         if not self.attempts:
             return "skipped"
-        verdict = self.attempts[-1].result.verdict
-        return "flaky" if verdict == "passed" and len(self.attempts) > 1 else verdict
+        return "flaky" if self.last.passed and len(self.attempts) > 1 else self.last.verdict
+
+    @property
+    def last(self) -> Result:
+        """That of the last attempt; of a case that cannot run, an empty one."""
+        return self.attempts[-1].result if self.attempts else Result(verdict="passed", scenario=self.case.scenario.name)
 
     @property
     def telling(self) -> Attempt:
@@ -130,7 +134,7 @@ class Outcome(Frozen):
     @property
     def exit_code(self) -> int:
         """That of the last attempt."""
-        return self.attempts[-1].result.exit_code if self.attempts else 0
+        return self.last.exit_code
 
     @property
     def took_s(self) -> float:
@@ -214,8 +218,7 @@ class SuiteResult(Frozen):
     @property
     def records(self) -> list[Record]:
         """Of each case that ran, the record of the last attempt."""
-        last = [outcome.attempts[-1].result.path for outcome in self.outcomes if outcome.attempts]
-        return [Record(path=path) for path in last if path is not None]
+        return [Record(path=one.last.path) for one in self.outcomes if one.last.path is not None]
 
     @property
     def exit_code(self) -> int:
@@ -310,8 +313,6 @@ def what_stays(reason: str) -> str:
 
 def wilson(count: int, of: int) -> tuple[float, float]:
     """The interval in which a part lies with 95% confidence, from so many of so many."""
-    if of == 0:
-        return 0.0, 1.0
     part, square = count / of, _Z * _Z
     middle = (part + square / (2 * of)) / (1 + square / of)
     half = _Z * math.sqrt(part * (1 - part) / of + square / (4 * of * of)) / (1 + square / of)

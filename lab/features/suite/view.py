@@ -111,9 +111,7 @@ def rate_lines(rate: Rate, style: Style) -> Iterator[str]:
     for kind in rate.kinds:
         yield f"  {kind.count} x {style.verdict(kind.status)}  {kind.reason}"
         if kind.seeds:
-            more = f" and {len(kind.seeds) - _MOST_SEEDS} more" if len(kind.seeds) > _MOST_SEEDS else ""
-            seeds = ", ".join(map(str, kind.seeds[:_MOST_SEEDS]))
-            yield style.paint(f"    {'seeds' if len(kind.seeds) > 1 else 'seed'} {seeds}{more}", "dim")
+            yield style.paint(f"    {seeds_text(kind)}", "dim")
         if kind.record is not None:
             yield style.paint(f"    {'first record' if kind.count > 1 else 'record'}: {kind.record}", "dim")
 
@@ -134,25 +132,19 @@ def percent(part: float) -> str:
 def suite_rows(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the table of all cases; of very many, those that did not simply pass."""
     shown = outcomes if len(outcomes) <= _MOST_ROWS else [one for one in outcomes if not one.good]
-    head = ["case", "result", "ranks", "time", "attempts", "record"]
-    return head, [
-        [
-            one.case.id,
-            one.status,
-            str(one.case.world_size),
-            format_duration(one.took_s) if one.attempts else NONE,
-            str(len(one.attempts) or NONE),
-            one.attempts[-1].result.run or NONE if one.attempts else NONE,
-        ]
-        for one in shown
-    ]
+
+    def row(one: Outcome) -> list[str]:
+        took, tried = format_duration(one.took_s) if one.attempts else NONE, str(len(one.attempts) or NONE)
+        return [one.case.id, one.status, str(one.case.world_size), took, tried, one.last.run or NONE]
+
+    return ["case", "result", "ranks", "time", "attempts", "record"], list(map(row, shown))
 
 
 def _end(found: SuiteResult, style: Style) -> Iterator[str]:
     yield counts_text(found.counts, found.duration_s, style)
     if found.not_run:
         yield style.paint(f"{plural(found.not_run, 'case')} did not run: {found.stopped}", "yellow")
-    written = (line for one in found.outcomes if one.attempts for line in written_snapshots(one.attempts[-1].result))
+    written = (line for one in found.outcomes for line in written_snapshots(one.last))
     yield from dict.fromkeys(written)
     flaky = [one.case.id for one in found.outcomes if one.status == "flaky"]
     if flaky:
@@ -294,9 +286,14 @@ def _failure_blocks(outcome: Outcome) -> Iterator[str]:
 
 def kind_text(kind: Kind) -> str:
     """One way in which repetitions failed: `2 x failed: rank 1 raised ValueError (seeds 3, 7)`."""
-    seeds = f"{', '.join(map(str, kind.seeds[:_MOST_SEEDS]))}{', …' if len(kind.seeds) > _MOST_SEEDS else ''}"
     text = f"{kind.count} x {kind.status}: {clip(kind.reason, _LONGEST_IN_MARKDOWN)}"
-    return f"{text} (seeds {seeds})" if seeds else text
+    return f"{text} ({seeds_text(kind)})" if kind.seeds else text
+
+
+def seeds_text(kind: Kind) -> str:
+    """`seeds 3, 7`, and how many more there are."""
+    more = f" and {len(kind.seeds) - _MOST_SEEDS} more" if len(kind.seeds) > _MOST_SEEDS else ""
+    return f"seed{'s' * (len(kind.seeds) > 1)} {', '.join(map(str, kind.seeds[:_MOST_SEEDS]))}{more}"
 
 
 # -- JUnit XML
@@ -321,7 +318,7 @@ def junit_xml(found: SuiteResult, began: float, compared: Baseline | None = None
         "clusters": found.clusters,
         "seed": found.seed,
         "not run": f"{found.not_run}: {found.stopped}" if found.not_run else None,
-        **{f"record of {one.case.id}": one.attempts[-1].result.path for one in found.outcomes if one.attempts},
+        **{f"record of {one.case.id}": one.last.path for one in found.outcomes if one.attempts},
     }
     for name, value in known.items():
         if value is not None:

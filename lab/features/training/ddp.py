@@ -198,7 +198,9 @@ def tell_ddp_story(evidence: Evidence) -> list[Finding]:
     modules = next((ours for rank in evidence.trace.ranks.values() if (ours := find_modules(rank))), [])
     story: dict[TrainingKind, Finding] = {}
     for module in modules:
-        for kind, calls, facts in (one for one in _chapters(module) if one[0] not in story and one[1] != []):
+        for kind, calls, facts in _chapters(module):
+            if kind in story or calls == []:
+                continue
             step = evidence.step(calls[0]) if calls else None
             took = sum(call.end - call.begin for call in calls or () if call.end is not None)
             story[kind] = DdpStory(

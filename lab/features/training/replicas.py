@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, islice
 from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.evidence import Evidence
@@ -118,9 +118,11 @@ def find_unlike_state(evidence: Evidence) -> list[Finding]:
 
 def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
     """What differs between the replicas of each module: its parameters, or their order, or else their values."""
-    rules = (_other_parameters, _other_order, _apart, _stepped_by_some)
-    each = ((rule(modules, evidence) for rule in rules) for modules in _replicas(evidence))
-    return [*filter(None, (next(filter(None, findings), None) for findings in each))]
+    findings = list[Finding]()
+    for modules in _replicas(evidence):
+        rules = (_other_parameters, _other_order, _apart, _stepped_by_some)
+        findings += islice(filter(None, (rule(modules, evidence) for rule in rules)), 1)
+    return findings
 
 
 def _replicas(evidence: Evidence) -> list[Modules]:

@@ -6,14 +6,14 @@ import hmac
 import ipaddress
 import secrets
 import socket
-import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -267,19 +267,14 @@ class Server:
                 return
 
 
-class _Http(ThreadingHTTPServer):
-    """Listens, without asking anybody for the name of this machine."""
+class _Http(ThreadingTCPServer):
+    """Listens; that of `http.server` would ask somebody for the name of this machine."""
 
-    daemon_threads = True
+    allow_reuse_address = daemon_threads = True
 
     def __init__(self, shown: Server, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in shown.asked else socket.AF_INET
         super().__init__((shown.asked, port), type("Handler", (_Handler,), {"shown": shown}))
-
-    def server_bind(self) -> None:
-        """Bind; the name of the server is asked by nobody."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = "", int(self.server_address[1])
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -13,7 +13,7 @@ from lab.diagnosis.explain import Explanation, explain
 from lab.errors import RecordError
 from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
-from lab.features.export.flight_recorder import flight_recorder_dumps
+from lab.features.export.flight_recorder import rank_dumps
 from lab.features.html.page import write_report
 from lab.record.read import Record
 from lab.record.result import Result
@@ -223,7 +223,7 @@ def test_a_job_whose_calls_are_all_over_is_not_judged(tmp_path: Path) -> None:
 def round_trip(made: TraceMaker, tmp_path: Path) -> Result:
     trace = read_trace(made.record(stop=False))
     (tmp_path / "dumps").mkdir()
-    for name, data in flight_recorder_dumps(trace, match(trace)):
+    for name, data in rank_dumps(trace, match(trace)):
         (tmp_path / "dumps" / name).write_bytes(data)
     return imported(tmp_path / "dumps")[1]
 

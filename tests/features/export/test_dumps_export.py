@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab.features.export.chakra import chakra_traces
-from lab.features.export.flight_recorder import flight_recorder_dumps
+from lab.features.export.flight_recorder import rank_dumps
 from lab.features.export.tracks import hta_traces
 from lab.record.read import Record
 from lab.trace.model import Trace
@@ -55,7 +55,7 @@ def everything(tmp_path: Path) -> Record:
 
 
 def dumps_of(record: Record) -> dict[str, Any]:
-    return {name: pickle.loads(data) for name, data in flight_recorder_dumps(*opened(record))}
+    return {name: pickle.loads(data) for name, data in rank_dumps(*opened(record))}
 
 
 # -- flight recorder dumps
@@ -69,7 +69,7 @@ def verdict_of(record: Record, folder: Path) -> list[Any]:
     from torch.distributed.flight_recorder.components.loader import read_dir
 
     folder.mkdir()
-    for name, data in flight_recorder_dumps(*opened(record)):
+    for name, data in rank_dumps(*opened(record)):
         (folder / name).write_bytes(data)
     arguments = JobConfig().parse_args([str(folder), "-p", "rank_"])
     details, version = read_dir(arguments)

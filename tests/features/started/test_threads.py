@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 
 
 def raised(rank: int, error: str = "KeyError: 'no such shard'", at: str = "load.py:7") -> ThreadRaised:
-    return ThreadRaised(rank, 1_700_000_001.0, "loader", error, at, node=f"node{rank}")
+    return ThreadRaised(rank, 1_700_000_001.0, f"node{rank}", thread="loader", error=error, at=at)
 
 
 def test_ranks_whose_threads_raised_the_same_are_told_together() -> None:

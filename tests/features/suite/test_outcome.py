@@ -116,7 +116,7 @@ def test_ranks_lines_counts_and_codes_tell_kinds_apart(one: str, other: str):
 
 @pytest.mark.parametrize(
     ("count", "of", "low", "high"),
-    [(0, 10, 0.0, 0.2775), (3, 100, 0.0103, 0.0845), (10, 10, 0.7225, 1.0), (0, 0, 0, 1)],
+    [(0, 10, 0.0, 0.2775), (3, 100, 0.0103, 0.0845), (10, 10, 0.7225, 1.0)],
 )
 def test_the_interval_of_a_rate(count: int, of: int, low: float, high: float):
     """Against the published formula (Wilson, 1927), as R's binom.confint computes it."""
