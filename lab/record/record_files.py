@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
+from lab.node.files import KINDS
 from lab.record.layout import ATTEMPTS, LOCK, LOGS, MOST_SHOWN_RANKS
 from lab.words import clip_middle, format_limit
 
@@ -266,12 +267,6 @@ def _too_large(folder: Path, name: str, most_bytes: int) -> RecordError:
 def _shown(folder: Path, name: str) -> str:
     text = clip_middle(name.replace("\n", "\\n"), _LONGEST_SHOWN)
     return f"{text} in the record {clip_middle(str(folder), _LONGEST_SHOWN)}"
-
-
-KINDS = {
-    stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file",
-    stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
 
 
 def _has_too_many_values(data: bytes) -> bool:

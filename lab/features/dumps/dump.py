@@ -16,9 +16,10 @@ from typing import Any
 from lab.errors import RecordError
 from lab.features.dumps.pickled import NotPlain, read_plain
 from lab.frozen import Frozen
+from lab.node.files import KINDS
 from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
-from lab.record.record_files import KINDS, READ_FLAGS
+from lab.record.record_files import READ_FLAGS
 from lab.trace.model import Buffer
 from lab.words import clip_middle, format_limit, listing, plural
 
