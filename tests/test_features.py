@@ -97,8 +97,11 @@ def without(folder: Path, *names: str) -> dict[str, str]:
     for name in names:
         shutil.rmtree(folder / "lab" / "features" / name)
     table = folder / "lab" / "feature.py"
-    lines = table.read_text().splitlines(keepends=True)
-    table.write_text("".join(line for line in lines if line.strip() not in {f'"{name}",' for name in names}))
+    before, start, rest = table.read_text().partition("IN_TREE = (")
+    listed, end, after = rest.partition("\n)")
+    for name in names:
+        listed = listed.replace(f'"{name}",', "")
+    table.write_text(before + start + listed + end + after)
     for beside in ("scenarios", "docs", "Dockerfile", "mpi"):
         (folder / beside).symlink_to(ROOT / beside)
     return {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}

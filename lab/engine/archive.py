@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
@@ -182,6 +182,11 @@ def pack(
         UsageError: it cannot be read, or holds too much; most of that is known before the first piece.
     """
     return pack_pieces(_find_sources(path, name, most_bytes, left_out), owner)
+
+
+def pack_files(files: Mapping[str, Path]) -> Iterator[bytes]:
+    """A tar of files and folders, by their names in it, in this order; a folder comes without what is in it."""
+    return pack_pieces(Source(path.resolve(), name, path.stat()) for name, path in files.items())
 
 
 def pack_pieces(sources: Iterable[Source], owner: tuple[int, int] | None = None) -> Iterator[bytes]:

@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from . import netlink, outputs, processes, store, strays, tcp, warm, workplace
@@ -68,23 +67,22 @@ class Agent:
             ),
             messages.Neighbours: lambda _, neighbours: netlink.learn_neighbours(*neighbours),
         }
-        of_run: dict[type[Any], Callable[[Connection, NodeRun, Any], object]] = {
-            messages.Files: lambda _, run, files: run.place.take(files),
-            messages.Follow: lambda _, run, asked: run.follow(asked),
+        self._of_run: dict[type[Any], Callable[[NodeRun, Any], object]] = {
+            messages.Files: lambda run, files: run.place.take(files),
+            messages.Follow: NodeRun.follow,
             messages.Prepare: self._prepare,
-            messages.Go: lambda _, run, __: run.go(),
+            messages.Go: lambda run, _: run.go(),
             messages.Ping: lambda *_: None,
-            messages.Stop: lambda _, run, stop: run.stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
+            messages.Stop: lambda run, stop: run.stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
             messages.Stacks: self._request_stacks,
-            messages.Check: lambda _, run, check: run.check(check),
+            messages.Check: NodeRun.check,
             messages.Finish: self._finish,
             messages.Fetch: self._fetch,
-            messages.Input: lambda _, run, given: run.give(given),
-            messages.Window: lambda _, run, window: run.inlet_of(window.rank).resize(window.rows, window.columns),
-            messages.Release: lambda _, run, asked: run.release(asked),
+            messages.Input: NodeRun.give,
+            messages.Window: lambda run, window: run.inlet_of(window.rank).resize(window.rows, window.columns),
+            messages.Release: NodeRun.release,
         }
-        for kind, action in of_run.items():
-            self.actions[kind] = partial(self._act_on_run, action)
+        """What is done for the run that this node takes part in."""
         for extension in self._extensions:
             self.actions.update(extension.actions)
 
@@ -93,14 +91,19 @@ class Agent:
         if isinstance(message, wire.Malformed):
             connection.send(messages.Refused(message.run, message.what, message.reason))
             return
-        run, what, action = getattr(message, "run", ""), wire.kind_of(message), self.actions.get(type(message))
-        if action is None:
-            connection.send(messages.Refused(run, what, f"an agent does not act on {what}"))
-            return
-        if self.run is not None and run == self.run.run:
+        run, what, kind = getattr(message, "run", ""), wire.kind_of(message), type(message)
+        mine = self.run if self.run is not None and self.run.run == run else None
+        if mine is not None:
             self._heard = time.monotonic()
         try:
-            action(connection, message)
+            if kind in self.actions:
+                self.actions[kind](connection, message)
+            elif kind not in self._of_run:
+                connection.send(messages.Refused(run, what, f"an agent does not act on {what}"))
+            elif mine is None:
+                raise ValueError(f"run {run!r} does not have {self.config.node}")
+            else:
+                self._of_run[kind](mine, message)
         except Exception as error:
             why = str(error) if isinstance(error, (store.StoreError, OSError)) else f"{type(error).__name__}: {error}"
             connection.send(messages.Refused(run, what, why))
@@ -133,50 +136,42 @@ class Agent:
         self._claimed_at = self._heard = time.monotonic()
         connection.send(messages.Claimed(claim.run, time.time(), clock_id()))
 
-    def _prepare(self, connection: Connection, run: NodeRun, prepare: messages.Prepare) -> None:
+    def _prepare(self, run: NodeRun, prepare: messages.Prepare) -> None:
         if prepare.emptied:
             strays.empty(prepare.emptied)
         if prepare.store is not None:
             self._store_ports.add(prepare.store.port)
         run.prepare(prepare)
-        connection.send(messages.Prepared(prepare.run))
+        run.send(messages.Prepared(prepare.run))
 
-    def _request_stacks(self, connection: Connection, run: NodeRun, stacks: messages.Stacks) -> None:
+    def _request_stacks(self, run: NodeRun, stacks: messages.Stacks) -> None:
         run.request_stacks()
         self._stacks_due = time.monotonic() + _STACK_WAIT_S
 
-    def _finish(self, connection: Connection, run: NodeRun, finish: messages.Finish) -> None:
+    def _finish(self, run: NodeRun, finish: messages.Finish) -> None:
         run.end()
         self._outputs = run.outputs(finish)
         made = self._outputs.report()
-        connection.send(made) if made is not None else self._leave_nothing(connection, run)
+        run.send(made) if made is not None else self._leave_nothing(run)
 
-    def _fetch(self, connection: Connection, run: NodeRun, fetch: messages.Fetch) -> None:
+    def _fetch(self, run: NodeRun, fetch: messages.Fetch) -> None:
         for piece in self._outputs.pieces(fetch.paths) if self._outputs else ():
-            connection.send(piece)
-            connection.drain()
-        self._leave_nothing(connection, run)
+            run.send(piece)
+            run.send.drain()
+        self._leave_nothing(run)
 
-    def _leave_nothing(self, connection: Connection, run: NodeRun) -> None:
+    def _leave_nothing(self, run: NodeRun) -> None:
         self._clean(run)
-        connection.send(messages.Finished(run.run))
+        run.send(messages.Finished(run.run))
         self._outputs = None
         self._heap = self._heap or (Heap() if self.config.container and not self.config.forked else None)
         if run.imported:  # the next script is likely to need it too, and then does not wait for it
-            connection.flush()
             warm.import_frozen(name for name in warm.missing_modules() if name in run.imported)
 
     def _clean(self, run: NodeRun) -> None:
         run.clean()
         self._unclean = ", ".join(run.left)
         self.run = None
-
-    def _act_on_run(
-        self, action: Callable[[Connection, NodeRun, Any], object], connection: Connection, message: Any
-    ) -> None:
-        if self.run is None or self.run.run != message.run:
-            raise ValueError(f"run {message.run!r} does not have {self.config.node}")
-        action(connection, self.run, message)
 
     def _end_run(self, why: str = "") -> None:
         """End the run before its client asks for it, and tell it why where it may still be there."""

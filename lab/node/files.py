@@ -9,14 +9,11 @@ from contextlib import suppress
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_KINDS = (
-    (stat.S_ISLNK, "a link"),
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+KINDS = {
+    stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file",
+    stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
+"""What a path is, by the format of its mode."""
 
 
 class NotAFile(Exception):
@@ -25,7 +22,7 @@ class NotAFile(Exception):
 
 def describe_kind(mode: int) -> str:
     """What a path is that is no regular file, such as `a pipe`; empty for a regular file."""
-    return next((name for is_kind, name in _KINDS if is_kind(mode)), "")
+    return "" if stat.S_ISREG(mode) else KINDS[stat.S_IFMT(mode)]
 
 
 def open_folder(top: str, path: str = "") -> int:

@@ -449,8 +449,8 @@ class NodeRun:
 
     def _pass_on_last_words(self) -> None:
         self.read_last_words()
-        while self.send_traces() and self.send.client is not None:
-            self.send.client.drain()
+        while self.send_traces():
+            self.send.drain()
         for worker in self.workers:
             self._limits.report_worker(worker)
         if self.config.container and self.workers:

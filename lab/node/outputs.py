@@ -199,7 +199,7 @@ class Staging:
             self._leave_out(folder[len(self._source) + 1 :] or ".", f"it cannot be read: {error.strerror}")
 
         if os.path.islink(self._source):
-            self._leave_out(".", "it is a link")
+            self._leave_out(".", "it is a symbolic link")
             return
         everything = files.walk(self._source, lambda path, facts: not self._why_not(path, facts), fail)
         for examined, (path, facts) in enumerate(everything):

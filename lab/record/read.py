@@ -322,7 +322,7 @@ class Record(Frozen):
 
     def started(self) -> Started | None:
         """Which processes are ranks, without what is damaged; None where no script started one."""
-        data = self.json(layout.STARTED, "ranks", on_damage={})
+        data = self.json(layout.STARTED, "ranks")
         if data is None:
             return None
         started = read(Started, data, lenient=True)
@@ -389,13 +389,12 @@ class Record(Frozen):
         """Everything that all ranks printed, in the order of arrival."""
         return read_output(self.path, IndexReader())
 
-    def json(self, name: str, *of_ranks: str, on_damage: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """The JSON object in a file of it; None where there is none.
+    def json(self, name: str, *of_ranks: str) -> dict[str, Any] | None:
+        """The JSON object in a file of it; None where there is none. One that holds what no run writes is empty.
 
         Args:
             name: of the file.
             of_ranks: the lists in it that have an item for each rank.
-            on_damage: what is returned for what is no object; an object that holds what no run writes is empty.
 
         Raises:
             RecordError: it is refused, or the lists are longer than any run has ranks.
@@ -405,7 +404,7 @@ class Record(Frozen):
         except (OSError, ValueError):
             return None
         if not isinstance(data, dict):
-            return on_damage
+            return None
         counted = (data.get(key) for key in of_ranks)
         files.refuse_many_ranks(self.path, name, sum(len(one) for one in counted if isinstance(one, list)))
         return {} if problem_with(data) else data

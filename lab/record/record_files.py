@@ -15,13 +15,13 @@ import fcntl
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
+from lab.node.files import KINDS
 from lab.record.layout import ATTEMPTS, LOCK, LOGS, MOST_SHOWN_RANKS
 from lab.words import clip_middle, format_limit
 
@@ -198,15 +198,11 @@ def _entries(folder: Path, name: str) -> list[tuple[str, os.stat_result]]:
 
 def measure_tree(folder: Path) -> int:
     """The bytes of all files below a folder, however deep; links are not followed."""
-    size, waiting = 0, [os.fspath(folder)]
-    while waiting:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    else:
-                        size += entry.stat(follow_symlinks=False).st_size
+    size = 0
+    for inside, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(inside, name)).st_size
     return size
 
 
@@ -260,10 +256,8 @@ def _refuse_special(about: os.stat_result, folder: Path, name: str) -> None:
 
 
 def _refusal(about: os.stat_result, folder: Path, name: str, allowed: str) -> RecordError:
-    return RecordError(
-        f"{_shown(folder, name)} is {KINDS[stat.S_IFMT(about.st_mode)]}; allowed: {allowed}",
-        "the lab writes only regular files and folders into a record: somebody else changed it",
-    )
+    hint = "the lab writes only regular files and folders into a record: somebody else changed it"
+    return RecordError(f"{_shown(folder, name)} is {KINDS[stat.S_IFMT(about.st_mode)]}; allowed: {allowed}", hint)
 
 
 def _too_large(folder: Path, name: str, most_bytes: int) -> RecordError:
@@ -273,12 +267,6 @@ def _too_large(folder: Path, name: str, most_bytes: int) -> RecordError:
 def _shown(folder: Path, name: str) -> str:
     text = clip_middle(name.replace("\n", "\\n"), _LONGEST_SHOWN)
     return f"{text} in the record {clip_middle(str(folder), _LONGEST_SHOWN)}"
-
-
-KINDS = {
-    stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file",
-    stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
 
 
 def _has_too_many_values(data: bytes) -> bool:
@@ -330,19 +318,13 @@ def _opened_parent(folder: Path, name: str, *, make_folders: bool = False) -> It
         yield parent, last
 
 
-_HOLD_TRIES = 50
-
-
-def hold(file: BinaryIO) -> None:
-    """Lock a file until it is closed or this process is dead: so one can see that the run goes on."""
-    for _ in range(_HOLD_TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:  # somebody is just looking whether it is locked
-            time.sleep(0.001)
-        except OSError:  # a file system without locks
-            return
+def hold(folder: Path) -> BinaryIO:
+    """Lock a record until the file is closed or this process is dead: so one can see that its run goes on."""
+    file = open_file(folder, f"{LOCK}.new", append=True)  # under this name nobody looks whether it is locked
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    move_file(folder, f"{LOCK}.new", folder, LOCK)
+    return file
 
 
 def is_held(folder: Path) -> bool:

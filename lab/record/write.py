@@ -35,10 +35,8 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RecordError(
-            f"cannot write the record in {path}: {error.strerror or error}",
-            "free some space or choose another folder with --runs (pytest: --lab-report=FOLDER)",
-        ) from error
+        hint = "free some space or choose another folder with --runs (pytest: --lab-report=FOLDER)"
+        raise RecordError(f"cannot write the record in {path}: {error.strerror or error}", hint) from error
 
 
 def _append(file: BinaryIO, data: bytes) -> None:
@@ -115,8 +113,7 @@ class RecordWriter:
         self.run = self.path.name
         with _writing(self.path):
             (self.path / LOGS).mkdir()
-            self._lock = open_file(self.path, layout.LOCK, append=True)
-        hold(self._lock)
+            self._lock = hold(self.path)
         self.attempts = [AttemptWriter(self.path)]
         """In order; the last one stands in the folder of the run, those before it below."""
         self.plan: Mapping[str, Any] = {}

@@ -44,8 +44,8 @@ def verdict_text(result: Result, style: Style) -> str:
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung":
         lines.extend(_stacks(result, style))
-    describe_faults = view("faults_of_result") if result.faults else None
-    lines += [f"  {sentence}" for sentence in (describe_faults(result.faults) if describe_faults else ())]
+    describe_fault = view("fault_of_result") if result.faults else None
+    lines += [f"  {describe_fault(fault)}" for fault in result.faults if describe_fault]
     unmet = unmet_sentences(result)
     lines += [f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_EXPECTATIONS]]
     if len(unmet) > _MOST_EXPECTATIONS:

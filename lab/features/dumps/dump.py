@@ -16,9 +16,10 @@ from typing import Any
 from lab.errors import RecordError
 from lab.features.dumps.pickled import NotPlain, read_plain
 from lab.frozen import Frozen
+from lab.node.files import KINDS
 from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
-from lab.record.record_files import KINDS, READ_FLAGS
+from lab.record.record_files import READ_FLAGS
 from lab.trace.model import Buffer
 from lab.words import clip_middle, format_limit, listing, plural
 
@@ -62,12 +63,6 @@ def dumped_operation(op: str) -> str:
 def dumped_dtype(dtype: str) -> str:
     """How dumps spell a dtype: `Float`."""
     return _DTYPES.get(dtype, dtype[:1].upper() + dtype[1:])
-
-
-def width_of(dtype: str) -> int:
-    """Bytes of an element: the bits that the name ends in, or one byte."""
-    bits = re.search(r"\d+\Z", dtype)
-    return max(1, int(bits[0]) // 8) if bits is not None else 1
 
 
 def message_name(op: str, here: int, there: int) -> str:

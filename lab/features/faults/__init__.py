@@ -22,7 +22,7 @@ FEATURE = Feature(
     views={
         "broken": f"{_HOME}.detection:broken_in",
         "detections": f"{_HOME}.detection:find_detections",
-        "faults_of_result": f"{_HOME}.detection:describe_faults",
+        "fault_of_result": f"{_HOME}.detection:describe_fault",
     },
     hooks={
         "as_broken": f"{_HOME}.injection:as_broken",

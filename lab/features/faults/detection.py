@@ -100,33 +100,30 @@ def _detection(fault: events.Fault, notices: Sequence[Fact], known: Sequence[eve
 
 def _notice(fact: events.Event, *, timed_out: bool) -> list[Fact]:
     """Who noticed what, and when; nothing where a fact shows no failure."""
-    by, what, time = "the engine", "", fact.time
+    by, what, time, node = "the engine", "", fact.time, getattr(fact, "node", "")
+    agent = f"the agent of {node}" if node else "an agent"
     if isinstance(fact, Exited) and not (fact.stopped or timed_out) and (fact.code or fact.signal):
         whose = f"rank {fact.rank}" if fact.rank > STARTER else "the launcher"
         if fact.raised is not None:
             error = fact.error.partition(":")[0].strip()[:60] or "an exception"
             by, what, time = whose, f"raised {error}", fact.raised
         else:
-            by, what = _agent(fact.node), f"saw {whose} end"
+            by, what = agent, f"saw {whose} end"
     elif isinstance(fact, (events.NodeLost, events.EngineLost)):
         what = f"saw that {fact.node} {getattr(fact, 'how', '') or 'does not answer'}"
     elif isinstance(fact, events.NodeTroubled) and fact.how:
         what = f"saw that {fact.node} {fact.how}"
     elif isinstance(fact, Halted) and fact.signal:
-        by, what = _agent(fact.node), f"saw rank {fact.rank} stopped by {fact.signal}"
+        by, what = agent, f"saw rank {fact.rank} stopped by {fact.signal}"
     elif isinstance(fact, Connections) and fact.stuck:
-        by, what = _agent(fact.node), f"saw that {fact.peer} acknowledged nothing"
+        by, what = agent, f"saw that {fact.peer} acknowledged nothing"
     elif isinstance(fact, Limited) and fact.what in ("memory", "disk", "processes"):
-        by, what = _agent(fact.node), f"saw the limit of {fact.what} reached"
+        by, what = agent, f"saw the limit of {fact.what} reached"
     elif isinstance(fact, events.TimedOut):
         by, what = "the time limit", "passed"
     elif isinstance(fact, events.Restarted):
         by, what = "the launcher", "began the workers anew"
     return [Fact(time=time, by=by, what=what)] if what else []
-
-
-def _agent(node: str) -> str:
-    return f"the agent of {node}" if node else "an agent"
 
 
 def with_detections(faults: Sequence[Mapping[str, Any]], found: Sequence[Detection]) -> tuple[Mapping[str, Any], ...]:
@@ -172,11 +169,6 @@ def found_words(found: Any) -> str:
         if what in ("packets", "connections"):
             counts.append(f"{plural(int(number), what[:-1])} {word}")
     return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(counts))))
-
-
-def describe_faults(faults: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The faults of a result as sentences."""
-    return [describe_fault(fault) for fault in faults]
 
 
 def describe_fault(fault: Mapping[str, Any]) -> str:

@@ -46,11 +46,11 @@ class BuildContext(Frozen):
 
     def tar(self) -> Iterator[bytes]:
         """Yields the context as a tar archive, by the megabyte."""
-        from lab.engine.archive import Source, pack_pieces
+        from lab.engine.archive import pack_files
 
         members = {"wheels": self.dockerfile.parent, "Dockerfile": self.dockerfile, **self.sources}
         members |= {f"wheels/{path.name}": path for path in self.wheels}
-        return pack_pieces(Source(path.resolve(), name, path.stat()) for name, path in members.items())
+        return pack_files(members)
 
 
 def plan_build(

@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import site
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lab.engine import ownership as label
-from lab.engine.archive import pack
+from lab.engine.archive import pack_files
 from lab.engine.docker.connection import Refused
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH, DockerEngine
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, ensure_image, inspect_image
@@ -29,6 +28,7 @@ from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
 from lab.engine.protocol import Announce, Engine, PythonRunner, capable
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
 from lab.features.image.make import build_from
+from lab.features.packages import install_program
 from lab.features.packages.requirements import wheel_path
 from lab.features.packages.wheels import (
     PROBE_DEADLINE_S,
@@ -40,7 +40,6 @@ from lab.features.packages.wheels import (
     install_wheels,
     library_folder,
     probe_text,
-    program_text,
 )
 from lab.node.files import remove_tree
 from lab.node.recorder.build import cache_folder
@@ -148,7 +147,7 @@ class ImagePackages(_Store):
             BASE_LABEL: base.name,
             OWNER_LABEL: label.owner(),
         }
-        context = _build_context(work / "context", base, target, wheels)
+        context = _build_context(work, base, target, wheels)
         build_from(self._connection, name, context, lambda _: None, labels=labels, network_mode="none")
 
     def _examine(self, image: str) -> Target:
@@ -193,27 +192,21 @@ class ImagePackages(_Store):
         try:
             self._connection.request("DELETE", f"/images/{prepared.name}")
         except Refused as refused:
-            if refused.status not in (_ABSENT, _IN_USE):
+            if refused.status == _IN_USE:
+                return "a container uses it"
+            if refused.status != _ABSENT:
                 raise
-            return "a container uses it" if refused.status == _IN_USE else ""
         return ""
 
 
 def _build_context(folder: Path, base: ImageInfo, target: Target, wheels: Sequence[Path]) -> Iterator[bytes]:
     """What the engine gets to install wheels, as a tar whose files belong to root, and nobody else may change.
 
-    They are installed in a stage of its own, as a user without rights; the image gets the environment alone. The wheels
-    are moved into the folder.
+    They are installed in a stage of its own, as a user without rights; the image gets the environment alone.
     """
     request = install_request(target, ENVIRONMENT, [f"{_STAGE}/wheels/{path.name}" for path in wheels], _STAGE)
-    library, packages = library_folder(), folder / "packages"
-    (packages / "wheels").mkdir(parents=True)
-    (folder / "environment").mkdir()
-    (packages / "install.py").write_text(program_text())
-    shutil.copytree(library, packages / library.name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in wheels:
-        path.rename(packages / "wheels" / path.name)
-    (folder / "Dockerfile").write_text(f"""\
+    dockerfile, library = folder / "Dockerfile", library_folder()
+    dockerfile.write_text(f"""\
 FROM {base.id} AS packages
 USER root
 COPY packages/ {_STAGE}/
@@ -224,7 +217,10 @@ FROM {base.id}
 USER root
 COPY --from=packages --chown=0:0 {ENVIRONMENT}/ {ENVIRONMENT}/
 """)
-    return pack(folder, ".")
+    files = {"Dockerfile": dockerfile, "environment": folder, "packages/install.py": Path(install_program.__file__)}
+    files |= {f"packages/wheels/{path.name}": path for path in wheels}
+    files |= {f"packages/{library.name}/{path.relative_to(library)}": path for path in library.rglob("*.py")}
+    return pack_files(files)
 
 
 class EnvironmentPackages(_Store):

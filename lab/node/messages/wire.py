@@ -200,6 +200,11 @@ class Sender:
         """Whether so much waits to be sent that nothing should be added."""
         return self.client is not None and self.client.congested
 
+    def drain(self) -> None:
+        """Wait until it is not congested."""
+        if self.client is not None:
+            self.client.drain()
+
     def send_cleaning(self) -> None:
         """Report once a second that the agent is at it: whoever waits for the end of the run would give up."""
         now = time.monotonic()
