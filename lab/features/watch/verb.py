@@ -55,35 +55,32 @@ class Keys:
     """
 
     def __init__(self, stream: IO[str], wanted: object = True) -> None:
-        self._fd: int | None = None
-        self._before: list[Any] | None = None
+        self.descriptors: list[int] = []
+        """What becomes readable when a key is pressed; nothing where no more can be."""
+        self._before: tuple[int, list[Any]] | None = None
+        """A terminal, and how it was."""
         with suppress(OSError, ValueError, AttributeError):  # closed, or no file
-            self._fd = stream.fileno() if wanted else None
-        if self._fd is not None and os.isatty(self._fd) and os.tcgetpgrp(self._fd) != os.getpgrp():
-            self._fd = None  # in the background, reading would stop this process
+            fd = stream.fileno()
+            if wanted and not (os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp()):
+                self.descriptors = [fd]  # in the background, reading would stop this process
 
     def __enter__(self) -> Keys:
-        if self._fd is not None and os.isatty(self._fd):
-            self._before = termios.tcgetattr(self._fd)
-            tty.setcbreak(self._fd, termios.TCSADRAIN)
+        for fd in filter(os.isatty, self.descriptors):
+            self._before = fd, termios.tcgetattr(fd)
+            tty.setcbreak(fd, termios.TCSADRAIN)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._fd is not None and self._before is not None:
-            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
-
-    @property
-    def descriptors(self) -> list[int]:
-        """What becomes readable when a key is pressed."""
-        return [] if self._fd is None else [self._fd]
+        if self._before is not None:
+            termios.tcsetattr(self._before[0], termios.TCSADRAIN, self._before[1])
 
     def read(self) -> str:
         """The keys that were pressed; only where there is something to read."""
         data = b""
         with suppress(OSError):
-            data = os.read(self._fd, 64) if self._fd is not None else b""
+            data = os.read(self.descriptors[0], 64)
         if not data:
-            self._fd = None
+            self.descriptors = []
         return data.decode("utf-8", "replace")
 
 
@@ -198,24 +195,25 @@ class Lines:
 
     def _write(self, count: int) -> None:
         settled = self._held[:count]
-        for same in [[one] for one in settled] if self._as_json else _together(settled):
-            one = same[0]
-            if self._as_json:
+        if self._as_json:
+            for one in settled:
                 facts = {"time_s": round(one.time_s, 6), "event": one.what, "rank": one.rank, "text": one.text}
                 self._stream.write(f"{json.dumps({**facts, **one.facts})}\n")
-                continue
-            ranks = {each.rank for each in same if each.rank is not None}
-            who = "" if not ranks else "check" if min(ranks) < 0 else name_ranks(ranks)
-            text = f"| {one.text}" if one.what == "output" else one.text
-            self._stream.write(harmless(f"{one.time_s:10.3f}  {who:<8} {text}\n"))
+        else:
+            self._stream.writelines(f"{time_s:10.3f}  {line}\n" for time_s, line in _told(settled, Style(colour=False)))
         self._stream.flush()
         del self._held[:count]
 
 
-def _together(happened: Sequence[Happening]) -> list[list[Happening]]:
-    """What happened, each by itself; where it happened to many ranks, the same of all of them together."""
+def _told(happened: Sequence[Happening], style: Style) -> Iterator[tuple[float, str]]:
+    """When each did, and a line of it; of what happened to many ranks, one for all to whom the same did."""
     most = len(happened) if len({one.rank for one in happened}) <= MANY else 0
-    return group_alike(happened, lambda one: (one.rank is None, one.what, one.text), most)
+    for same in group_alike(happened, lambda one: (one.rank is None, one.what, one.text), most):
+        one, ranks = same[0], {each.rank for each in same if each.rank is not None}
+        who = "" if not ranks else "check" if min(ranks) < 0 else name_ranks(ranks)
+        text = harmless(f"| {one.text}" if one.what == "output" else one.text)
+        name = style.rank(max([0, *ranks]), f"{who:<8}")
+        yield one.time_s, f"{name} {text if one.what == 'output' else style.paint(text, 'dim')}"
 
 
 _ROOMY = 72
@@ -291,25 +289,12 @@ class Screen:
         ]
         if stays:
             self._bottom.wipe()
-            self._stream.write("".join(f"{line}\n" for line in _printed(stays, now, style)))
+            self._stream.writelines(f"{line}\n" for _, line in _told(stays, style))
         self._bottom.show([] if now.over else now_lines(now, style, shutil.get_terminal_size().lines - 1))
 
     def close(self) -> None:
         """Leave the terminal as it was, without the lines of the ranks."""
         self._bottom.wipe()
-
-
-def _printed(happened: Sequence[Happening], now: Now, style: Style) -> list[str]:
-    """A line for each of what happened; where it happened to many ranks, one for all to whom the same did."""
-    nodes, lines = {one.rank: one.node for one in now.ranks}, []
-    for same in _together(happened):
-        one, ranks = same[0], {each.rank for each in same if each.rank is not None}
-        rank = -1 if one.rank is None else one.rank
-        own = "lab" if one.rank is None else "check" if rank < 0 else f"{nodes.get(rank, '')}/rank{rank}"
-        name = f"{name_ranks(ranks) if len(ranks) > 1 else own} |"
-        text = harmless(one.text, output=True)
-        lines.append(f"{style.rank(max(rank, 0), name)} {text if one.what == 'output' else style.paint(text, 'dim')}")
-    return lines
 
 
 _SOON_S, _LATE_S = 0.4, 1.5
@@ -354,8 +339,7 @@ def run(arguments: argparse.Namespace) -> int:
     with _page(arguments, record.plan().scenario or record.run, lambda: record.path) as page:
         follow(lambda: record.path, [*_shows(arguments, _LATE_S), *page])
         result = record.result()
-        _tell(result, arguments)
-        _stay(page, result)
+        _conclude(result, arguments, page)
     return result.exit_code
 
 
@@ -404,9 +388,8 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
                 result = cluster.run(scenario, observer=progress, options=options)
             finally:
                 ended.set()
-        _tell(result, arguments)
+        _conclude(result, arguments, page)
         watching.result()  # what went wrong there, if anything did
-        _stay(page, result)
     return result.exit_code
 
 
@@ -414,13 +397,6 @@ def _shows(arguments: argparse.Namespace, late_s: float) -> list[Show]:
     if arguments.json or not sys.stdout.isatty():
         return [Lines(sys.stdout, as_json=arguments.json, late_s=late_s)]
     return [Screen(sys.stdout)]
-
-
-def _tell(result: Result, arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        print(json.dumps({"event": "verdict", **result.to_json()}), flush=True)
-    else:
-        say(verdict_text(result, style_for(sys.stdout)))
 
 
 @contextmanager
@@ -454,8 +430,12 @@ def _page(
         server.stop()
 
 
-def _stay(page: Sequence[Server], result: Result) -> None:
-    """The page outlives the run until whoever sits before the terminal ends it."""
+def _conclude(result: Result, arguments: argparse.Namespace, page: Sequence[Server]) -> None:
+    """Print the verdict; the page outlives the run until whoever sits before the terminal ends it."""
+    if arguments.json:
+        print(json.dumps({"event": "verdict", **result.to_json()}), flush=True)
+    else:
+        say(verdict_text(result, style_for(sys.stdout)))
     if not page or result.exit_code == Interrupted.exit_code:
         return
     if sys.stdin.isatty() and sys.stdout.isatty():

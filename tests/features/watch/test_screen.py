@@ -87,7 +87,7 @@ def test_output_scrolls_by_above_the_ranks_and_the_end_leaves_the_terminal_clean
     for at in (1, 2):
         screen.show(follower.look(ORIGIN + at)[0], follower)
     shown, wiped = stream.getvalue(), "\r\x1b[2K\x1b[1A\r\x1b[2K"
-    assert shown.count("node0/rank0 | hello\n") == 1
+    assert shown.count("rank 0   | hello\n") == 1
     assert shown.count(wiped) == 1  # two lines are drawn anew
     screen.close()
     assert stream.getvalue().endswith(wiped)
