@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.interrupts import uninterrupted
@@ -134,9 +133,7 @@ class Cluster:
         self.up()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     def info(self) -> ClusterInfo | None:

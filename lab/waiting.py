@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -17,15 +18,7 @@ def wait_until(ask: Callable[[], T], limit_s: float, every_s: float = 0.005, eno
         every_s: how long to wait before asking again, in seconds.
         enough: whether an answer ends the wait; by default, one that is true.
     """
-    answer = ask()
-    if enough(answer):
-        return answer
-    import tenacity
-
-    again = tenacity.Retrying(
-        wait=tenacity.wait_fixed(every_s),
-        stop=tenacity.stop_after_delay(limit_s),
-        retry=tenacity.retry_if_not_result(enough),  # type: ignore[arg-type]
-        retry_error_callback=lambda state: state.outcome.result(),  # type: ignore[union-attr]
-    )
-    return again(ask)
+    end = time.monotonic() + limit_s
+    while not enough(answer := ask()) and time.monotonic() < end:
+        time.sleep(every_s)
+    return answer

@@ -95,7 +95,7 @@ class FakeAgent:
             self.triggers = message.triggers
             return [messages.Prepared("")]
         if isinstance(message, Do):
-            return [Done(message.id, {"in_force": True}, "", message.run)]
+            return [Done(message.id, {"in_force": True})]
         if isinstance(message, messages.Go):
             return self._act()
         if isinstance(message, messages.Stacks):

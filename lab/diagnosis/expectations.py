@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts, returncode
-from lab.diagnosis.finding import to_plain
 from lab.diagnosis.reasons import describe_limits_and_orphans, render_left_out
 from lab.errors import RecordError, ScenarioError
 from lab.record.record_files import open_log
@@ -103,6 +102,8 @@ def _check_exit(result: RankResult, expected: int) -> Expectation:
 def _check_note(
     name: str, expected: Any, result: RankResult, variables: RankVariables | None, expect: Expect
 ) -> Iterator[Expectation]:
+    from lab.diagnosis.finding import to_plain  # few scenarios expect notes
+
     met = False
     try:
         if variables is None:

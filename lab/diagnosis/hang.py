@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from lab.diagnosis import ends, wording
 from lab.diagnosis import finding as f
@@ -161,16 +161,13 @@ class _Hang(Waiting):
         """Ranks that wait for each other in a ring; all who wait in its steps, and of each step one."""
         ours = [self.waits[rank] for rank in ranks]
         collectives = not any(wait.step.message for wait in ours)
-        all_of: Literal["collectives", "receives", "sends", "mixed"] = "collectives" if collectives else "mixed"
-        if not collectives and all(wait.call.operation.receives for wait in ours):
-            all_of = "receives"
-        elif not collectives and all(wait.call.operation.sends for wait in ours):
-            all_of = "sends"
+        receives = all(wait.call.operation.receives for wait in ours)
+        sends = all(wait.call.operation.sends for wait in ours)
         made = {wait.step.group.title: wait.step.group for wait in ours if collectives and wait.step.group.source}
         return Ring(
             cycle=cycle,
             waits=tuple(wait.facts for wait in ours),
-            all_of=all_of,
+            all_of="collectives" if collectives else "receives" if receives else "sends" if sends else "mixed",
             groups=tuple(f.Side(ranks=one.ranks, what=title, lines=(one.source,)) for title, one in made.items()),
             **self._common(ranks, step=self.waits[cycle[0]].step),
         )
@@ -252,12 +249,13 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
         return None
     step = hit[1]
     others = [one for one in (step.source, step.destination) if one is not None and one != rank]
-    if len(others) != 1 or others[0] not in evidence.ranks or not evidence.ranks[others[0]].left:
+    other = others[0] if len(others) == 1 else -1
+    if other not in evidence.ranks or not evidence.ranks[other].left:
         return None
     calls = {one: len(evidence.calls(one)) for one in evidence.ranks}
     usual, _ = majority(calls)
-    called_less = usual is not None and calls[others[0]] < usual == calls[rank]
-    return others[0] if others[0] in step.calls or called_less else None
+    called_less = usual is not None and calls[other] < usual == calls[rank]
+    return other if other in step.calls or called_less else None
 
 
 # -- what ranks did differently, as features find it

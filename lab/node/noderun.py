@@ -271,14 +271,6 @@ class NodeRun:
             while left > 0 and (size := self._read_stream(worker, fd)):
                 left -= size
 
-    def read_last_words(self) -> None:
-        """Pass on what was printed and stated last, now that every process of the run is dead."""
-        for worker in self.workers:
-            self.read_all(worker)
-            self.read_notes(worker)
-        self.joiners.end()
-        self.tcp.close()
-
     def send_traces(self) -> bool:
         """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
         left = any(worker.send_trace(self.send) for worker in self.workers)
@@ -448,7 +440,12 @@ class NodeRun:
             self.store_pid = None
 
     def _pass_on_last_words(self) -> None:
-        self.read_last_words()
+        """Pass on what was printed and stated last, now that every process of the run is dead."""
+        for worker in self.workers:
+            self.read_all(worker)
+            self.read_notes(worker)
+        self.joiners.end()
+        self.tcp.close()
         while self.send_traces():
             self.send.drain()
         for worker in self.workers:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from .files import remove_tree
 from .messages.agent import Config
@@ -33,9 +32,7 @@ _IPC_KINDS = ("shm", "sem", "msg")
 
 def open_on_image() -> tuple[str, ...]:
     """The folders that anybody may write to on the file system of this container, which is as its image has it."""
-    found = Writable([], [])
-    find_below("/", (), _may_change, found, files=False)
-    return tuple(found.folders)
+    return tuple(path for path, _ in find_below("/", (), _may_change, files=False))
 
 
 def prepare_container(config: Config) -> Strays:
@@ -69,7 +66,7 @@ class Strays:
         self._foreign = foreign
         self._journal = journal
         self._open = find_writable(self._kept, files=foreign, known=known)
-        self._owned: dict[User, Writable] = {}
+        self._owned: dict[User, dict[str, bool]] = {}
         """What an image lets users do who are no workers of the lab's; looked for once such a user comes."""
         self._places = self._open
         self._before: dict[str, tuple[int, ...]] = {}
@@ -79,7 +76,7 @@ class Strays:
     @property
     def folders(self) -> list[str]:
         """Where the present run can write; before the first one, where any can."""
-        return self._places.folders
+        return [path for path, is_folder in self._places.items() if is_folder]
 
     def open_to_all(self) -> None:
         """Let workers of one node replace one another's files in these folders, as they could if they were one user.
@@ -101,7 +98,7 @@ class Strays:
         with suppress(OSError):
             if self._journal:
                 with open(f"{self._journal}.new", "w") as file:
-                    json.dump((*self._places, self._before), file)
+                    json.dump((self._places, self._before), file)
                 os.rename(file.name, self._journal)
 
     def remove(self, tell: Callable[[], object]) -> list[str]:
@@ -116,10 +113,9 @@ class Strays:
         """As `remove`, of a run whose end this node did not see because its power was cut; empty: there was none."""
         try:
             with open(self._journal) as file:
-                folders, files, before = json.load(file)
+                self._places, before = json.load(file)
         except (OSError, ValueError):
             return ""
-        self._places = Writable(folders, files)
         self._before = {path: tuple(identity) for path, identity in before.items()}
         return ", ".join(self._remove(lambda: None, slice(1, None)))  # a new mount may number its files anew
 
@@ -135,27 +131,21 @@ class Strays:
     def _list(self) -> dict[str, tuple[int, ...]]:
         """What is there now: by path, what tells a file from another one of this name."""
         entries: dict[str, tuple[int, ...]] = {}
-        for folder in self._places.folders:
-            with suppress(OSError), os.scandir(folder) as found:
-                for entry in found:
-                    with suppress(OSError):  # gone meanwhile
-                        entries[entry.path] = _identify(entry.stat(follow_symlinks=False))
-        for path in self._places.files:
-            with suppress(OSError):
-                facts = os.lstat(path)
-                entries[path] = (*_identify(facts), facts.st_ctime_ns)
+        for place, is_folder in self._places.items():
+            with suppress(OSError):  # gone meanwhile
+                if not is_folder:
+                    facts = os.lstat(place)
+                    entries[place] = (*_identify(facts), facts.st_ctime_ns)
+                    continue
+                for name in os.listdir(place):
+                    path = os.path.join(place, name)
+                    with suppress(OSError):
+                        entries[path] = _identify(os.lstat(path))
         return entries
 
 
 def _identify(facts: os.stat_result) -> tuple[int, ...]:
     return facts.st_ino, facts.st_uid, facts.st_gid, facts.st_mode
-
-
-class Writable(NamedTuple):
-    """What some users may change."""
-
-    folders: list[str]
-    files: list[str]
 
 
 def _may_change(facts: os.stat_result, user: User | None = None) -> bool:
@@ -168,19 +158,19 @@ def _may_change(facts: os.stat_result, user: User | None = None) -> bool:
 
 def find_writable(
     kept: Collection[str], user: User | None = None, *, files: bool, known: Collection[str] | None = None
-) -> Writable:
+) -> dict[str, bool]:
     """Every folder (and file) that can be changed, but for those that are kept and what is below them.
 
-    What is known of the first file system is not looked for.
+    Returns whether each is a folder. What is known of the first file system is not looked for.
     """
 
     def is_kept(path: str) -> bool:
         return any(path == folder or path.startswith(f"{folder}/") for folder in kept)
 
-    found = Writable([path for path in known or () if not is_kept(path)], [])
+    found = {path: True for path in known or () if not is_kept(path)}
     for top in (*(["/"] if known is None else []), *sorted(_mount_points())):
         if not is_kept(top):
-            find_below(top, kept, partial(_may_change, user=user), found, files=files)
+            found.update(find_below(top, kept, partial(_may_change, user=user), files=files))
     return found
 
 
@@ -191,16 +181,16 @@ def _mount_points() -> set[str]:
 
 
 def find_below(
-    top: str, left_out: Collection[str], may_change: Callable[[os.stat_result], bool], found: Writable, *, files: bool
-) -> None:
-    """Add those on the file system of a folder that are in it or are it."""
+    top: str, left_out: Collection[str], may_change: Callable[[os.stat_result], bool], *, files: bool
+) -> Iterator[tuple[str, bool]]:
+    """Those on the file system of a folder that are in it or are it."""
     try:
         facts = os.lstat(top)
     except OSError:
         return
     device, waiting = facts.st_dev, [top]
     if may_change(facts):
-        found.folders.append(top)
+        yield top, True
     for folder in waiting:
         with suppress(OSError), os.scandir(folder) as entries:  # it may be gone meanwhile
             for entry in entries:
@@ -213,7 +203,7 @@ def find_below(
                 if is_folder:
                     waiting.append(entry.path)
                 if may_change(facts):
-                    (found.folders if is_folder else found.files).append(entry.path)
+                    yield entry.path, is_folder
 
 
 def empty(folder: str) -> None:

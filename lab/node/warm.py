@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sys
 import time
@@ -131,7 +132,7 @@ def import_torch() -> None:
 def prepare_many_forks() -> None:
     """Import what scripts may need, and gather all memory: for a process of which many agents are forked."""
     import_frozen(SLOW_MODULES)
-    Heap().gather_all()
+    Heap().gather(math.inf)
 
 
 # -- memory that forks share
@@ -158,17 +159,12 @@ class Heap:
                     begin, end = (int(address, 16) for address in bounds.split("-"))
                     self._scattered += range(-(-begin // _SIZE) * _SIZE, end // _SIZE * _SIZE, _SIZE)
 
-    def gather_all(self) -> None:
-        """Gather all pieces, however long that takes."""
-        while self._scattered:
-            self.gather()
-
-    def gather(self) -> None:
-        """Gather some of the pieces that are not yet: pages that hold nothing would cost memory, so only full ones."""
+    def gather(self, seconds: float = _AT_A_TIME_S) -> None:
+        """Gather for so long pieces that are not yet: pages that hold nothing would cost memory, so only full ones."""
         # Not at the top: the command line reads this module.
         from ctypes import CDLL, c_size_t, c_void_p, create_string_buffer
 
-        until, libc = time.monotonic() + _AT_A_TIME_S, CDLL(None)
+        until, libc = time.monotonic() + seconds, CDLL(None)
         while self._scattered and time.monotonic() < until:
             piece, held = self._scattered.pop(), create_string_buffer(_SIZE // _PAGE)
             address, size = c_void_p(piece), c_size_t(_SIZE)

@@ -226,9 +226,7 @@ def read_event(data: Any) -> Event | None:
         event: Event = read(_KINDS[kind], data, lenient=True)
     except Misfit:
         return None
-    moments = (
-        (event.time, event.offset_s, event.error_s, event.monotonic_s) if isinstance(event, Clock) else (event.time,)
-    )
+    moments = [event.time, *((event.offset_s, event.error_s, event.monotonic_s) if isinstance(event, Clock) else ())]
     deep = isinstance(event, agent.Note) and problem_with(event.value)
     if deep or any(abs(moment) >= _LATEST for moment in moments):
         return None

@@ -256,10 +256,8 @@ def _refuse_special(about: os.stat_result, folder: Path, name: str) -> None:
 
 
 def _refusal(about: os.stat_result, folder: Path, name: str, allowed: str) -> RecordError:
-    return RecordError(
-        f"{_shown(folder, name)} is {KINDS[stat.S_IFMT(about.st_mode)]}; allowed: {allowed}",
-        "the lab writes only regular files and folders into a record: somebody else changed it",
-    )
+    hint = "the lab writes only regular files and folders into a record: somebody else changed it"
+    return RecordError(f"{_shown(folder, name)} is {KINDS[stat.S_IFMT(about.st_mode)]}; allowed: {allowed}", hint)
 
 
 def _too_large(folder: Path, name: str, most_bytes: int) -> RecordError:

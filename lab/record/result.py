@@ -86,11 +86,10 @@ class RankResult(Frozen):
         if self.log_path is None:
             return ""
         try:
-            with open_log(self.log_path, MOST_LOG_BYTES) as file:
-                data = file.read(MOST_LOG_BYTES)
+            with io.TextIOWrapper(open_log(self.log_path, MOST_LOG_BYTES), encoding="utf-8", errors="replace") as file:
+                return file.read(MOST_LOG_BYTES)
         except FileNotFoundError:
             return ""
-        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace").read()
 
 
 class Expectation(Frozen):

@@ -35,10 +35,8 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RecordError(
-            f"cannot write the record in {path}: {error.strerror or error}",
-            "free some space or choose another folder with --runs (pytest: --lab-report=FOLDER)",
-        ) from error
+        hint = "free some space or choose another folder with --runs (pytest: --lab-report=FOLDER)"
+        raise RecordError(f"cannot write the record in {path}: {error.strerror or error}", hint) from error
 
 
 def _append(file: BinaryIO, data: bytes) -> None:

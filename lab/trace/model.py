@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -145,6 +146,12 @@ class Buffer:
     def count(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Its size: an element has the bits that the name of its dtype tells, or one byte."""
+        bits = re.search(r"\d+", self.dtype)
+        return self.count * max(1, int(bits[0]) // 8 if bits else 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def test_markdown_of_rates_is_text(tmp_path: Path) -> None:
 
 
 def test_junit_of_a_suite_is_valid_and_shows_what_would_act(tmp_path: Path) -> None:
-    text = junit_xml(hostile_suite(tmp_path), 0.0)
+    text = junit_xml(hostile_suite(tmp_path))
     whole = ET.fromstring(text)
     for element in whole.iter():
         for value in (*element.attrib.values(), element.text or "", element.tail or ""):

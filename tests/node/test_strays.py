@@ -71,13 +71,10 @@ def test_folders_and_files_that_can_be_changed_are_found_but_not_below_those_tha
         (tmp_path / name).chmod(mode)
     (tmp_path / "closed" / "link").symlink_to("open-file")
 
-    found = strays.Writable([], [])
-    strays.find_below(
-        str(tmp_path), {str(tmp_path / "kept")}, lambda facts: bool(facts.st_mode & 0o002), found, files=True
-    )
+    kept, top = {str(tmp_path / "kept")}, tmp_path
+    found = dict(strays.find_below(str(top), kept, lambda facts: bool(facts.st_mode & 0o002), files=True))
 
-    assert sorted(found.folders) == [str(tmp_path / "closed" / "open"), str(tmp_path / "open")]
-    assert found.files == [str(tmp_path / "closed" / "open-file")]
+    assert found == {str(top / "closed/open"): True, str(top / "open"): True, str(top / "closed/open-file"): False}
 
 
 @pytest.fixture
@@ -93,9 +90,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).chmod(0o777)
 
     def find(kept, user=None, *, files, known=None):
-        found = strays.Writable([], [])
-        strays.find_below(str(tmp_path), kept, lambda facts: bool(facts.st_mode & 0o002), found, files=files)
-        return found
+        return dict(strays.find_below(str(tmp_path), kept, lambda facts: bool(facts.st_mode & 0o002), files=files))
 
     monkeypatch.setattr(strays, "find_writable", find)
     monkeypatch.setattr(strays, "remove_system_v", lambda: None)
@@ -150,11 +145,11 @@ def test_what_a_run_left_beside_is_removed_and_the_node_is_as_it_was(image: Path
 def test_what_is_known_of_an_image_is_not_looked_for_again_but_what_is_mounted_is(monkeypatch: pytest.MonkeyPatch):
     looked: list[str] = []
     monkeypatch.setattr(strays, "_mount_points", lambda: {"/shared", "/dev/shm"})
-    monkeypatch.setattr(strays, "find_below", lambda top, *_, files: looked.append(top))
+    monkeypatch.setattr(strays, "find_below", lambda top, *_, files: looked.append(top) or ())
     known = ["/tmp", "/shared", "/shared/below", "/sharedlike"]
 
     found = strays.find_writable({"/shared"}, files=False, known=known)
 
-    assert (found.folders, looked) == (["/tmp", "/sharedlike"], ["/dev/shm"])
+    assert ([*found], looked) == (["/tmp", "/sharedlike"], ["/dev/shm"])
     strays.find_writable({"/shared"}, files=False)
     assert looked[1:] == ["/", "/dev/shm"]

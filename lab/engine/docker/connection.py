@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import docker
 
 _SOCKET = "/var/run/docker.sock"
+_NOT_FOUND = 404
 _TIMEOUT_S = 60.0
 _PROBE_DEADLINE_S = 30
 
@@ -244,6 +245,15 @@ class Connection:
             return bytes(answer.content)
 
         return self.call(by_client)
+
+    def request_existing(self, method: str, path: str) -> bytes | None:
+        """Return what the engine answers to a request; None where there is nothing of this path. See `request`."""
+        try:
+            return self.request(method, path)
+        except Refused as refused:
+            if refused.status != _NOT_FOUND:
+                raise
+            return None
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
         """Return what the engine answers, read as JSON; None where it answers nothing. See `request`."""

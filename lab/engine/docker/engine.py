@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,12 +68,8 @@ class DockerEngine:
 
     def node_state(self, node: Node) -> NodeState:
         """What became of a node."""
-        try:
-            state = self.connection.inspect(node.handle)["State"]
-        except Refused as refused:
-            if refused.status == _GONE:
-                return NodeState(running=False, gone=True)
-            raise
+        facts = self.connection.request_existing("GET", f"/containers/{node.handle}/json")
+        state: dict[str, Any] = json.loads(facts)["State"] if facts else {"Status": "dead"}
         if state["Status"] in ("removing", "dead"):  # it is killed first, whoever removes it
             return NodeState(running=False, gone=True)
         running = bool(state["Running"])
@@ -89,7 +86,6 @@ class DockerEngine:
         `OOMKilled` stays set once the kernel has killed any process of a container. So the events around the end
         decide: the kernel killed something, and nobody had the engine kill the container.
         """
-        import json
         from datetime import datetime  # mostly no node is lost
         from urllib.parse import quote
 

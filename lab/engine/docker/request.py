@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.docker.connection import Refused
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.local.machine import room_here
 from lab.engine.packages import ENVIRONMENT
@@ -211,7 +210,6 @@ _FOR_FILES = {
 """Folders of an image in which volumes may be: people put files there, and few put programs."""
 _PATHS = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
 """Variables of an image that name what its programs are made of."""
-_ABSENT = 404
 _BELOW = "mount it in /data, /mnt or another folder that the image does not have"
 
 
@@ -258,8 +256,9 @@ def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shap
             target = PurePosixPath(volume.target)
             top = target.parts[1]
             hidden = next((one for one in programs if one.is_relative_to(target) or target.is_relative_to(one)), None)
-            if hidden is None and top not in _FOR_FILES and _has(connection, container, f"/{top}"):
-                hidden = PurePosixPath(f"/{top}")
+            if hidden is None and top not in _FOR_FILES:
+                there = connection.request_existing("HEAD", f"/containers/{container}/archive?path=/{top}")
+                hidden = PurePosixPath(f"/{top}") if there is not None else None
             if hidden is not None:
                 raise ClusterUnfit(f"volume {volume} cannot be mounted: the image {image} has {hidden}", _BELOW)
 
@@ -271,14 +270,3 @@ def _program_folders(environment: Iterable[str]) -> Iterator[PurePosixPath]:
         path = PurePosixPath(entry)
         if path.is_absolute() and len(path.parts) > 1:
             yield path.parent if path.name in ("bin", "sbin") and len(path.parts) > 2 else path
-
-
-def _has(connection: Connection, container: str, path: str) -> bool:
-    """Whether a container has a file or folder."""
-    try:
-        connection.request("HEAD", f"/containers/{container}/archive?path={path}")
-    except Refused as refused:
-        if refused.status != _ABSENT:
-            raise
-        return False
-    return True

@@ -71,7 +71,6 @@ def _node_of(container: Mapping[str, Any]) -> Node:
 
 _DEADLINE_S = 60.0
 _LOOK_S = 0.1
-_GONE = 404
 _IN_USE = (403, 409)
 
 
@@ -148,14 +147,11 @@ def _remove_once(connection: Connection, labels: list[str]) -> tuple[Removed, li
 def _remove_one(connection: Connection, path: str) -> str | None:
     """Remove something; returns why the engine did not, empty where it did, None where it was gone."""
     try:
-        connection.request("DELETE", path)
+        return None if connection.request_existing("DELETE", path) is None else ""
     except Refused as refused:
-        if refused.status == _GONE:
-            return None
         if refused.status in _IN_USE:  # the next round tries again
             return refused.explanation
         raise
-    return ""
 
 
 def _how_to_remove(connection: Connection, left: Sequence[_Left]) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
 from typing import NamedTuple
 
 from lab.errors import ScenarioError
 from lab.features.calls.pattern import CallPattern, parse_calls
+from lab.trace.model import Buffer
 from lab.words import format_bytes, listing, name_ranks, plural
 
 _MOST_EDITS = 600
@@ -270,13 +269,8 @@ def _kind_of(text: str) -> str:
 
 def _bytes(call: CallPattern) -> int:
     """Of its tensors; 0 where it has none, or their sizes are open."""
-    total = 0
-    for dtype, shape in call.tensors or ():
-        if shape is None:
-            return 0
-        bits = re.sub(r"\D", "", dtype.partition("_")[0])
-        total += prod(shape) * (int(bits) // 8 if bits else 1)
-    return total
+    known = [Buffer(dtype, shape).bytes for dtype, shape in call.tensors or () if shape is not None]
+    return sum(known) if len(known) == len(call.tensors or ()) else 0
 
 
 def _size(call: CallPattern) -> str:

@@ -38,9 +38,7 @@ def fold(items: Sequence[str], longest: int) -> list[str | Repeated]:
         periods = (place - at for place in found[first : bisect_right(found, at + longest)])
         period, times = _repetition(items, at, periods)
         inside = items[at : at + period]
-        folded.append(
-            inside[0] if times == 1 else Repeated(times, fold(inside, longest) if period > 1 else [inside[0]])
-        )
+        folded.append(inside[0] if times == 1 else Repeated(times, fold(inside, longest)))
         at += period * times
     return folded
 

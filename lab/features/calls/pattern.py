@@ -225,9 +225,8 @@ def _calls() -> Kind:
             return data
         return {rank: list(one) for rank, one in data.items()} if isinstance(data, Mapping) else list(data)
 
-    return Kind(
-        allowed, read, {"oneOf": [{"const": SNAPSHOT}, items, {**RANK_SCHEMA, "additionalProperties": items}]}, dump
-    )
+    schema = {"oneOf": [{"const": SNAPSHOT}, items, {**RANK_SCHEMA, "additionalProperties": items}]}
+    return Kind(allowed, read, schema, dump)
 
 
 def _call(value: Value, rank: int | None) -> str:

@@ -381,11 +381,9 @@ class SnapshotFile(Frozen):
 
 def beside(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
     """The snapshot of a scenario, or of a plain script, at one size."""
-    return SnapshotFile(
-        path=file.with_name(f"{file.stem}.{nnodes}x{nproc_per_node}{SUFFIX}"),
-        of=f"{file.name} on {nnodes} node{'s' * (nnodes > 1)} x {nproc_per_node}",
-        how=how or f"`lab run {file.name} --update`",
-    )
+    path = file.with_name(f"{file.stem}.{nnodes}x{nproc_per_node}{SUFFIX}")
+    of = f"{file.name} on {plural(nnodes, 'node')} x {nproc_per_node}"
+    return SnapshotFile(path=path, of=of, how=how or f"`lab run {file.name} --update`")
 
 
 def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> Scenario:
@@ -400,9 +398,8 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
     file = beside(scenario.source or scenario.script, nnodes, nproc_per_node)
     calls = file.read()
     if calls is None:
-        raise UsageError(
-            f"{scenario.name} expects the calls of {file.name}, which is not there", f"{file.how} writes it"
-        )
+        what = f"{scenario.name} expects the calls of {file.name}, which is not there"
+        raise UsageError(what, f"{file.how} writes it")
     stated = {**scenario.expect.extra, "calls": {rank: tuple(of) for rank, of in calls.items()}}
     return replace(scenario, expect=replace(scenario.expect, extra=stated))
 

@@ -274,26 +274,26 @@ def diff_text(found: Comparison, style: Style) -> str:
     if found.per_rank:
         sizes = f"{found.world_sizes[0]} and {found.world_sizes[1]} ranks"
         parts.append(f"{sizes}: bytes and waiting are those of one rank on average, the order of calls is rank 0's")
-    settings = [
-        (one.name, *("(not set)" if x is None else x for x in (one.before, one.after))) for one in found.settings
-    ]
+    settings = [(one.name, one.before or "(not set)", one.after or "(not set)") for one in found.settings]
     parts.append(_listed("settings", settings, style) or "settings: the same")
-    calls = [f"  {one.text}" for one in found.sequence[:_MOST_CHANGES]]
-    left = len(found.sequence) - _MOST_CHANGES
-    calls += [f"  and {left} more (`--json` has them all)"] if left > 0 else []
+    calls = [f"  {line}" for line in _first([one.text for one in found.sequence])]
     title = style.paint("calls", "bold")
     parts.append("\n".join([title, *calls]) if calls else "calls: the same in the same order")
     layouts = [(f"module {one.name}", _sizes(one.before), _sizes(one.after)) for one in found.buckets]
     parts.append(_listed("DDP buckets, elements", layouts, style))
     head, waiting = waiting_rows(found)
-    more = (
-        [f"and {len(waiting) - _MOST_RANKS} more ranks (`--json` has them all)"] if len(waiting) > _MOST_RANKS else []
-    )
+    left = len(waiting) - _MOST_RANKS
+    more = [f"and {left} more ranks (`--json` has them all)"] if left > 0 else []
     parts.append(_table(operation_rows(found), style))
     parts.append("\n".join([_table((head, waiting[:_MOST_RANKS]), style), *more]))
     parts.append(_table(phase_rows(found), style))
     parts.append("\n".join(style.paint(problem, "yellow") for problem in found.problems))
     return "\n\n".join(filter(None, parts))
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    left = len(lines) - _MOST_CHANGES
+    return [*lines[:_MOST_CHANGES], *([f"and {left} more (`--json` has them all)"] if left > 0 else [])]
 
 
 def _listed(title: str, rows: Iterable[Sequence[str]], style: Style) -> str:
@@ -387,10 +387,7 @@ def change_lines(case: CaseChange) -> list[str]:
         counts = f"{one.calls[0]} → {plural(one.calls[1], 'time')}" if one.calls[0] != one.calls[1] else ""
         sizes = f"{format_bytes(one.bytes[0])} → {format_bytes(one.bytes[1])}" if one.bytes[0] != one.bytes[1] else ""
         lines.append(f"more of {one.op}: {', '.join(filter(None, (counts, sizes)))}")
-    lines += case.calls[:_MOST_CHANGES]
-    if len(case.calls) > _MOST_CHANGES:
-        lines.append(f"and {len(case.calls) - _MOST_CHANGES} more (`--json` has them all)")
-    return [*lines, *case.notes]
+    return [*lines, *_first(case.calls), *case.notes]
 
 
 def _speed(case: CaseChange) -> str:

@@ -89,10 +89,9 @@ def _many(arguments: argparse.Namespace) -> int:
     from lab.features.records.records import earlier_records, find_suite
 
     if arguments.after is not None:
-        raise UsageError(
-            f"{arguments.before} and {arguments.after} are compared with each other, or with a baseline",
-            "name the runs of now once: a folder, a suite or a run",
-        )
+        both = f"{arguments.before} and {arguments.after}"
+        hint = "name the runs of now once: a folder, a suite or a run"
+        raise UsageError(f"{both} are compared with each other, or with a baseline", hint)
     if arguments.before is not None:
         after = earlier_records(arguments.before, arguments.runs)
     else:

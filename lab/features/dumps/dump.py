@@ -54,26 +54,9 @@ _OPERATIONS = {(row.dumped or row.name): row.name for row in OPERATIONS.values()
 _PEERS = re.compile(r"(\d{1,7})(->|<-)(\d{1,7})")
 
 
-def dumped_operation(op: str) -> str:
-    """How dumps spell an operation."""
-    row = OPERATIONS.get(op)
-    return row.dumped or op if row is not None else op
-
-
 def dumped_dtype(dtype: str) -> str:
     """How dumps spell a dtype: `Float`."""
     return _DTYPES.get(dtype, dtype[:1].upper() + dtype[1:])
-
-
-def width_of(dtype: str) -> int:
-    """Bytes of an element: the bits that the name ends in, or one byte."""
-    bits = re.search(r"\d+\Z", dtype)
-    return max(1, int(bits[0]) // 8) if bits is not None else 1
-
-
-def message_name(op: str, here: int, there: int) -> str:
-    """How dumps spell a message between two ranks of a group: `send 0->1`, `recv 1<-0`."""
-    return f"{op} {here}{'->' if op == 'send' else '<-'}{there}"
 
 
 _LARGER = 16

@@ -337,10 +337,7 @@ def _tensors(entry: Entry, ranks: int) -> tuple[_Told, _Told | None, int, int]:
     Tensors from or for all ranks stand in dumps as one. How an all_to_all was split does not, so they are left out.
     """
     op = operation(entry.op)
-    bytes_in, bytes_out = (
-        sum(tensor.count * words.width_of(tensor.dtype) for tensor in tensors)
-        for tensors in (entry.inputs, entry.outputs)
-    )
+    bytes_in, bytes_out = (sum(tensor.bytes for tensor in of) for of in (entry.inputs, entry.outputs))
     takes, gives = ([[tensor.dtype, [*tensor.shape]] for tensor in of] for of in (entry.inputs, entry.outputs))
     if op.giver is Who.ALL and op.taker is Who.ALL and op.cut in (Cut.SPLITS, Cut.TENSORS) and not op.reduces:
         return [], [], bytes_in, bytes_out

@@ -43,11 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     dumps = Dumps(arguments.folder, LARGE if arguments.large else DEFAULT)
     name = arguments.scenario or arguments.folder.resolve().name or "dumps"
     record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
-    return answer(
-        arguments,
-        lambda: {**record.result().to_json(), "problems": _problems(record)},
-        lambda style: _text(record, style),
-    )
+    data = {**record.result().to_json(), "problems": _problems(record)}
+    return answer(arguments, lambda: data, lambda style: _text(record, style))
 
 
 def _problems(record: Record) -> list[str]:

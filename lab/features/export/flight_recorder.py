@@ -127,9 +127,9 @@ def _tensors(buffers: Sequence[Buffer], *, joined: bool) -> list[tuple[str, list
 
 def _name(call: Call, group: Group) -> str:
     if call.seq is not None:
-        return words.dumped_operation(call.op)
+        return call.operation.dumped or call.op
     here, there = (group.ranks.index(rank) if rank in group.ranks else 0 for rank in (call.rank, call.peer))
-    return words.message_name(call.op, here, there)
+    return f"{call.op} {here}{'->' if call.op == 'send' else '<-'}{there}"  # of group ranks
 
 
 def _frames(call: Call) -> list[dict[str, Any]]:

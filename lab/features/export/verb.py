@@ -80,9 +80,7 @@ def _fields(one: Call | Buffer | Mark) -> dict[str, Any]:
 
 _WIDEST_MATRIX = 16
 _MOST_PAIRS = 4
-_SIZES = (
-    "bytes, algbw and busbw as nccl-tests counts them, time from when the last rank entered to when the last was done"
-)
+_SIZES = "bytes, algbw, busbw as nccl-tests counts them; time from when the last rank entered to when the last was done"
 _LOGICAL = (
     "bytes from rank (row) to rank (column), as if each went straight to where it is needed; "
     "how a backend routes them is not visible"

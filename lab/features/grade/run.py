@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,19 +42,9 @@ _OF_THE_CLUSTER: dict[str, Any] = {"source": None, "image": None, "data": {}, "v
 """The cluster has what the assignment wishes for; a submission wishes for nothing."""
 
 
+@dataclass
 class Grader:
     """Grades submissions on clusters side by side, which share what the machine has; none spoils one for the next.
-
-    Args:
-        folder: of the submissions.
-        named: the file of the assignment; None: it is in that folder.
-        choice: an engine; `auto` is the first of all, which is Docker.
-        trust: grade without isolation, on any engine.
-        asked: fields of the shape of the clusters that were asked for.
-        options: how to run them.
-        jobs: clusters side by side.
-        announce: called with each line of progress.
-        graded: called with each grade, how many there are by then, and how many there are to be.
 
     Raises:
         UsageError: there is nothing to grade, or an engine is asked for strangers' scripts that does not isolate them.
@@ -62,36 +52,39 @@ class Grader:
         EngineUnavailable: no engine answers that can be used.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        named: Path | None,
-        choice: str,
-        *,
-        trust: bool,
-        asked: Mapping[str, Any],
-        options: RunOptions,
-        jobs: int,
-        announce: Callable[[str], object],
-        graded: Callable[[Grade, int, int], object],
-    ) -> None:
-        assignment = find_assignment(folder, named)
+    folder: Path
+    """Of the submissions."""
+    named: Path | None
+    """The file of the assignment; None: it is in that folder."""
+    choice: str
+    """An engine; `auto` is the first of all, which is Docker."""
+    trust: bool
+    """Grade without isolation, on any engine; else clusters keep submissions from everything else."""
+    asked: Mapping[str, Any]
+    """Fields of the shape of the clusters that were asked for."""
+    options: RunOptions
+    jobs: int
+    """Clusters side by side."""
+    announce: Callable[[str], object]
+    """Called with each line of progress."""
+    graded: Callable[[Grade, int, int], object]
+    """Called with each grade, how many there are by then, and how many there are to be."""
+
+    def __post_init__(self) -> None:
+        assignment = find_assignment(self.folder, self.named)
         own, check = assignment.script.parent, assignment.expect.check
         named_files = [*grading_of(assignment).files, *([check.partition(":")[0]] if check else [])]
         files = [assignment.script, assignment.source, *(own / name for name in named_files)]
-        self.submissions = find_submissions(folder, [file for file in files if file is not None])
-        self.engine = open_isolating(choice, assignment, trust=trust)
-        self.strict = not trust
-        """Whether clusters keep submissions from everything else; False: whoever calls trusts them."""
-        if not options.pull and not asked.get("image"):
+        self.submissions = find_submissions(self.folder, [file for file in files if file is not None])
+        self.engine = open_isolating(self.choice, assignment, trust=self.trust)
+        if not self.options.pull and not self.asked.get("image"):
             refuse_absent_image(assignment, self.engine)
         if with_stated_calls := hook("with_stated_calls"):
-            assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
-        self.assignment, self.options = assignment, replace(options, fresh=True)
+            assignment = with_stated_calls(assignment, *self.options.size_of_run(assignment, Shape(nodes=1)))
+        self.assignment, self.options = assignment, replace(self.options, fresh=True)
         if check:  # which gets to see no submission but in the folder of its ranks
             apart = pack_folder(own, [one.path for one in self.submissions]).archive
             self.options = replace(self.options, check_archive=apart)
-        self._asked, self._jobs, self._tell, self._graded = asked, jobs, announce, graded
         self._waiting = list(self.submissions)
         self._pool = WorkerPool()
         self._grades: dict[str, Grade] = {}
@@ -101,7 +94,7 @@ class Grader:
         """Grade all; returns a grade for each, in their order, and what kept the rest from being graded."""
         began = time.monotonic()
         turn = f"grade-{os.getpid():x}-{os.urandom(2).hex()}"
-        names = [f"{turn}-{number}" for number in range(min(self._jobs, len(self.submissions)))]
+        names = [f"{turn}-{number}" for number in range(min(self.jobs, len(self.submissions)))]
         try:
             self._pool.run([partial(self._work, name) for name in names], interrupted=self._interrupted)
         except LabError as error:
@@ -109,7 +102,7 @@ class Grader:
         grades = Grades(
             scenario=self.assignment.name,
             engine=self.engine.name,
-            isolation=Grades.UNTRUSTED if self.strict else Grades.TRUSTED,
+            isolation=Grades.TRUSTED if self.trust else Grades.UNTRUSTED,
             grades=tuple(self._grades[one.name] for one in self.submissions if one.name in self._grades),
             duration_s=time.monotonic() - began,
         )
@@ -126,11 +119,11 @@ class Grader:
                 grade = self._grade(submission, slot)
                 with self._pool.turn:
                     self._grades[submission.name] = grade
-                    self._graded(grade, len(self._grades), len(self.submissions))
+                    self.graded(grade, len(self._grades), len(self.submissions))
 
     def _announce(self, text: str) -> None:
         with self._pool.turn:
-            self._tell(text)
+            self.announce(text)
 
     def _next(self) -> Submission | None:
         with self._pool.turn:
@@ -138,13 +131,13 @@ class Grader:
 
     def _shape(self) -> Shape:
         """The shape of each cluster; strict ones have limits, so that none takes anything from one beside it."""
-        shape = replace(shape_for(self.assignment, self.options, self._asked), strict=self.strict)
-        if not self.strict:
+        shape = replace(shape_for(self.assignment, self.options, self.asked), strict=not self.trust)
+        if self.trust:
             return shape
         machine = self.engine.machine()
-        limits = limits_for(shape.nodes * self._jobs, shape.limits, machine, strict=True)
-        share = max(_LEAST_CPUS, round(machine.cores / self._jobs / shape.nodes, 2))
-        cpus = shape.cpus or (share if self._jobs > 1 else float(machine.cores))
+        limits = limits_for(shape.nodes * self.jobs, shape.limits, machine, strict=True)
+        share = max(_LEAST_CPUS, round(machine.cores / self.jobs / shape.nodes, 2))
+        cpus = shape.cpus or (share if self.jobs > 1 else float(machine.cores))
         return replace(shape, memory_bytes=limits.memory_bytes, cpus=cpus)
 
     def _grade(self, submission: Submission, slot: ClusterSlot) -> Grade:

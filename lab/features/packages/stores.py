@@ -62,7 +62,7 @@ _NOBODY = 65534
 """The user who installs wheels."""
 _OWN = "the lab's own Python"
 _MADE = "made.json"
-_ABSENT, _IN_USE = 404, 409
+_IN_USE = 409
 """What the engine answers where an image cannot be removed."""
 
 
@@ -190,12 +190,11 @@ class ImagePackages(_Store):
     def discard(self, prepared: Prepared) -> str:
         """Remove an image with packages; returns why that cannot be, empty if it was done."""
         try:
-            self._connection.request("DELETE", f"/images/{prepared.name}")
+            self._connection.request_existing("DELETE", f"/images/{prepared.name}")
         except Refused as refused:
-            if refused.status == _IN_USE:
-                return "a container uses it"
-            if refused.status != _ABSENT:
+            if refused.status != _IN_USE:
                 raise
+            return "a container uses it"
         return ""
 
 

@@ -187,6 +187,8 @@ class SuiteResult(Frozen):
     """How many cases there were to be."""
     clusters: int = 0
     """How many there were side by side."""
+    began: float = 0.0
+    """Unix time."""
     duration_s: float = 0.0
     seed: int | None = None
     stopped: str = ""

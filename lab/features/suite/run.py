@@ -242,7 +242,7 @@ class _Suite:
 
     def run(self, why: str) -> SuiteResult:
         """Run it; `why` says why there are so many clusters."""
-        began = time.monotonic()
+        began, started = time.time(), time.monotonic()
         self.watcher.begins(why, len(self.cases), len(self.workers))
         for outcome in self.outcomes.values():
             self.watcher.ended(outcome, len(self.outcomes))
@@ -258,7 +258,8 @@ class _Suite:
             outcomes=tuple(self.outcomes[number] for number in sorted(self.outcomes)),
             planned=len(self.cases),
             clusters=sum(worker.used for worker in self.workers),
-            duration_s=time.monotonic() - began,
+            began=began,
+            duration_s=time.monotonic() - started,
             seed=self.seed,
             stopped=self.stopped if len(self.outcomes) < len(self.cases) else "",
             stop_code=self.stop_code,

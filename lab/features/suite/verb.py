@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,7 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         return _list(make_cases(asked, arguments.engine, seed=asked.seed), arguments)
     compare = comparison(arguments) if arguments.baseline else None
-    began = time.time()
     with SuiteDisplay(sys.stdout, sys.stderr, quiet=arguments.quiet, machine=arguments.json) as display:
         found = start(asked, display)
     compared = compare(found.records) if compare is not None else None
@@ -83,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             from lab.features.compare.compare import baseline_text
 
             say(baseline_text(compared, style_for(sys.stdout)))
-    write_files(found, began, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
+    write_files(found, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
     return max(found.exit_code, compared.exit_code if compared is not None else 0)
 
 

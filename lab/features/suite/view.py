@@ -302,14 +302,14 @@ def seeds_text(kind: Kind) -> str:
 # so the records stand in those of the suite, by the name of the case, and again where its output begins.
 
 
-def junit_xml(found: SuiteResult, began: float, compared: Baseline | None = None) -> str:
-    """The whole file; `began`: the Unix time at which the suite did; `compared` is a suite of its own."""
+def junit_xml(found: SuiteResult, compared: Baseline | None = None) -> str:
+    """The whole file; `compared` is a suite of its own."""
     counts, worse = found.counts, [case.worse for case in compared.cases] if compared is not None else []
     failures, errors = counts.get("failed", 0) + counts.get("hung", 0), counts.get("error", 0)
     time_s, tests = f"{found.duration_s:.3f}", len(found.outcomes)
     whole = Element("testsuites", {"name": "lab", "time": time_s, "errors": str(errors)})
     whole.attrib |= {"tests": str(tests + len(worse)), "failures": str(failures + sum(worse))}
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(began))
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(found.began))
     suite = _add(whole, "testsuite", name="lab test", tests=tests, failures=failures, errors=errors, time=time_s)
     suite.attrib |= {"skipped": str(counts.get("skipped", 0)), "timestamp": stamp}
     properties = _add(suite, "properties")
@@ -437,13 +437,7 @@ def read_tail(log: Path | None, most_bytes: int) -> list[str]:
 
 
 def write_files(
-    found: SuiteResult,
-    began: float,
-    compared: Baseline | None = None,
-    *,
-    junit: Path | None,
-    markdown: Path | None,
-    html: Path | None,
+    found: SuiteResult, compared: Baseline | None, *, junit: Path | None, markdown: Path | None, html: Path | None
 ) -> None:
     """Write those that were asked for, and say which; `compared`: what these runs do worse than earlier ones.
 
@@ -451,7 +445,7 @@ def write_files(
         LabError: one cannot be written.
     """
     if junit is not None:
-        _write(junit, junit_xml(found, began, compared))
+        _write(junit, junit_xml(found, compared))
     if markdown is not None:
         _write(markdown, suite_markdown(found, compared))
     if html is not None:  # one page of all runs, which leads to the report of each

@@ -264,8 +264,6 @@ class Do(Message):
     """The feature and its function, such as `faults.undo_links`: see `lab.features.faults.on_node.actions`."""
     said: dict[str, Any]
     """What there is to say of it."""
-    run: str = ""
-    """The run whose client asks; empty: somebody beside any run."""
 
 
 class Release(OfRank):
@@ -287,8 +285,6 @@ class Done(Message):
     """What was found where it was done."""
     wrong: str = ""
     """Why it could not be done, a sentence; empty: it was."""
-    run: str = ""
-    """As in the request."""
 
 
 class Reached(FromRank):

@@ -54,7 +54,7 @@ def test_the_text_says_what_is_worse_and_what_may_be(compared: Baseline) -> None
 
 
 def test_junit_has_a_suite_of_its_own_in_which_what_is_worse_failed(compared: Baseline) -> None:
-    whole = ET.fromstring(junit_xml(suite(outcome(attempt("failed", "no"))), 0.0, compared))
+    whole = ET.fromstring(junit_xml(suite(outcome(attempt("failed", "no"))), compared))
     follows_the_schema(whole)
     _, second = whole
     assert (whole.get("tests"), whole.get("failures")) == ("4", "2")

@@ -68,13 +68,13 @@ def test_a_deed_is_done_undone_and_looked_at(monkeypatch: pytest.MonkeyPatch, *,
 
     deed(monkeypatch, apart=apart, apply=tell("done"), undo=tell("undone"), look=tell("seen"))
     heard = answers(
-        Do("1", "faults.apply_test", {"a": 1}, "r"), Do("2", "faults.undo_test", {}), Do("3", "faults.look_test", {})
+        Do("1", "faults.apply_test", {"a": 1}), Do("2", "faults.undo_test", {}), Do("3", "faults.look_test", {})
     )
     heard.sort(key=lambda done: done.id)
-    assert [(done.id, done.found["what"], done.wrong, done.run) for done in heard] == [
-        ("1", "done", "", "r"),
-        ("2", "undone", "", ""),
-        ("3", "seen", "", ""),
+    assert [(done.id, done.found["what"], done.wrong) for done in heard] == [
+        ("1", "done", ""),
+        ("2", "undone", ""),
+        ("3", "seen", ""),
     ]
     assert heard[0].found["a"] == 1
     assert (heard[0].found["here"] == os.getpid()) is not apart

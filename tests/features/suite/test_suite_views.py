@@ -83,7 +83,7 @@ def follows_the_schema(element: ET.Element) -> None:
 
 
 def test_junit_follows_the_schema_of_jenkins_and_counts_right(every_kind: SuiteResult):
-    whole = ET.fromstring(junit_xml(every_kind, 0.0))
+    whole = ET.fromstring(junit_xml(every_kind))
     follows_the_schema(whole)
     (found,) = whole
     assert (found.get("tests"), found.get("failures"), found.get("errors"), found.get("skipped")) == (
@@ -105,7 +105,7 @@ def test_junit_follows_the_schema_of_jenkins_and_counts_right(every_kind: SuiteR
 
 
 def test_junit_leads_to_the_records_and_has_the_last_lines_of_each_rank(every_kind: SuiteResult, tmp_path: Path):
-    whole = ET.fromstring(junit_xml(every_kind, 0.0))
+    whole = ET.fromstring(junit_xml(every_kind))
     properties = {one.get("name"): one.get("value") for one in whole.iter("property")}
     assert properties["record of passes"] == str(tmp_path / "record")
     assert properties["seed"] == "7"
@@ -117,7 +117,7 @@ def test_junit_leads_to_the_records_and_has_the_last_lines_of_each_rank(every_ki
 
 
 def test_what_xml_cannot_hold_is_written_out(every_kind: SuiteResult):
-    text = junit_xml(every_kind, 0.0)
+    text = junit_xml(every_kind)
     assert "\x1b" not in text
     assert "\x00" not in text
     message = next(ET.fromstring(text).iter("failure")).get("message") or ""

@@ -95,7 +95,7 @@ class Actions:
                 done = wire.decode(answer.read())
             os.waitpid(pid, 0)
             killed = f"the process that was to do it was killed, or took longer than {DEADLINE_S} s"
-            self._answer(connection, done if isinstance(done, Done) else Done(asked.id, {}, killed, asked.run))
+            self._answer(connection, done if isinstance(done, Done) else Done(asked.id, {}, killed))
 
     def _perform(self, asked: Do) -> Done:
         """Return what the action found, and what was wrong."""
@@ -104,7 +104,7 @@ class Actions:
         module = package.ACTIONS.get(function.partition("_")[2])
         answer, wrong = Answer(), ""
         if feature != "faults" or module is None:
-            return Done(asked.id, {}, f"an agent knows no deed {asked.deed!r}", asked.run)
+            return Done(asked.id, {}, f"an agent knows no deed {asked.deed!r}")
         try:
             act = getattr(import_module(f".{module}", __package__), function, lambda *_: None)
             answer = act(self, asked.said) or {}
@@ -112,7 +112,7 @@ class Actions:
             wrong = getattr(error, "strerror", None) or str(error)
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
-        return Done(asked.id, answer, wrong, asked.run)
+        return Done(asked.id, answer, wrong)
 
     def _answer(self, connection: Connection, done: Done) -> None:
         if connection in self._agent.connections:
