@@ -5,6 +5,7 @@ A function that raises ends its rank, as a script that raises does: the others a
 
 from __future__ import annotations
 
+import functools
 import inspect
 import io
 import json
@@ -192,6 +193,16 @@ class Surroundings:
         """Of torch: what reads one, what writes it, and what it is at first."""
         self._group = dist.group.WORLD
         self._known = set(self._c10d._world.pg_map)
+        self._made = False
+        if self._group is None:  # another one could not meet in the same store
+            make = self._c10d.init_process_group
+
+            @functools.wraps(make)
+            def noted(*arguments: Any, **named: Any) -> Any:
+                self._made = True
+                return make(*arguments, **named)
+
+            self._c10d.init_process_group = dist.init_process_group = noted
 
     def renew(self) -> str:
         """Put everything back; returns why that cannot be done wholly, or nothing."""
@@ -207,8 +218,8 @@ class Surroundings:
                 put(before)
         random.seed()
         warm.renew_random_state()
-        if self._group is None or self._dist.group.WORLD is not self._group:  # a further one cannot meet in this store
-            return "the process group was destroyed, or may have been made"
+        if self._made or self._dist.group.WORLD is not self._group:
+            return "the process group was destroyed, or made"
         for group in [group for group in self._c10d._world.pg_map if group not in self._known]:
             self._dist.destroy_process_group(group)
         return ""
