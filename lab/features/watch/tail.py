@@ -262,7 +262,7 @@ class Whereabouts:
             if not more:
                 break
         known = (rank for _, rank in sorted(trace.ranks.items()) if rank.recorded and not rank.cut and runs(rank.rank))
-        places = {rank.rank: _place(rank, trace.origin) for rank in known}
+        places = [_place(rank, trace.origin) for rank in known]
         return whereabouts_text(elapsed_s, places, time.time(), columns) if places else ""
 
 
@@ -292,17 +292,17 @@ def _stays(trace: RankTrace) -> Iterator[tuple[float, float | None, str, str]]:
 _WORTH_TELLING_S = 1.0
 
 
-def whereabouts_text(elapsed_s: float, places: Mapping[int, Place], now: float, columns: int) -> str:
+def whereabouts_text(elapsed_s: float, places: Sequence[Place], now: float, columns: int) -> str:
     """`… 12 s  rank 0: all_reduce train.py:41 (8 s) · rank 1: in no call since train.py:39 (3 s)`.
 
     Args:
         elapsed_s: how long the run takes already.
-        places: by rank.
+        places: in the order of ranks.
         now: Unix time.
         columns: what does not fit into so many is left out.
     """
     together: dict[str, list[Place]] = {}
-    for _, place in sorted(places.items()):
+    for place in places:
         together.setdefault(place.words, []).append(place)
     text, left = f"… {format_duration(round(elapsed_s))} ", len(together)
     for words, group in together.items():
