@@ -340,9 +340,10 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
     met: dict[str, dict[int, StoreLookup]] = {}
     for rank, facts in evidence.ranks.items():
         lookup = None if facts.left else _lookup(evidence, rank)
-        found = lookup is not None and lookup.found
-        worlds = worlds_of(evidence.trace.ranks[rank], evidence.trace.groups) if found else []
-        if lookup is not None and worlds and worlds[-1].destroyed is None:
+        if lookup is None or not lookup.found:
+            continue
+        worlds = worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
+        if worlds and worlds[-1].destroyed is None:
             own = "" if _is_runs(lookup, evidence) or not _LOOPBACK.match(lookup.host) else facts.node
             met.setdefault(f"{lookup.host}:{lookup.port} {own}", {})[rank] = lookup
     return [one for asked in met.values() for one in _rendezvous(_disagreement(asked), asked, evidence)]

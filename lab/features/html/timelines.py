@@ -120,11 +120,6 @@ _LONGEST_NOTE = 200
 _MOST_NOTES = 5000
 
 
-def origin_of(record: Record, traced: float) -> float:
-    """Unix time at which the page's clock is 0: that of the trace; without one, the start of the first worker."""
-    return traced or min((event.time for event in record.events() if isinstance(event, Started)), default=0.0)
-
-
 def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line], list[Line]]:
     """The life of each rank, notes, and faults; times in microseconds."""
     lives: dict[int, Line] = defaultdict(dict)
@@ -199,7 +194,8 @@ def run_data(
         wrong: numbers of steps whose result is not what it should be.
         logs: rank, Unix time and stream of each line of the log.
     """
-    names, origin = Names(), origin_of(record, trace.origin)
+    names, starts = Names(), (event.time for event in record.events() if isinstance(event, Started))
+    origin = trace.origin or min(starts, default=0.0)
     lives, notes, faults = moments(record, origin)
     traced = [own for _, own in sorted(trace.ranks.items())]
     on_path = {(piece.rank, piece.call.index) for piece in path if piece.within and piece.call is not None}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from functools import partial
 from typing import IO
 
 from lab.report.harmless import of_an_editor
 from lab.words import plural
 
 _MOST_KEPT_BYTES = 1 << 20
+_new_decoder = partial(getincrementaldecoder("utf-8"), "backslashreplace")
 _UNFINISHED = r"\x1b(?:\[[\d?]{0,6})?\Z"
 """The beginning of a sequence whose end has not come yet."""
 
@@ -24,7 +27,9 @@ class SharedTerminal:
         self._raw = False
         self._open = False
         """Whether the rank is in the middle of a line."""
-        self._rest = b""
+        self._decoder = _new_decoder()
+        self._rest = ""
+        """The beginning of a sequence."""
         self._kept: list[tuple[int, bytes]] = []
         self._kept_bytes = self._dropped = 0
 
@@ -35,15 +40,14 @@ class SharedTerminal:
 
     def take(self, rank: int | None, *, raw: bool) -> None:
         """A rank has it now, or none; where `raw`, all that it writes may act."""
-        self.rank, self._raw, self._rest = rank, raw, b""
+        self.rank, self._raw, self._decoder, self._rest = rank, raw, _new_decoder(), ""
 
     def write(self, data: bytes) -> None:
         """Show what the rank writes."""
-        text, self._rest = _whole_letters(self._rest + data)
+        text, self._rest = self._rest + self._decoder.decode(data), ""
         if not self._raw:
-            unfinished = re.search(_UNFINISHED, text)
-            if unfinished:
-                text, self._rest = text[: unfinished.start()], unfinished[0].encode() + self._rest
+            if unfinished := re.search(_UNFINISHED, text):
+                text, self._rest = text[: unfinished.start()], unfinished[0]
             text = of_an_editor(text)
         if text:
             self._out.write(text)
@@ -74,14 +78,3 @@ class SharedTerminal:
         if self._dropped:
             self._out.write(f"… {plural(self._dropped, 'line')} more: see `lab logs`\n")
             self._dropped = 0
-
-
-def _whole_letters(data: bytes) -> tuple[str, bytes]:
-    """The text, and the bytes of a letter at its end that is not whole."""
-    for left in range(min(4, len(data)) + 1):
-        try:
-            end = len(data) - left
-            return data[:end].decode(), data[end:]
-        except UnicodeDecodeError:
-            continue
-    return data.decode("utf-8", "backslashreplace"), b""

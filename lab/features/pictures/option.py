@@ -31,12 +31,9 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
 
     record = open_record(arguments)
     trace, steps = read_steps(record)
-    if not steps:
-        raise UsageError(f"run {record.run} has no step {number}: no collective and no message was recorded")
     if number > len(steps):
-        raise UsageError(
-            f"run {record.run} has no step {number}; allowed: 1 to {len(steps)}", "`lab show --steps` lists them"
-        )
+        there = f"allowed: 1 to {len(steps)}" if steps else "no collective and no message was recorded"
+        raise UsageError(f"run {record.run} has no step {number}; {there}", "`lab show --steps` lists them")
     picture = picture_of(steps[number - 1], record.result().expectations, trace.world_size, unrecorded_ranks(trace))
     if svg is not None:
         from lab.features.pictures.svg import svg_of
