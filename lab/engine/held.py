@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ _ACCEPT_DEADLINE_S = 5
 _ANSWER_TIMEOUT_S = 10.0
 _TELLING_S = 1.0
 """The process that holds the agents may say so much later how one ended."""
+_WRITTEN_S = 3.0
+"""So long a `lab up` whose nodes are removed may go on to write into the folder of its cluster."""
 _DYING_S = 0.3
 """What a killed agent listens at may close so much later than its connections."""
 ENDING_S = 15.0
@@ -160,12 +163,14 @@ def remove_folders(folders: Iterable[Path]) -> None:
     Raises:
         ClusterError: one holds something that this user may not remove; the others are gone.
     """
-    left = []
-    for folder in folders:
+
+    def is_gone(folder: Path) -> bool:
         for path in set(folder.glob("*")) - {folder / DESCRIPTION}:
             remove_tree(path)
-        left += [] if remove_tree(folder) else [str(folder)]
-    if left:
+        return remove_tree(folder)
+
+    # A `lab up` that is at work still writes there, until it finds its nodes gone.
+    if left := [str(folder) for folder in folders if not wait_until(partial(is_gone, folder), _WRITTEN_S, 0.05)]:
         raise ClusterError(f"{listing(left)} cannot be removed: you may not remove what is there", "have it removed")
 
 

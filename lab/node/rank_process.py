@@ -41,7 +41,7 @@ class RankProcess:
     Args:
         rank: that number.
         pid: of the process.
-        attempt: see `Started`.
+        attempt: see `FromRank`.
         trace: a file in memory that its recorder writes; None where it is not recorded.
         stack: another one, for its Python stack.
     """

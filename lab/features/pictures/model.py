@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, zip_longest
+from itertools import accumulate, pairwise, zip_longest
 from math import copysign
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -108,9 +108,9 @@ def shown_of(count: int, most: int, needed: Collection[int] = (), telling: Seque
     room = max(1, most - 1 - len(wanted))
     kept = sorted({*range(room), *wanted, count - 1})
     shown: list[int | None] = []
-    for before, index in zip([-1, *kept], kept, strict=False):
-        left_out = index - before - 1
-        shown += [*([] if not left_out else [before + 1] if left_out == 1 else [None]), index]
+    for before, index in pairwise([-1, *kept]):
+        gap: list[int | None] = [None] if index - before > 2 else [*range(before + 1, index)]
+        shown += [*gap, index]
     return shown
 
 
@@ -463,6 +463,12 @@ def _never(picture: Picture, rank: RankPicture) -> str:
     return "never sent" if sends else "never received"
 
 
+_GOOD = {
+    "right": "Every output is what {} of the recorded inputs gives.",
+    "partly": "All outputs that could be compared with the recorded inputs are right; some could not be.",
+}
+
+
 def verdict(picture: Picture) -> tuple[str, str]:
     """Whether the outputs are right: `good`, `bad` or `unknown`, and a sentence; empty where nothing is there."""
     op = picture.step.op
@@ -470,10 +476,8 @@ def verdict(picture: Picture) -> tuple[str, str]:
         wrong = sum(len(block.wrong) + block.wrong_hash for rank in picture.ranks for block in rank.after)
         ranks = name_ranks([rank.rank for rank in picture.ranks if rank.wrong])
         return "bad", f"Not what {op} of the recorded inputs gives, in {plural(wrong, 'place')} on {ranks}."
-    if picture.check == "right":
-        return "good", f"Every output is what {op} of the recorded inputs gives."
-    if picture.check == "partly":
-        return "good", "All outputs that could be compared with the recorded inputs are right; some could not be."
+    if picture.check in _GOOD:
+        return "good", _GOOD[picture.check].format(op)
     if picture.check == "nothing" or (picture.live and picture.step.state == "unfinished"):
         return "", ""
     return "unknown", f"Outputs were not compared with inputs: {_why_unchecked(picture)}."
@@ -571,7 +575,7 @@ def rows(picture: Picture, most: int) -> list[RankPicture | str]:
     needed = [i for i, rank in enumerate(ranks) if rank.role or rank.wrong or rank.state != "completed"]
     kept = [index for index in shown_of(len(ranks), most, needed) if index is not None]
     drawn: list[RankPicture | str] = []
-    for before, index in zip([-1, *kept], kept, strict=False):
+    for before, index in pairwise([-1, *kept]):
         if left_out := ranks[before + 1 : index]:
             drawn.append(f"{ELLIPSIS} {name_ranks(rank.rank for rank in left_out)}")
         drawn.append(ranks[index])

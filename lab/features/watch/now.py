@@ -199,7 +199,8 @@ class Follower:
         self.steps, self.ahead = self.tail.steps(), self.tail.steps_ahead()
         step_of = {id(call): step for step in (*self.ahead, *self.steps) for call in step.calls.values()}
         for news in self.tail.news:
-            self._happen(news.time + self.tail.trace.origin, *_describe(news, step_of))
+            what, text, facts = _describe(news, step_of)
+            self._happen(news.time + self.tail.trace.origin, what, news.call.rank, text, **facts)
         if over and not more and self._result is None and self.record.complete:
             self._result = self.record.result()
         now = self._now(clock, step_of, over=over and not more)
@@ -247,11 +248,9 @@ class Follower:
                 self._happen(event.time, "halted", event.rank, text)
             case messages.Exited():
                 self._life(event.rank).ended = event
-                facts = {"code": event.code, "signal": event.signal}
-                self._happen(event.time, "exited", event.rank, end_text(event), facts)
+                self._happen(event.time, "exited", event.rank, end_text(event), code=event.code, signal=event.signal)
             case messages.Note():
-                facts = {"name": event.name, "value": event.value}
-                self._happen(event.time, "note", event.rank, note_text(event), facts)
+                self._happen(event.time, "note", event.rank, note_text(event), name=event.name, value=event.value)
             case NodeLost() | NodeTroubled():
                 self._happen(event.time, "node", None, f"{event.node} {event.how or 'works again'}")
             case Restarted():
@@ -263,7 +262,7 @@ class Follower:
         self._printed += 1
         text = clean_line(line.data)
         self.lines.append(Line(self._printed, line.rank, line.stream, f"{self._since(line.time):.3f}", text))
-        self._happen(line.time, "output", line.rank, text, {"stream": line.stream})
+        self._happen(line.time, "output", line.rank, text, stream=line.stream)
 
     def finish(self) -> None:
         """Take what else was said, and what was printed without a newline at its end; nothing more comes."""
@@ -272,10 +271,8 @@ class Follower:
         for line in self._joiner.rest():
             self._print(line)
 
-    def _happen(
-        self, time: float, what: str, rank: int | None, text: str, facts: Mapping[str, Any] | None = None
-    ) -> None:
-        self.happened.append(Happening(self._since(time), what, rank, text, facts or {}))
+    def _happen(self, time: float, what: str, rank: int | None, text: str, /, **facts: Any) -> None:
+        self.happened.append(Happening(self._since(time), what, rank, text, facts))
 
     # -- what is now
 
@@ -351,7 +348,7 @@ class Follower:
         if call is not None and waits_for and (now.since_s or 0.0) > _WAIT_S and life.reported_wait != call.index:
             life.reported_wait = call.index
             text = f"waits for {name_ranks(waits_for)} {now.told}{f' at {now.place}' if now.place else ''}"
-            self._happen(clock, "waits", rank, text, {"for": list(waits_for)})
+            self._happen(clock, "waits", rank, text, **{"for": list(waits_for)})
         return now
 
     def _life(self, rank: int) -> Life:
@@ -362,19 +359,17 @@ class Follower:
         return max(0.0, time - (self.began or time))
 
 
-def _describe(news: News, step_of: Mapping[int, Step]) -> tuple[str, int, str, dict[str, Any]]:
-    """What a trace reports, as something that happened: what, to which rank, in words, and as facts."""
-    call, words = news.call, _call_words(news.call, step_of)
-    place = clip(call.source, _LONGEST_NOTE)
-    where = f" at {place}" if place else ""
+def _describe(news: News, step_of: Mapping[int, Step]) -> tuple[str, str, dict[str, Any]]:
+    """What a trace reports, as something that happened: what, in words, and as facts."""
+    call, words, place = news.call, _call_words(news.call, step_of), clip(news.call.source, _LONGEST_NOTE)
+    where = f"{words} at {place}" if place else words
     facts = {"op": clip(call.op, _LONGEST_NOTE), "place": place, "call": call.index}
-    if news.kind == "begin":
-        return "begin", call.rank, f"enters {words}{where}", facts
-    if news.kind == "hold":
-        return "held", call.rank, f"is held before {words}{where}", facts
-    took = (call.end or call.begin) - call.begin
+    if news.kind != "end":
+        return (
+            ("begin", f"enters {where}", facts) if news.kind == "begin" else ("held", f"is held before {where}", facts)
+        )
     ended = f"fails in {words}: {call.error}" if call.error else f"leaves {words}"
-    return "end", call.rank, ended, {**facts, "took_s": round(took, 9), "error": call.error}
+    return "end", ended, {**facts, "took_s": round((call.end or call.begin) - call.begin, 9), "error": call.error}
 
 
 def _call_words(call: Call, step_of: Mapping[int, Step]) -> str:

@@ -253,24 +253,17 @@ class Whereabouts:
 
     def line(self, elapsed_s: float, columns: int, runs: Callable[[int], bool]) -> str:
         """Where the ranks are that still run, in one line after the time of the run; empty where that is not known."""
-        places = {rank: place for rank, place in self.look().items() if runs(rank)}
-        return whereabouts_text(elapsed_s, places, time.time(), columns) if places else ""
-
-    def look(self) -> dict[int, Place]:
-        """By rank: where each is now; only those of whom a trace has arrived that still goes on, or came to its end."""
+        trace = self._tail.trace
         for _ in range(_MOST_LOOKS):
             more = self._tail.look()
-            for rank in self._tail.trace.ranks.values():
+            for rank in trace.ranks.values():
                 old = rank.calls[:-_WHEREABOUTS_KEPT_CALLS]
                 rank.calls[: len(old)] = [call for call in old if call.end is None and not call.hands_out]
             if not more:
                 break
-        trace = self._tail.trace
-        return {
-            rank: _place(of_rank, trace.origin)
-            for rank, of_rank in sorted(trace.ranks.items())
-            if of_rank.recorded and not of_rank.cut
-        }
+        known = (rank for _, rank in sorted(trace.ranks.items()) if rank.recorded and not rank.cut and runs(rank.rank))
+        places = [_place(rank, trace.origin) for rank in known]
+        return whereabouts_text(elapsed_s, places, time.time(), columns) if places else ""
 
 
 def _place(trace: RankTrace, origin: float) -> Place:
@@ -299,17 +292,17 @@ def _stays(trace: RankTrace) -> Iterator[tuple[float, float | None, str, str]]:
 _WORTH_TELLING_S = 1.0
 
 
-def whereabouts_text(elapsed_s: float, places: Mapping[int, Place], now: float, columns: int) -> str:
+def whereabouts_text(elapsed_s: float, places: Sequence[Place], now: float, columns: int) -> str:
     """`… 12 s  rank 0: all_reduce train.py:41 (8 s) · rank 1: in no call since train.py:39 (3 s)`.
 
     Args:
         elapsed_s: how long the run takes already.
-        places: by rank.
+        places: in the order of ranks.
         now: Unix time.
         columns: what does not fit into so many is left out.
     """
     together: dict[str, list[Place]] = {}
-    for _, place in sorted(places.items()):
+    for place in places:
         together.setdefault(place.words, []).append(place)
     text, left = f"… {format_duration(round(elapsed_s))} ", len(together)
     for words, group in together.items():

@@ -422,9 +422,9 @@ class WorkerStart(NamedTuple):
     script: str = ""
     """Path of the script where `argv[0]` is not that."""
     stdin: str = NOTHING
-    """What it reads, see `terminal`."""
+    """What it reads: one of the words above, such as `FED`."""
     attempt: str = ""
-    """Which workers it meets, see `Started`."""
+    """Which workers it meets, see `FromRank`."""
     modules: tuple[str, ...] = ()
     """Of a starter: what the Python of the node must have."""
     triggers: tuple[dict[str, Any], ...] = ()

@@ -6,8 +6,8 @@ from lab.features.watch.tail import Place, whereabouts_text
 from tests.golden import golden
 
 
-def places(*told: tuple[str, str, float]) -> dict[int, Place]:
-    return {rank: Place(rank, what, source, since) for rank, (what, source, since) in enumerate(told)}
+def places(*told: tuple[str, str, float]) -> list[Place]:
+    return [Place(rank, what, source, since) for rank, (what, source, since) in enumerate(told)]
 
 
 def test_ranks_at_the_same_place_are_told_together_with_the_longest_wait() -> None:

@@ -2,7 +2,7 @@
 
 It lives in a container of its own, beside those of the nodes, from which none of it can be seen: it is in the machine's
 namespace of processes and they are not, and it has no network. It is asked over its standard input, see
-`messages`. An agent that it made is no child of it: it lives and dies with the first process of its node,
+`entering`. An agent that it made is no child of it: it lives and dies with the first process of its node,
 and may do what that may.
 """
 
