@@ -25,7 +25,7 @@ from lab.plan.plan import has_wishes, shape_for_all
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.run.place import ClusterSlot, Place, catch_error, run_apart, run_one
+from lab.run.place import ClusterSlot, Place, RunAttempt, run_apart, run_one
 from lab.spec.keys import checked_folders
 from lab.spec.load import read_requirements
 from lab.spec.reading import did_you_mean
@@ -283,12 +283,12 @@ class Cluster:
                     alone = self.options_of(scenario, alone)
                     if has_wishes(scenario):
                         shared = slot.cluster.shape if slot.cluster else None
-                        outcome = catch_error(partial(run_apart, place, scenario, alone, watcher, shared))
+                        attempt = RunAttempt.make(scenario, partial(run_apart, place, scenario, alone, watcher, shared))
                     else:
-                        outcome = slot.try_run(scenario, alone, watcher)
-                    outcomes.append(outcome)
-                    ended(scenario, outcome)
-                    if slot.is_last(outcome):
+                        attempt = slot.attempt(scenario, alone, watcher)
+                    outcomes.append(attempt.error or attempt.result)
+                    ended(scenario, outcomes[-1])
+                    if slot.is_last(attempt):
                         break
             finally:
                 slot.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -388,6 +389,55 @@ def refuse_lacking(engine: Engine, cluster: ClusterInfo, scenario: Scenario) -> 
         )
 
 
+class RunAttempt(Frozen):
+    """One attempt to run a scenario: its result, or what kept it from beginning."""
+
+    result: Result
+    error: LabError | None = None
+    """What kept it from beginning."""
+    took_s: float = 0.0
+    """Seconds with all that belongs to it, but for making its cluster."""
+
+    @classmethod
+    def make(cls, scenario: Scenario, run: Callable[[], Result]) -> RunAttempt:
+        """Run a scenario, one of many.
+
+        Raises:
+            EngineUnavailable: the engine does not answer.
+        """
+        began = time.monotonic()
+        try:
+            return cls(result=run(), took_s=time.monotonic() - began)
+        except (EngineUnavailable, Interrupted):
+            raise
+        except LabError as error:
+            return cls.failed(scenario, error, time.monotonic() - began)
+
+    @classmethod
+    def failed(cls, scenario: Scenario, error: LabError, took_s: float = 0.0) -> RunAttempt:
+        """An attempt that did not come to a run."""
+        from lab.record.result import Result
+
+        reason, code = error.message, error.exit_code
+        result = Result(verdict="error", reason=reason, scenario=scenario.name, exit_code=code, duration_s=None)
+        return cls(result=result, error=error, took_s=took_s)
+
+    def complete(self) -> Result:
+        """The result of the run.
+
+        Raises:
+            LabError: it did not begin.
+        """
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    @property
+    def hint(self) -> str:
+        """What to do about an error."""
+        return self.error.hint if self.error else ""
+
+
 class ClusterSlot:
     """A place with its warm cluster, which is there, or is made when a run needs it, and again where it broke.
 
@@ -412,21 +462,20 @@ class ClusterSlot:
         self.cluster = intact or self.place.make(wanted, self.made_for)
         return self.cluster
 
-    def try_run(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result | LabError:
-        """Return the result of a run, or what kept it from beginning; see `run_one`.
+    def attempt(self, scenario: Scenario, options: RunOptions, observer: Observer) -> RunAttempt:
+        """Run a scenario on the cluster; see `run_one`.
 
         Raises:
             EngineUnavailable: the engine does not answer.
             LabError: the cluster cannot be made.
         """
         cluster = self.make_ready()
-        return catch_error(lambda: run_one(self.place, cluster, scenario, options, observer))
+        return RunAttempt.make(scenario, lambda: run_one(self.place, cluster, scenario, options, observer))
 
-    def is_last(self, outcome: Result | LabError) -> bool:
+    def is_last(self, attempt: RunAttempt) -> bool:
         """Whether other runs are not wanted after this one, or cannot be had."""
-        if outcome.exit_code == Interrupted.exit_code:
-            return True
-        return outcome.exit_code == EngineUnavailable.exit_code and self.place.engine_is_gone()
+        code = attempt.result.exit_code
+        return code == Interrupted.exit_code or (code == EngineUnavailable.exit_code and self.place.engine_is_gone())
 
     def clear(self) -> None:
         """Remove the cluster, unless it is to stay."""
@@ -468,20 +517,6 @@ def run_apart(
     with ClusterLock(place.engine.name, place.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
         cluster = place.usable(lock, remake=True, keep_faults=options.keep_faults)
         return run_one(place, cluster, scenario, options, observer)
-
-
-def catch_error(run: Callable[[], Result]) -> Result | LabError:
-    """Return the result of one run of many, or what kept it from beginning.
-
-    Raises:
-        EngineUnavailable: the engine does not answer.
-    """
-    try:
-        return run()
-    except (EngineUnavailable, Interrupted):
-        raise
-    except LabError as error:
-        return error
 
 
 def _once_more(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:

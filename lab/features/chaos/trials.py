@@ -45,9 +45,9 @@ from lab.record.result import Result
 from lab.report.style import Style, style_for
 from lab.report.verdict import counts_text, ended_line
 from lab.run.collect import Observer
-from lab.run.lock import ClusterLock
 from lab.run.options import RunOptions
 from lab.run.place import ClusterSlot, Place, refuse_foreign_wishes
+from lab.run.pool import cluster_slot
 from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
 from lab.spec.scenario import Scenario
@@ -57,7 +57,7 @@ _SLOWER = 10.0
 """A run may take so many times as long as one without faults before it hangs."""
 _LEAST_S = 10.0
 """It may always take so long."""
-_LONGEST_NAME = 36
+_LONGEST_NAME = 31
 
 
 @dataclass(kw_only=True)
@@ -129,9 +129,7 @@ class Trials:
         return replace(trial, seconds=round(time.monotonic() - began, 3))
 
     def _run(self, scenario: Scenario, *, fresh: bool) -> Result:
-        outcome = self.slot.try_run(scenario, replace(self.options, fresh=fresh), Observer())
-        if isinstance(outcome, LabError):
-            raise outcome
+        outcome = self.slot.attempt(scenario, replace(self.options, fresh=fresh), Observer()).complete()
         if outcome.exit_code == Interrupted.exit_code:
             raise Interrupted("the search was interrupted")
         return outcome
@@ -148,15 +146,12 @@ def trials_on(
     """
     refuse_unfit_for_search(scenario)
     refuse_foreign_wishes(scenario, engine, asked, options)
-    place = Place(engine=engine, name=f"{name[:_LONGEST_NAME]}-chaos", asked=asked, announce=announce)
-    with ClusterLock(engine.name, place.name).held(f"a search with {scenario.name}", options.wait_s) as lock:
-        shape = shape_for(scenario, options, asked)
-        scenario = replace(scenario, timeout_s=options.timeout_s or scenario.timeout_s)
-        slot = ClusterSlot(place=place, shape=shape, cluster=place.usable(lock), made_for="chaos")
-        try:
-            yield Trials(slot=slot, scenario=scenario, options=options)
-        finally:
-            slot.clear()
+    own_name = f"{name[:_LONGEST_NAME]}-chaos-{os.urandom(2).hex()}"
+    place = Place(engine=engine, name=own_name, asked=asked, announce=announce)
+    shape = shape_for(scenario, options, asked)
+    scenario = replace(scenario, timeout_s=options.timeout_s or scenario.timeout_s)
+    with cluster_slot(place, shape, "chaos", f"a search with {scenario.name}") as slot:
+        yield Trials(slot=slot, scenario=scenario, options=options)
 
 
 def refuse_unfit_for_search(scenario: Scenario) -> None:

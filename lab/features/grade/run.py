@@ -170,10 +170,11 @@ class Grader:
         outcome: tuple[Result, RunFacts] | LabError = LabError("it was not run")
         for _ in range(_ATTEMPTS):
             try:
-                result = slot.place.run(slot.make_ready(), scenario, self.options, self._pool)
+                attempt = slot.attempt(scenario, self.options, self._pool)
+                result = attempt.complete()
                 if result.exit_code == Interrupted.exit_code:
                     raise KeyboardInterrupt
-                if slot.is_last(result):
+                if slot.is_last(attempt):
                     raise EngineUnavailable(result.reason)
                 if result.verdict == "error" or result.path is None:
                     raise LabError(result.reason)

@@ -14,7 +14,7 @@ from typing import Any
 
 from lab.engine.doctor import refusal
 from lab.engine.protocol import Engine
-from lab.errors import LabError, UsageError
+from lab.errors import UsageError
 from lab.feature import hook
 from lab.frozen import Frozen
 from lab.plan.cluster import Shape
@@ -23,6 +23,7 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.table import alike
 from lab.run.options import RunOptions
+from lab.run.place import RunAttempt
 from lab.spec.expressions import is_per_rank
 from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
@@ -78,35 +79,11 @@ def ground_of(shape: Shape) -> str:
 STATUSES = ("passed", "flaky", "failed", "hung", "error", "skipped")
 
 
-class Attempt(Frozen):
-    """One run of a case, or what kept it from beginning."""
-
-    result: Result
-    error: LabError | None = None
-    """What kept it from beginning."""
-    took_s: float = 0.0
-    """Seconds with all that belongs to it, but for making its cluster."""
-
-    @classmethod
-    def of(cls, outcome: Result | LabError, scenario: str, took_s: float) -> Attempt:
-        """The attempt that came to a result, or to what kept it from beginning."""
-        if isinstance(outcome, Result):
-            return cls(result=outcome, took_s=took_s)
-        reason, code = outcome.message, outcome.exit_code
-        result = Result(verdict="error", reason=reason, scenario=scenario, exit_code=code, duration_s=None)
-        return cls(result=result, error=outcome, took_s=took_s)
-
-    @property
-    def hint(self) -> str:
-        """What to do about an error."""
-        return self.error.hint if self.error else ""
-
-
 class Outcome(Frozen):
     """What came of one case."""
 
     case: Case
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[RunAttempt, ...] = ()
     """All but the last failed; empty where it cannot run."""
 
     @property
@@ -122,7 +99,7 @@ class Outcome(Frozen):
         return self.attempts[-1].result if self.attempts else Result(verdict="passed", scenario=self.case.scenario.name)
 
     @property
-    def telling(self) -> Attempt:
+    def telling(self) -> RunAttempt:
         """The attempt that says most: the last, or of one that is flaky the last that failed."""
         return self.attempts[-2] if self.status == "flaky" else self.attempts[-1]
 
@@ -165,7 +142,7 @@ class Outcome(Frozen):
         }
 
 
-def _attempt_json(attempt: Attempt) -> dict[str, Any]:
+def _attempt_json(attempt: RunAttempt) -> dict[str, Any]:
     result, culprit = attempt.result, attempt.result.culprit
     return {
         **{name: getattr(result, name) for name in ("verdict", "reason", "exit_code", "duration_s", "run")},

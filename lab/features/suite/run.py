@@ -16,14 +16,13 @@ from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, free_memory_bytes
 from lab.engine.ownership import check_name, default_name
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit, Interrupted, LabError, MachineLacks, UsageError, unforeseen
-from lab.features.suite.cases import Asked, Attempt, Case, Matrix, Outcome, SuiteResult, make_cases
+from lab.features.suite.cases import Asked, Case, Matrix, Outcome, SuiteResult, make_cases
 from lab.features.suite.view import Watcher
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
 from lab.record.read import Record, Turn
-from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name
-from lab.run.place import ClusterSlot, Place, refuse_foreign_wishes
+from lab.run.place import ClusterSlot, Place, RunAttempt, refuse_foreign_wishes
 from lab.run.pool import WorkerPool, cluster_slot
 from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
@@ -236,7 +235,7 @@ class _Suite:
     """Why a worker cannot work at all."""
 
     def __post_init__(self) -> None:
-        self.attempts: dict[int, list[Attempt]] = {number: [] for number in self.queue}
+        self.attempts: dict[int, list[RunAttempt]] = {number: [] for number in self.queue}
         """Of every case that can run, by its number."""
         self.outcomes = {number: Outcome(case=case) for number, case in enumerate(self.cases) if case.skipped}
 
@@ -305,7 +304,6 @@ class _Suite:
         turn = Turn(suite=self.suite, number=number + 1, of=len(self.attempts), case=case.id, attempt=attempt)
         options = replace(self.asked.options, turn=turn, nodes=case.nodes, nproc_per_node=case.nproc_per_node)
         options = replace(options, backend=case.backend)
-        outcome: Result | LabError
         try:
             refuse_foreign_wishes(case.scenario, slot.place.engine, slot.place.asked, options)
             if making := slot.cluster is None:
@@ -315,12 +313,12 @@ class _Suite:
             with self.pool.turn:
                 worker.since = began
                 self.watcher.working(worker.number, "runs", case)
-            outcome = slot.try_run(case.scenario, options, self.pool)
+            tried = slot.attempt(case.scenario, options, self.pool)
         except LabError as error:
-            outcome = error
+            tried = RunAttempt.failed(case.scenario, error, time.monotonic() - began)
         with self.pool.turn:
-            worker.over = slot.is_last(outcome)
-            self._end(worker, number, Attempt.of(outcome, case.scenario.name, time.monotonic() - began), making)
+            worker.over = slot.is_last(tried)
+            self._end(worker, number, tried, making)
 
     # -- what is next
 
@@ -361,7 +359,7 @@ class _Suite:
 
     # -- what came of it
 
-    def _end(self, worker: _Worker, number: int, attempt: Attempt, no_cluster: bool) -> None:
+    def _end(self, worker: _Worker, number: int, attempt: RunAttempt, no_cluster: bool) -> None:
         self.watcher.working(worker.number, "", None)
         result, case = attempt.result, self.cases[number]
         if result.exit_code == Interrupted.exit_code:
@@ -383,7 +381,7 @@ class _Suite:
                 self.queue.remove(other)
                 self._note_attempt(other, replace(attempt, took_s=0.0), final=True)
 
-    def _note_attempt(self, number: int, attempt: Attempt, *, final: bool) -> None:
+    def _note_attempt(self, number: int, attempt: RunAttempt, *, final: bool) -> None:
         """Note how often a case was tried, and have it tried again where that is asked for."""
         attempts, most = self.attempts[number], self.asked.most_failures
         attempts.append(attempt)

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from lab.errors import LabError
 from lab.features.compare.baseline import Baseline
 from lab.features.compare.compare import baseline_title, change_lines
-from lab.features.suite.cases import Attempt, Case, Kind, Outcome, Rate, SuiteResult, rates
+from lab.features.suite.cases import Case, Kind, Outcome, Rate, SuiteResult, rates
 from lab.record.record_files import open_log
 from lab.record.result import RankResult, Result
 from lab.report.harmless import harmless, in_markdown, plain
@@ -21,6 +21,7 @@ from lab.report.live import Bottom, fit
 from lab.report.style import STATUSES, Style, style_for
 from lab.report.table import MANY, alike, form_of, table_text
 from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
+from lab.run.place import RunAttempt
 from lab.words import NONE, capital, clip, format_duration, listing, name_ranks, plural
 
 _MOST_ROWS = 60
@@ -49,7 +50,7 @@ class Watcher:
     def working(self, worker: int, doing: str, case: Case | None) -> None:
         """What a worker does from now on, in a word or two; with its case, if it runs one."""
 
-    def again(self, case: Case, attempt: int, attempts: int, failed: Attempt) -> None:
+    def again(self, case: Case, attempt: int, attempts: int, failed: RunAttempt) -> None:
         """A case that has failed is tried again."""
 
     def ended(self, outcome: Outcome, done: int) -> None:
@@ -69,7 +70,7 @@ def outcome_line(outcome: Outcome, done: int, planned: int, style: Style) -> str
     return ended_line(done, planned, outcome.status, outcome.case.id, told, style)
 
 
-def again_line(case: Case, attempt: int, attempts: int, failed: Attempt, style: Style) -> str:
+def again_line(case: Case, attempt: int, attempts: int, failed: RunAttempt, style: Style) -> str:
     """A case that is tried again."""
     reason = clip(next(iter(failed.result.reason.splitlines()), ""), _LONGEST_REASON)
     verdict = style.verdict(failed.result.verdict)
@@ -200,7 +201,7 @@ class SuiteDisplay(Watcher):
         """Show what a worker does."""
         self._workers[worker] = (f"{doing} {case.id}" if case else doing, time.monotonic())
 
-    def again(self, case: Case, attempt: int, attempts: int, failed: Attempt) -> None:
+    def again(self, case: Case, attempt: int, attempts: int, failed: RunAttempt) -> None:
         """Tell that a case is tried again."""
         self._print(again_line(case, attempt, attempts, failed, self._style))
 
@@ -366,7 +367,7 @@ def _add_case(suite: Element, outcome: Outcome) -> None:
     _add(element, "system-out", [*head, *last_lines(result)])
 
 
-def _add_failure(case: Element, tag: str, attempt: Attempt) -> None:
+def _add_failure(case: Element, tag: str, attempt: RunAttempt) -> None:
     result, culprit = attempt.result, attempt.result.culprit
     lines = [result.reason]
     if culprit is not None:

@@ -14,6 +14,7 @@ from lab.features.chaos.search import MOST_SHRINKING, PROOFS, Found, Schedule, T
 from lab.features.chaos.trials import Trials, place_for, write_scenario
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.run.options import RunOptions
+from lab.run.place import RunAttempt
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Scenario
 from tests.features.chaos.test_draw import pool
@@ -116,8 +117,8 @@ class Slot:
     def __init__(self, *results: Result) -> None:
         self._results = iter(results)
 
-    def try_run(self, *_: object) -> Result:
-        return next(self._results)
+    def attempt(self, *_: object) -> RunAttempt:
+        return RunAttempt(result=next(self._results))
 
 
 @pytest.mark.parametrize(

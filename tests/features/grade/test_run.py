@@ -12,6 +12,7 @@ from lab.features.grade import run
 from lab.features.grade.run import Grader
 from lab.record.result import Result
 from lab.run.options import RunOptions
+from lab.run.place import RunAttempt
 
 ENDED = RankFacts(rank=-1, ended=1.0, code=1, error="AssertionError: wrong")
 CUT = RankFacts(rank=-1, ended=1.0, error="the check did not end within 1m")
@@ -22,18 +23,11 @@ class Slot:
 
     runs = cleared = 0
 
-    @property
-    def place(self) -> Slot:
-        return self
-
-    def make_ready(self) -> None:
-        """It is."""
-
-    def run(self, *_: Any) -> Result:
+    def attempt(self, *_: Any) -> RunAttempt:
         self.runs += 1
-        return Result(verdict="failed", path=Path("record"))
+        return RunAttempt(result=Result(verdict="failed", path=Path("record")))
 
-    def is_last(self, _: Result) -> bool:
+    def is_last(self, _: RunAttempt) -> bool:
         return False
 
     def clear(self) -> None:

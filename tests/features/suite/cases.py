@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import LabError
-from lab.features.suite.cases import Attempt, Case, Outcome, SuiteResult
+from lab.features.suite.cases import Case, Outcome, SuiteResult
 from lab.plan.cluster import Shape
 from lab.record.result import Culprit, RankResult, Result
+from lab.run.place import RunAttempt
 from lab.spec.scenario import Expect, Scenario
 
 
@@ -21,14 +22,14 @@ def case(name: str = "train", nodes: int = 2, **more: Any) -> Case:
     return Case(name=name, scenario=scenario(name), nodes=nodes, nproc_per_node=1, shape=shape, **more)
 
 
-def attempt(verdict: str = "passed", reason: str = "", **more: Any) -> Attempt:
+def attempt(verdict: str = "passed", reason: str = "", **more: Any) -> RunAttempt:
     code = {"passed": 0, "failed": 1, "hung": 4, "error": 1}[verdict]
     hint, took_s = more.pop("hint", ""), more.pop("took_s", 1.5)
     known = {"verdict": verdict, "reason": reason, "exit_code": code, "scenario": "train", **more}
-    return Attempt(result=Result(**known), error=LabError(reason, hint) if hint else None, took_s=took_s)
+    return RunAttempt(result=Result(**known), error=LabError(reason, hint) if hint else None, took_s=took_s)
 
 
-def outcome(*attempts: Attempt, **more: Any) -> Outcome:
+def outcome(*attempts: RunAttempt, **more: Any) -> Outcome:
     return Outcome(case=case(**more), attempts=attempts)
 
 
