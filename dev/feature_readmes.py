@@ -45,6 +45,7 @@ def _adds(feature: Feature) -> Iterable[tuple[str, list[str]]]:
     yield "keys of scenarios", [name.replace("expect.", "expect: ") for name in feature.keys]
     yield "engines", list(feature.engines)
     yield "launchers", list(feature.launchers)
+    yield "files of records", list(feature.record_files)
     yield "findings", [str(kind) for kind in load(feature.findings["kinds"])] if "kinds" in feature.findings else []
     yield "names to import from `lab`", [name for name in feature.exports if "." not in name]
     yield "members of `Cluster`", list(feature.cluster)

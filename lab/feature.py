@@ -76,6 +76,8 @@ class Feature:
     asked, see `lab.diagnosis.evidence`."""
     hooks: Mapping[str, str] = {}
     """Functions that the kernel, or another feature, calls where they are there, by name."""
+    record_files: Mapping[str, str] = {}
+    """What the files are that it adds to records, by name."""
     parts: tuple[str, ...] = ()
     """What makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.plan.Part`."""
     on_node: str = ""
@@ -152,6 +154,11 @@ def entry_names(kind: str) -> list[str]:
 def verbs() -> dict[str, tuple[str, str]]:
     """The verbs of all features: the module of each, and its line of help."""
     return {verb: entry for feature in features() for verb, entry in feature.verbs.items()}
+
+
+def record_files() -> dict[str, str]:
+    """What the files are that features add to records, by name."""
+    return {name: what for feature in features() for name, what in feature.record_files.items()}
 
 
 def options_of(verb: str) -> list[Any]:

@@ -13,7 +13,6 @@ PLAN = "plan.json"
 EVENTS = "events.jsonl"
 RESULT = "result.json"
 STARTED = "started.json"
-PREDICTION = "prediction.json"
 LOGS = "logs"
 INDEX = "logs/index.jsonl"
 LOCK = "logs/lock"
@@ -21,15 +20,6 @@ TRACE = "trace"
 ATTEMPTS = "attempts"
 OUTPUTS = "files"
 CHECK_LOG = "check.log"
-REPORT = "report.html"
-DIFF_REPORT = "diff.html"
-SUITE_REPORT = "suite.html"
-"""In the folder of runs."""
-PERFETTO = "trace.pftrace"
-CHROME = "trace.chrome.json"
-FLIGHT_RECORDER = "flight-recorder"
-CHAKRA = "chakra"
-HTA = "hta"
 MOST_RANKS = 1 << 20
 """No run has more: a rank from here on is damage."""
 MOST_SHOWN_RANKS = 1 << 12
@@ -39,7 +29,6 @@ FILES = {
     README: "this list",
     RESULT: "the verdict: its reason, who is to blame, every rank's end and notes, what was expected; absent while the "
     "run goes on, or where it was killed",
-    PREDICTION: "of a run that was taken as a lesson: the question, what was predicted, what is right, what it teaches",
     SCENARIO: "the scenario as it was resolved, without what is at its default",
     "*.py": "the script as it was, and the files beside it that stacks and tracebacks name",
     PLAN: "every worker's node, rank, environment and arguments, and how the run was to go",
@@ -59,22 +48,18 @@ FILES = {
     STARTED: "where scripts started processes that joined a process group: which of them are the ranks of the run",
     f"{TRACE}/worker<N>.jsonl": "what a worker called that is no rank, because its script started those",
     f"{TRACE}/process<N>.<M>.jsonl": "what the Mth process of those called that worker N started, where it is no rank",
-    REPORT: "the run as one page, once `lab report` has written it",
-    DIFF_REPORT: "this run beside another one, once `lab report --diff` has written it",
-    PERFETTO: "the trace for https://ui.perfetto.dev, once `lab trace --perfetto` has written it",
-    CHROME: "the trace for Chrome and others, once `lab trace --chrome` has written it",
-    f"{FLIGHT_RECORDER}/rank_<N>": "the trace for `torchfrtrace`, once `lab trace --flight-recorder` has written it",
-    f"{CHAKRA}/lab.<N>.et": "the trace for simulators, once `lab trace --chakra` has written it; groups.json beside "
-    "them says which ranks are in which group",
-    f"{HTA}/rank<N>.json": "the trace for Holistic Trace Analysis, once `lab trace --hta` has written it",
 }
-"""What each file of a record is, in the order in which to look at them: for whoever opens the folder, and the docs."""
+"""What each file of a record is, in the order in which to look at them: for whoever opens the folder, and the docs.
+Features add files later; they describe those in their `record_files`."""
 
 
 def readme() -> str:
     """The list of files that lies in every record."""
     files = "".join(f"{name}\n    {what}\n" for name, what in FILES.items())
-    return f"A run on record: `lab show`, `lab explain` and `lab report` read it. What its files are:\n\n{files}"
+    later = "Other verbs add files later, such as `lab report`: `lab help record` lists these too.\n"
+    return (
+        f"A run on record: `lab show`, `lab explain` and `lab report` read it. What its files are:\n\n{files}\n{later}"
+    )
 
 
 def rank_log(rank: int) -> str:

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from lab.errors import RecordError
+from lab.features.lessons import PREDICTION
 from lab.features.pytest.items import last_lines_text
 from lab.features.suite.view import last_lines
 from lab.node.files import remove_tree
 from lab.record.events import Over
-from lab.record.layout import ATTEMPTS, EVENTS, INDEX, LOGS, PLAN, PREDICTION, RESULT, SCENARIO, STARTED, TRACE
+from lab.record.layout import ATTEMPTS, EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, STARTED, TRACE
 from lab.record.result import Result
 from lab.record.write import RecordWriter
 from tests.cli.test_damaged_records import make

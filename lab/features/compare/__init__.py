@@ -2,9 +2,12 @@
 
 from lab.feature import Feature
 
+DIFF_REPORT = "diff.html"
+
 FEATURE = Feature(
     name="compare",
     needs=("html", "calls", "records", "timeline", "traffic"),
     verbs={"diff": ("lab.features.compare.verb", "show what two runs did differently")},
     options={"report": "lab.features.compare.verb:REPORT_OPTIONS"},
+    record_files={DIFF_REPORT: "this run beside another one, once `lab report --diff` has written it"},
 )

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lab.features.compare import DIFF_REPORT
 from lab.features.compare.compare import Counterparts, compare, counterparts, operation_rows, phase_rows, waiting_rows
 from lab.features.html.timelines import run_data
 from lab.features.html.write import pack, render, save
 from lab.features.timeline.lanes import lanes_of
 from lab.features.timeline.svg import rank_colour
 from lab.frozen import Frozen
-from lab.record.layout import DIFF_REPORT
 from lab.record.read import Record
 from lab.report.style import VERDICTS
 from lab.trace.model import Trace

@@ -15,8 +15,8 @@ from lab.cli.arguments import add_record, open_record, say
 from lab.errors import RecordError, UsageError
 from lab.feature import load
 from lab.features.calls.notation import step_facts
+from lab.features.export import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
 from lab.features.traffic.traffic import matrix, operations, size_of
-from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
 from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
 from lab.report.style import Style, style_for

@@ -2,6 +2,8 @@
 
 from lab.feature import Feature
 
+REPORT = "report.html"
+
 FEATURE = Feature(
     name="html",
     needs=("calls", "pictures", "records", "stragglers", "timeline", "traffic"),
@@ -10,4 +12,5 @@ FEATURE = Feature(
     },
     options={"run": "lab.features.html.verb:RUN_OPTIONS"},
     views={"notebook": "lab.features.html.notebook:result_html"},
+    record_files={REPORT: "the run as one page, once `lab report` has written it"},
 )

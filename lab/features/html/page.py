@@ -11,6 +11,7 @@ from urllib.parse import quote
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
 from lab.feature import view
+from lab.features.html import REPORT
 from lab.features.html.contents import MOST_FILES, cite, log_lines, shown_files, sources
 from lab.features.html.timelines import run_data
 from lab.features.html.write import pack, render, save
@@ -24,7 +25,6 @@ from lab.features.traffic.traffic import matrix, operations
 from lab.frozen import Frozen
 from lab.operations import Operation, operation
 from lab.plan.plan import WorkerPlan
-from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.style import VERDICTS

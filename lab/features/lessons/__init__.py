@@ -2,6 +2,8 @@
 
 from lab.feature import Feature
 
+PREDICTION = "prediction.json"
+
 FEATURE = Feature(
     name="lessons",
     verbs={
@@ -12,4 +14,8 @@ FEATURE = Feature(
     keys={"predict": "lab.features.lessons.question:LessonKeys"},
     views={"lesson": "lab.features.lessons.question:lesson_of"},
     exports={"learn": "lab.features.lessons.take:learn"},
+    record_files={
+        PREDICTION: "of a run that was taken as a lesson: the question, what was predicted, what is right, what it "
+        "teaches"
+    },
 )

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import RecordError, ScenarioError, UsageError
+from lab.features.lessons import PREDICTION
 from lab.features.records.records import scenario_keys
 from lab.frozen import Frozen
 from lab.node.messages.typed import read
-from lab.record.layout import PREDICTION
 from lab.record.read import Record
 from lab.record.record_files import write_file
 from lab.spec.declare import key, mapping_schema, said_of, section

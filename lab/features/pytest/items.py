@@ -28,9 +28,10 @@ from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
 from lab.features.pytest.pool import WarmCluster, pool_of
 from lab.features.pytest.stash import SAID
+from lab.features.suite import SUITE_REPORT
 from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
-from lab.record.layout import LOGS, RUNS, SUITE_REPORT
+from lab.record.layout import LOGS, RUNS
 from lab.record.result import RankResult, Result
 from lab.report.harmless import harmless
 from lab.report.style import Style

@@ -2,6 +2,9 @@
 
 from lab.feature import Feature
 
+SUITE_REPORT = "suite.html"
+"""In the folder of runs."""
+
 FEATURE = Feature(
     name="suite",
     needs=("compare", "html", "records"),

@@ -13,11 +13,13 @@ from urllib.parse import quote
 
 from lab.cli.call import Parser
 from lab.errors import UsageError
+from lab.features.html import REPORT
 from lab.features.html.page import write_report
 from lab.features.html.verb import tell_page
 from lab.features.html.write import render, save
 from lab.features.records.records import Suite, find_suite
-from lab.record.layout import REPORT, RESULT, SUITE_REPORT
+from lab.features.suite import SUITE_REPORT
+from lab.record.layout import RESULT
 from lab.record.read import Record, Turn
 from lab.report.style import VERDICTS
 from lab.words import format_bytes, listing, plural

@@ -17,6 +17,7 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from lab.features.html import REPORT
 from lab.features.html import write as bundle
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
@@ -24,7 +25,6 @@ from lab.features.pictures.svg import svg_of
 from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.watch.now import LOOPBACK, Follower, Line, Now, Watched, alike_ranks
 from lab.operations import operation
-from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.record_files import read_file
 from lab.report.harmless import harmless_json

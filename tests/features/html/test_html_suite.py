@@ -11,9 +11,10 @@ import pytest
 from lab.cli.main import main
 from lab.errors import RecordError
 from lab.features.compare.page import write_diff
+from lab.features.html import REPORT
 from lab.features.records.records import find_suite
 from lab.features.suite.page import write_suite
-from lab.record.layout import PLAN, REPORT
+from lab.record.layout import PLAN
 from tests.browser.runs import failed, hostile, suite, training
 from tests.features.html.test_html_report import page_data
 from tests.golden import golden
