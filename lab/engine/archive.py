@@ -320,7 +320,7 @@ def unpack(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT_BYT
     A folder that is there takes what is new; files in it of the same names are replaced.
 
     Args:
-        pieces: of the tar.
+        pieces: of the tar; a generator is closed, read to its end or not.
         target: what the file or folder is called here; a link is followed.
         most_bytes: how much may be written, holes excluded; never more than the disk has.
 
@@ -341,6 +341,8 @@ def unpack(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT_BYT
                 left_out = _unpack(archive, new, room, too_much)
         except (tarfile.TarError, ValueError, RecursionError) as error:
             raise UsageError(f"the archive is damaged: {error}") from error
+        finally:
+            getattr(pieces, "close", lambda: None)()
         if not new.exists():
             what = f"{left_out[0]} is neither a file nor a folder" if left_out else "there is nothing in it"
             raise UsageError(f"nothing to copy: {what}")

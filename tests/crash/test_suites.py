@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 import pytest
 
-from tests.crash.conftest import HOLD, Lab, read, wait_until
+from tests.crash.conftest import HOLD, Lab, wait_until
 from tests.golden import golden
 
 FINE = "print('fine', flush=True)\n"
@@ -42,22 +41,9 @@ def test_an_interrupt_ends_a_suite_with_what_was_found(lab: Lab):
 
 
 @pytest.mark.local_first
-def test_the_workers_of_a_suite_that_was_killed_remove_what_they_made(lab: Lab):
+def test_the_next_command_removes_what_a_suite_left_that_was_killed(lab: Lab):
     suite = started(lab)
     suite.send(signal.SIGKILL)
-    suite.end()
-    wait_until(lambda: lab.leftovers() == [], "the workers to have cleaned up")
-
-
-@pytest.mark.long
-def test_the_next_command_removes_what_a_suite_left_whose_workers_were_killed_too(lab: Lab):
-    suite = started(lab)
-    children = [
-        pid for pid in lab.mine() if pid != suite.process.pid and b"lab.cli.main" in read(f"/proc/{pid}/cmdline")
-    ]
-    assert len(children) == 2
-    for pid in (suite.process.pid, *children):
-        os.kill(pid, signal.SIGKILL)
     suite.end()
     assert lab("test", lab.script(FINE, "fine.py")).code == 0
     assert lab.leftovers() == []

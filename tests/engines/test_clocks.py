@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from lab import Cluster
-from lab.engine.local import create
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Announce, Channel
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -34,7 +33,7 @@ class TwoHosts(LocalEngine):
             return popen([*ELSEWHERE, *argv], **more)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(create.subprocess, "Popen", elsewhere)
+            patch.setattr(subprocess, "Popen", elsewhere)
             second = super().create(f"{cluster}-b", shape, run=run, announce=announce)
         self.hosts = replace(first, shape=shape, nodes=(first.nodes[0], second.nodes[1]))
         return self.hosts

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote, urlsplit
 
 from lab.engine.ready import Stream
 from lab.errors import ClusterError, EngineAbsent, EngineUnavailable
@@ -136,6 +136,8 @@ U = TypeVar("U")
 
 _FIRST_ANSWER_S = 15
 _ATTACHED = "stdin=1&stdout=1&stderr=1&stream=1"
+_PORT = 2375
+"""Of an engine that is reached without TLS, where nobody says otherwise."""
 _REMOTE = ("https://", "http+docker://ssh")
 """How docker-py calls engines of which it gives no plain sockets."""
 _AT_ONCE = 8
@@ -312,21 +314,28 @@ class Connection:
 
     def attach(self, container: str) -> socket.socket:
         """A stream to the first process of a container."""
-        path = f"/containers/{container}/attach?{_ATTACHED}"
-        if self._direct is not None:
-            with _answering():
-                return self._direct.stream(path)
-        if str(self.api.base_url).startswith(_REMOTE):
+        return self.stream(f"/containers/{container}/attach?{_ATTACHED}")
+
+    def stream(self, path: str, body: Mapping[str, Any] | None = None) -> socket.socket:
+        """The stream that a request becomes.
+
+        Raises:
+            EngineUnavailable: the engine does not answer.
+            Refused: it answers with an error.
+        """
+        address = "" if self._direct is not None else str(self.api.base_url)
+        if address.startswith(_REMOTE):
             open_remote = hook("remote_stream")
             if open_remote is None:
-                raise EngineUnavailable(f"the engine at {self.api.base_url} cannot be used without the feature remote")
-            remote: socket.socket = self.call(lambda: open_remote(self.api, container, path))
+                raise EngineUnavailable(f"the engine at {address} cannot be used without the feature remote")
+            remote: socket.socket = self.call(lambda: open_remote(self.api, path, body))
             return remote
-        stream = self.call(lambda: self.api.attach_socket(container, params=dict(parse_qsl(_ATTACHED))))
-        plain: socket.socket = stream._sock.dup()  # noqa: SLF001
-        stream._response.close()  # noqa: SLF001  # before the stream: else Python 3.13 complains of it
-        stream.close()
-        return plain
+        where = urlsplit(address)
+        by_tcp = DirectApi(
+            lambda limit_s: socket.create_connection((where.hostname or "", where.port or _PORT), limit_s)
+        )
+        with _answering():
+            return (self._direct or by_tcp).stream(path, body)
 
     def call(self, call: Callable[[], T]) -> T:
         """One call of docker-py.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
@@ -33,8 +32,6 @@ _EVENT_DELAY_S = 1.0
 _GONE = 404
 _CONFLICT = 409
 """What it answers where a container does not run, or a name is used."""
-_CANNOT_RUN = (126, 127)
-"""Exit codes where there is no such command."""
 _PER_CORE = 1_000_000_000
 NO_TORCH = 71
 FIND_PYTHON = (
@@ -282,15 +279,12 @@ class DockerEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams; returns its exit code."""
-        command = ["docker", "exec", "--interactive", *(["--tty"] if tty else []), node.handle, *argv]
+        from lab.engine.docker.execute import execute
+
         try:
-            code = subprocess.run(command, check=False).returncode
-        except FileNotFoundError:
-            hint = "install Docker's command line: the engine alone has none"
-            raise ClusterError("commands run in nodes by the program `docker`, which is not on PATH", hint) from None
-        if code in _CANNOT_RUN:
-            raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
-        return code
+            return execute(self.connection, node, argv, tty=tty)
+        except Refused as refused:
+            raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {refused.explanation}") from refused
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the first Python with torch of a node runs."""
@@ -311,7 +305,13 @@ class DockerEngine:
             pieces = call(lambda: self.connection.api.get_archive(node.handle, path)[0])
         except Refused as refused:
             raise ClusterError(f"cannot read {path} on {node.name}: {_why(refused)}") from refused
-        return iter(lambda: call(lambda: next(pieces, b"")), b"")
+
+        def read() -> Iterator[bytes]:
+            with closing(pieces):  # the engine does nothing else with the container until all is read, or nobody reads
+                while piece := call(lambda: next(pieces, b"")):
+                    yield piece
+
+        return read()
 
     def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
         """Make a file or folder of a node of a tar."""

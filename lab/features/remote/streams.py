@@ -1,4 +1,7 @@
-"""Sockets to containers of an engine that is spoken to by TLS or ssh."""
+"""Sockets to containers of an engine that is spoken to by TLS or ssh.
+
+Of a connection behind TLS one side can be ended alone, as no socket of Python's ssl lets us.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,18 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from lab.engine.docker.connection import DirectApi
 
 _CHUNK_BYTES = 1 << 16
-T = TypeVar("T")
 
 
 class TlsEnd:
-    """One end of a connection behind TLS; one thread may receive while another one sends.
+    """One end of such a connection; one thread may receive while another one sends.
 
     Args:
         address: such as `https://b:2376`.
@@ -37,75 +39,138 @@ class TlsEnd:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if own is not None:
             context.load_cert_chain(*own)
-        plain = socket.create_connection((where.hostname or "", where.port or 2376), timeout_s)
-        self._tls = context.wrap_socket(plain, server_hostname=where.hostname)
-        self._tls.setblocking(False)
-        self._using = threading.Lock()
-        """Held while something is done with the state of TLS, which never waits."""
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_hostname=where.hostname)
+        self._state, self._sending = threading.Lock(), threading.Lock()
+        """Held while something is done with the state of TLS, which never waits, and while something is sent."""
+        self._early = b""
+        """What was read before anybody asked for it."""
+        self._socket = socket.create_connection((where.hostname or "", where.port or 2376), timeout_s)
+        try:
+            self._shake_hands()
+        except BaseException:
+            self._socket.close()
+            raise
+        self._socket.settimeout(None)
 
-    def _repeat(self, action: Callable[[], T]) -> T:
-        """Do something as soon as nothing has to be waited for."""
+    def _shake_hands(self) -> None:
         while True:
-            with self._using:
-                try:
-                    return action()
-                except ssl.SSLWantReadError:
-                    event = select.POLLIN
-                except ssl.SSLWantWriteError:
-                    event = select.POLLOUT
-            waiting = select.poll()
-            waiting.register(self._tls, event)
-            waiting.poll()
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush()
+                if not (data := self._socket.recv(_CHUNK_BYTES)):
+                    raise ConnectionResetError("the engine hung up") from None
+                self._in.write(data)
+            else:
+                break
+        self._flush()
+
+    def _flush(self) -> None:
+        with self._sending:
+            with self._state:
+                data = self._out.read()
+            self._socket.sendall(data)
 
     def recv(self, size: int) -> bytes:
         """What comes next, at most so much; empty: the engine says no more."""
-        return self._repeat(lambda: self._tls.recv(size))
+        while True:
+            with self._state, suppress(ssl.SSLWantReadError):
+                if self._early:
+                    data, self._early = self._early[:size], self._early[size:]
+                    return data
+                try:
+                    return self._tls.read(size)
+                except ssl.SSLZeroReturnError:
+                    return b""
+            if not (data := self._socket.recv(_CHUNK_BYTES)):
+                return b""
+            with self._state:
+                self._in.write(data)
 
     def sendall(self, data: bytes) -> None:
         """Send all of it."""
-        while data:
-            data = data[self._repeat(lambda left=data: self._tls.send(left)) :]  # type: ignore[misc]
+        with self._state:
+            self._tls.write(data)
+        self._flush()
+
+    def shutdown_write(self) -> None:
+        """Say that no more will come; what the engine says is still received."""
+        with self._state:
+            with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+                while more := self._tls.read(_CHUNK_BYTES):  # what has come would be lost
+                    self._early += more
+            with suppress(ssl.SSLError):  # that no answer has come yet
+                self._tls.unwrap()
+        self._flush()
 
     def close(self) -> None:
         """Hang up; who waits for what comes waits no more."""
-        with self._using, self._tls, suppress(OSError):
-            self._tls.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
 
-def open_stream(api: Any, container: str, path: str) -> socket.socket:
-    """A stream to the first process of a container.
+def open_stream(api: Any, path: str, body: Mapping[str, Any] | None) -> socket.socket:
+    """The stream that a request becomes: to the first process of a container, or, with a body, to a command in it.
 
     Args:
         api: docker-py's low-level client of a remote engine.
-        container: the engine's id of it.
         path: what is asked for.
+        body: what is sent with it.
     """
     if str(api.base_url).startswith("https://"):
-        return DirectApi(lambda timeout_s: carry(TlsEnd(api.base_url, api.verify, api.cert, timeout_s))).stream(path)
-    channel = api.attach_socket(container, params=dict(parse_qsl(urlsplit(path).query)))
-    channel.setblocking(True)  # it has the timeout of requests
-    return carry(channel)
+        direct = DirectApi(lambda timeout_s: carry(TlsEnd(api.base_url, api.verify, api.cert, timeout_s)))
+        return direct.stream(path, body)
+    asked, identity = urlsplit(path), path.split("/")[2]
+    stream = (
+        api.attach_socket(identity, params=dict(parse_qsl(asked.query)))
+        if body is None
+        else api.exec_start(identity, tty=body["Tty"], socket=True)
+    )
+    wrapped = getattr(stream, "_sock", stream)
+    wrapped.setblocking(True)  # it has the timeout of requests
+    return carry(wrapped, getattr(stream, "_response", None))
 
 
-def carry(far: Any) -> socket.socket:
-    """A plain socket for what threads carry to and from a channel of TLS or ssh; with one, the other is closed."""
+def carry(far: Any, response: Any = None) -> socket.socket:
+    """A plain socket for what threads carry to and from a channel; when it is closed, so is the channel.
+
+    Args:
+        far: the channel, of TLS or ssh.
+        response: what holds the channel open.
+    """
     ours, near = socket.socketpair()
-
-    def pass_on(source: Any, target: Any) -> None:
-        with suppress(OSError, ValueError):  # one of both is closed
-            while data := source.recv(_CHUNK_BYTES):
-                target.sendall(data)
-        with suppress(OSError):
-            near.shutdown(socket.SHUT_RDWR)
-        with suppress(OSError):
-            far.close()
-
-    def receive() -> None:
-        pass_on(far, near)
-        sending.join()
-        near.close()
-
-    sending = threading.Thread(target=pass_on, args=(near, far), name="sends bytes to a node", daemon=True)
-    sending.start()
-    threading.Thread(target=receive, name="receives bytes of a node", daemon=True).start()
+    for carrying in (_carry_in, _carry_out):
+        threading.Thread(
+            target=carrying, args=(far, near, response), name="carries bytes of a node", daemon=True
+        ).start()
     return ours
+
+
+def _carry_in(far: Any, near: socket.socket, response: Any) -> None:
+    with suppress(OSError):  # one of both is gone
+        while data := far.recv(_CHUNK_BYTES):
+            near.sendall(data)
+    with suppress(OSError):
+        near.shutdown(socket.SHUT_RDWR)
+    _close(far, response)
+
+
+def _carry_out(far: Any, near: socket.socket, response: Any) -> None:
+    with near:
+        with suppress(OSError):
+            while data := near.recv(_CHUNK_BYTES):
+                far.sendall(data)
+            far.shutdown_write()
+        closed = select.poll()  # who only says no more may still receive
+        closed.register(near, 0)
+        closed.poll()
+        _close(far, response)
+
+
+def _close(*ends: Any) -> None:
+    for end in ends:
+        if end is not None:
+            with suppress(OSError):
+                end.close()

@@ -1,4 +1,4 @@
-"""The stream to an agent that docker-py opens: a plain socket, of which docker-py keeps nothing."""
+"""The stream to an agent of an engine that is reached over TCP: a plain socket."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def serve(listener: socket.socket) -> None:
                 connection.sendall(b"\1\0\0\0" + len(told).to_bytes(4, "big") + told)
 
 
-def test_a_stream_of_docker_py_carries_both_ways_and_nothing_is_told_of_it_at_the_end(monkeypatch: pytest.MonkeyPatch):
+def test_a_stream_over_tcp_carries_both_ways_and_nothing_is_told_of_it_at_the_end(monkeypatch: pytest.MonkeyPatch):
     """Python 3.13 and later complain of what fails in a finalizer."""
     complaints: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", complaints.append)

@@ -1,4 +1,4 @@
-"""A connection behind TLS as a plain socket: both ways at once."""
+"""A connection behind TLS as a plain socket: both ways at once, and each way ended alone."""
 
 from __future__ import annotations
 
@@ -56,6 +56,19 @@ def read_all(stream: socket.socket) -> bytes:
     while chunk := stream.recv(1 << 16):
         data += chunk
     return data
+
+
+def test_what_is_said_after_the_other_way_was_ended_arrives(serve: Serve) -> None:
+    def answer(connection: ssl.SSLSocket) -> None:
+        received = b""
+        while chunk := connection.recv(1 << 16):
+            received += chunk
+        connection.sendall(received)
+
+    stream = serve(answer)
+    stream.sendall(MUCH)
+    stream.shutdown(socket.SHUT_WR)
+    assert read_all(stream) == MUCH
 
 
 def test_much_goes_both_ways_at_once(serve: Serve) -> None:

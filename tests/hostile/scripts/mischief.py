@@ -154,8 +154,9 @@ def is_stopped_and_let_go_all_the_time():
     worker = os.getpid()
     child = os.fork()
     if child == 0:
-        for _ in range(2000):
+        for number in range(2000):
             os.kill(worker, signal.SIGSTOP)
+            time.sleep(0 if number else 0.3)  # the agent sees the first one, however slow the machine is
             os.kill(worker, signal.SIGCONT)
         os._exit(0)
     while os.waitpid(child, os.WNOHANG)[0] == 0:
