@@ -26,7 +26,7 @@ class Run:
     def __init__(self, folder: Path, launcher: str) -> None:
         (folder / "s.py").write_text("")
         launching = Launching(launcher, Torchrun(min_nodes=2) if launcher == "torchrun" else None)
-        scenario = replace(scenario_from_script(folder / "s.py"), launcher=launching)
+        scenario = replace(scenario_from_script(folder / "s.py"), launcher=launching, timeout_s=0.5)
         self.engine = FakeEngine()
         cluster = self.engine.create("c", Shape(nodes=3), run=None, announce=lambda _: None)
         plan = make_plan(scenario, "r", cluster, PlanOptions())
@@ -70,7 +70,8 @@ def test_a_run_does_not_go_on_without_the_node_where_all_meet(elastic: Run) -> N
     assert not elastic.driver.has_enough_nodes
 
 
-def test_a_node_that_comes_back_takes_part_anew(elastic: Run) -> None:
+def test_a_node_that_comes_back_takes_part_anew(elastic: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.run.drive._START_S", 0.1)  # these agents start nothing
     elastic.lose("node2")
     elastic.driver.add_nodes()
     assert elastic.begun == []  # it is still away
