@@ -388,7 +388,7 @@ class FirstFailure(Finding):
         return f"was {render_place(self.place)} and no longer with the others" if self.place else ""
 
     def name_lost(self, when: str = " in mid-run") -> str:
-        """How nodes were lost: `node1 was killed in mid-run`."""
+        """Say which nodes were lost and why: `node1 was killed in mid-run`."""
         how = self.how or "went away"
         if len(self.nodes) > 1:
             how = how.replace("was ", "were ", 1).replace("its host", "their host")

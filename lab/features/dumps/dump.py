@@ -135,7 +135,7 @@ class Dump(Frozen):
     entries: tuple[Entry, ...]
     """In the order in which they were called."""
     groups: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    """By name: its global ranks, as far as they are told, and its description."""
+    """By name: its global ranks, where the dump has them, and its description."""
     enqueued: Mapping[str, int] = field(default_factory=dict)
     """By name of a group: number of the last collective that the rank called there, where that is told."""
     damaged: int = 0

@@ -93,7 +93,7 @@ _MAPPED = bytes(10) + b"\xff\xff"
 def reset_connections(peers: Collection[str]) -> int:
     """Reset every connection to one of these addresses, both ends of it; returns how many there were.
 
-    The other end is told by a packet, its own by its kernel, which calls it aborted.
+    The kernel sends a reset packet to the other end, and reports ECONNABORTED to its own.
 
     Raises:
         OSError: the kernel cannot (CONFIG_INET_DIAG_DESTROY).
