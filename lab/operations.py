@@ -1,8 +1,8 @@
-"""The one table of operations: who gives what to whom, whether it is reduced, how it is called and drawn.
+"""The table of operations: who sends what to whom, whether it is reduced, and how it is called and drawn.
 
-Scenarios, traces, explanations, pictures, traffic and the page take all they know of an operation from here. A new one
-is a line here, a scenario, and a rule in `lab.features.values.expected` unless its line already says where its results
-come from.
+Scenarios, traces, explanations, pictures, traffic, and the page read all facts about an operation from here. A new
+operation needs a row here and a scenario. It also needs a rule in `lab.features.values.expected`, unless the row
+already defines its results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 
 
 class Who(Enum):
-    """Whose data an operation takes, or who gets it."""
+    """Whose data an operation takes, or which ranks receive it."""
 
     ALL = "every rank of the group"
     ROOT = "the one rank that is named"
@@ -23,7 +23,7 @@ class Who(Enum):
 
 
 class Cut(Enum):
-    """What of its tensors a giver has for each taker."""
+    """Which part of a sender's tensors each receiver gets."""
 
     WHOLE = "all of every tensor"
     TENSORS = "the i-th tensor for the i-th rank"
@@ -34,12 +34,12 @@ class Cut(Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """What there is to know of an operation."""
+    """A row of the table: the facts about one operation."""
 
     name: str
-    """As traces and scenarios have it."""
+    """Name in traces and scenarios."""
     c10d: str = ""
-    """PyTorch's `OpType`, as its messages spell it."""
+    """PyTorch's `OpType`, as in its messages."""
     giver: Who = Who.ALL
     taker: Who = Who.ALL
     cut: Cut = Cut.OTHER
@@ -48,43 +48,43 @@ class Operation:
     """A sentence, with `{root}` and `{red}` for the root and the reduction."""
     reduces: bool = False
     joined: bool = False
-    """Whether what comes from several ranks is put into one tensor, rather than into one tensor for each."""
+    """Whether the data of all ranks goes into one tensor instead of one tensor per rank."""
     dumped: str = ""
-    """As flight recorder dumps spell it, where that is not its name."""
+    """Name in flight recorder dumps, if it differs."""
 
     @cached_property
     def rooted(self) -> bool:
-        """Whether a root is named."""
+        """Whether it has a root."""
         return Who.ROOT in (self.giver, self.taker)
 
     @cached_property
     def sends(self) -> bool:
-        """Whether it is the sender's end of a message."""
+        """Whether it is the sender's side of a message."""
         return self.giver is Who.SELF
 
     @cached_property
     def receives(self) -> bool:
-        """Whether it is the receiver's end of a message."""
+        """Whether it is the receiver's side of a message."""
         return self.taker is Who.SELF
 
     @property
     def moves_data(self) -> bool:
-        """Whether tensors take part; a barrier has none."""
+        """Whether it has tensors; a barrier has none."""
         return self.giver is not Who.NOBODY
 
     @cached_property
     def synchronises(self) -> bool:
-        """Whether nobody can be done before everybody has come."""
+        """Whether no rank can finish before all ranks have entered."""
         return not (self.rooted or self.sends or self.receives)
 
     @cached_property
     def alike(self) -> bool:
-        """Whether all ranks have to bring the same number of elements."""
+        """Whether all ranks must pass the same number of elements."""
         return self.reduces or (self.cut is Cut.WHOLE and (self.joined or self.giver is Who.ROOT))
 
     @property
     def reduces_for_all(self) -> bool:
-        """Whether every rank gets the reduction of whole tensors."""
+        """Whether every rank receives the reduction of whole tensors."""
         return self.reduces and self.cut is Cut.WHOLE and self.taker is Who.ALL
 
 
@@ -137,11 +137,11 @@ _ROWS = (
 OPERATIONS = {row.name: row for row in _ROWS}
 """By name."""
 MESSAGE = "send"
-"""What a send and its receive are called together."""
+"""Operation name of a message, for its send and its receive together."""
 
 
-def operation(name: str) -> Operation:
-    """The line of an operation; of one that is not in the table, what can be said of any collective."""
+def find_operation(name: str) -> Operation:
+    """Return the row of an operation; for an unknown one, a row with the defaults of a collective."""
     return OPERATIONS.get(name) or Operation(name)
 
 
@@ -150,7 +150,7 @@ class Reduction:
     """How elements are reduced."""
 
     noun: str
-    """The rest of `Every rank gets the ...`."""
+    """Completes the sentence `Every rank gets the ...`."""
     sign: str = "op"
 
 
@@ -165,9 +165,9 @@ REDUCTIONS = {
     "BXOR": Reduction("bitwise exclusive or", "^"),
     "PREMUL_SUM": Reduction("sum, scaled first,"),
 }
-"""By the name that traces and scenarios have; others are a `reduction`."""
+"""By name in traces and scenarios; an unknown one is a `reduction`."""
 
 
-def reduction(name: str) -> Reduction:
-    """The line of a reduction, or what is said of one that is not known."""
+def find_reduction(name: str) -> Reduction:
+    """Return the row of a reduction; for an unknown one, a default row."""
     return REDUCTIONS.get(name) or Reduction("reduction")

@@ -27,7 +27,7 @@ from lab.operations import OPERATIONS, Cut, Operation, Who
 from lab.report.style import Style
 from lab.trace.model import Call
 from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from tests.diagnosis.facts import hang, stack
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -68,7 +68,7 @@ def made(folder: Path, *, late: float = 0.0, absent: Sequence[int] = ()) -> Trac
 
 
 def steps_of(maker: TraceMaker) -> list[Step]:
-    return match(read_trace(maker.record()))
+    return match_steps(read_trace(maker.record()))
 
 
 def test_a_scenario_states_a_new_operation(tmp_path: Path) -> None:

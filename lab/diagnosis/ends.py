@@ -17,7 +17,7 @@ from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_
 from lab.diagnosis.wording import StoodApart
 from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
-from lab.trace.model import Call, Mark
+from lab.trace.model import Call, Phase
 from lab.trace.steps import Step
 
 _LINES = 12
@@ -74,7 +74,7 @@ def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     if not rank.alive:
         return None
     unfinished = [call for call in evidence.calls(rank.rank) if call.state == "unfinished"]
-    blocking = [call for call in unfinished if not call.hands_out]
+    blocking = [call for call in unfinished if not call.has_handle]
     if blocking or not unfinished:
         return blocking[-1] if blocking else None
     place = evidence.stood(rank)
@@ -185,10 +185,10 @@ def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> f.End
 def _last_seen(evidence: Evidence, number: int) -> f.LastSeen | None:
     """The latest call or mark of a rank that left no stack."""
     trace = evidence.trace.ranks.get(number) if evidence.at_hand else None
-    if trace is None or not (trace.calls or trace.marks):
+    if trace is None or not (trace.calls or trace.phases):
         return None
-    seen: list[tuple[Call | Mark, str]] = [(call, call.op) for call in trace.calls]
-    seen += [(mark, mark.name) for mark in trace.marks]
+    seen: list[tuple[Call | Phase, str]] = [(call, call.op) for call in trace.calls]
+    seen += [(mark, mark.name) for mark in trace.phases]
     last, name = max(seen, key=lambda one: one[0].begin)
     return f.LastSeen(name=name, ended=last.end is not None, source=last.source)
 

@@ -65,9 +65,9 @@ class Evidence:
     @cached_property
     def steps(self) -> list[Step]:
         """Their calls put together."""
-        from lab.trace.steps import match
+        from lab.trace.steps import match_steps
 
-        return match(self.trace)
+        return match_steps(self.trace)
 
     @cached_property
     def unended(self) -> set[str]:

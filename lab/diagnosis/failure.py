@@ -238,7 +238,7 @@ def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> Miss
         stood = stood_of(evidence, facts) if facts.stack else None
         return _missed(facts, victim, how="never_came", step=step.title, stood=stood)
     last = max(came, key=lambda rank: came[rank], default=None)
-    if never or last is None or call.end is None or came[last] <= call.end + step.apart_s:
+    if never or last is None or call.end is None or came[last] <= call.end + step.uncertainty_s:
         return None
     late_s, source = came[last] - call.end, step.calls[last].source
     return _missed(evidence.ranks[last], victim, how="came_late", seconds=late_s, step=step.title, source=source)

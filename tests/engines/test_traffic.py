@@ -15,7 +15,7 @@ from lab.features.traffic.traffic import matrix, operations
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.engines.lessons import FILES, LIBRARY, PATIENCE_S, Lesson, on_engines
 
 KNOWN = {
@@ -52,13 +52,13 @@ def recorded(result: Result) -> Record:
 @on_engines(KNOWN)
 def test_the_matrix_of_a_run_is_what_its_script_sends(name: str, lesson: Lesson) -> None:
     trace = read_trace(recorded(lesson(name)))
-    assert matrix(match(trace), trace.world_size) == KNOWN[name]
+    assert matrix(match_steps(trace), trace.world_size) == KNOWN[name]
 
 
 @pytest.mark.local_first
 def test_a_ddp_run_sends_what_its_calls_come_to(lesson: Lesson) -> None:
     trace = read_trace(recorded(lesson("ddp/story")))
-    rows = {row.op: row for row in operations(match(trace))}
+    rows = {row.op: row for row in operations(match_steps(trace))}
     # 1017005 floats in one bucket, then twice in two; of two ranks each sends as much as the tensor holds.
     assert (rows["all_reduce"].count, rows["all_reduce"].bytes) == (5, 3 * 4 * 1017005)
     assert rows["all_reduce"].sent == 2 * rows["all_reduce"].bytes
@@ -77,7 +77,7 @@ def test_a_ddp_run_sends_what_its_calls_come_to(lesson: Lesson) -> None:
 def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson) -> None:
     record = recorded(lesson(name))
     trace = read_trace(record)
-    steps = match(trace)
+    steps = match_steps(trace)
     events = json.loads(chrome_trace(record, trace, steps))["traceEvents"]
     slices = [event for event in events if event["ph"] == "X" and event["cat"] in ("collective", "message")]
     assert len(slices) == len(trace.calls) > 0

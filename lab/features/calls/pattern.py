@@ -68,7 +68,7 @@ class CallPattern(Frozen):
     group: str | None = None
     split: tuple[int, ...] | None = None
     """How many rows go to each rank."""
-    hands_out: bool | None = None
+    has_handle: bool | None = None
     """Whether its caller gets a handle to wait for."""
     bucket: int | None = None
     """Which bucket of a DDP module it reduces, from 1."""
@@ -179,7 +179,7 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
                     raise refused("", f"{number if most is None else f'a rank from 0 to {most - 1}'} after {word!r}")
                 value = int(value)
         elif word == "async":
-            name, value = "hands_out", True
+            name, value = "has_handle", True
         elif word in REDUCTIONS:
             name, value = "reduce_op", word
         else:  # `float32[2]`, `3*float32[2]`, `float32[2]+int64`

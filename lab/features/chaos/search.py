@@ -41,7 +41,7 @@ def earliest(moment: When) -> When:
 
 def _of_calls(rank: int, trace: RankTrace) -> list[When]:
     calls = [(call.begin, call.end, call.op, None) for call in trace.calls if call.op in OPERATIONS]
-    phases = [(mark.begin, mark.end, None, mark.name) for mark in trace.marks if mark.name in PHASES]
+    phases = [(mark.begin, mark.end, None, mark.name) for mark in trace.phases if mark.name in PHASES]
     times, moments = Counter[str | None](), list[tuple[float, When]]()
     for begin, end, op, phase in sorted([*calls, *phases], key=lambda one: one[0]):
         times[op or phase] += 1

@@ -21,7 +21,7 @@ from lab.frozen import Frozen
 from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 
 ENOUGH = 3
 """Runs on each side from which times tell something: three lie all above three others by chance once in 20 times."""
@@ -84,7 +84,7 @@ class Run:
     @cached_property
     def sent(self) -> Mapping[str, tuple[int, int]]:
         """By operation: how often, and how many logical bytes."""
-        return {row.op: (row.count, row.sent or 0) for row in operations(match(self._trace))}
+        return {row.op: (row.count, row.sent or 0) for row in operations(match_steps(self._trace))}
 
     def changes(self, before: Calls, than: str) -> tuple[str, ...]:
         """What is called otherwise, a sentence each."""

@@ -23,7 +23,7 @@ from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from lab.words import format_bytes, format_duration, listing, plural
 
 V = TypeVar("V")
@@ -193,7 +193,7 @@ class Comparison:
 
 def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Comparison:
     """Compare two runs, which have these traces."""
-    steps, runs = [*map(match, traces)], (before.run, after.run)
+    steps, runs = [*map(match_steps, traces)], (before.run, after.run)
     world_sizes = traces[0].world_size, traces[1].world_size
     per_rank = world_sizes[0] != world_sizes[1]
     figures = [_figures(of, n if per_rank else 1) for of, n in zip(steps, world_sizes, strict=True)]
@@ -241,8 +241,8 @@ def _waiting(steps: Sequence[Step]) -> dict[int, float]:
 def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
     times: dict[str, list[float | None]] = defaultdict(list)
     for rank in trace.ranks.values():
-        begins = sorted(mark.begin for mark in rank.marks if mark.name == "backward")
-        spans = [(mark.name, mark.begin, mark.end) for mark in rank.marks]
+        begins = sorted(mark.begin for mark in rank.phases if mark.name == "backward")
+        spans = [(mark.name, mark.begin, mark.end) for mark in rank.phases]
         for name, begin, end in [*spans, *(("training step", *both) for both in pairwise(begins))]:
             times[name].append(None if end is None else end - begin)
     ranks = len(trace.ranks) or 1

@@ -17,7 +17,7 @@ from lab.record.read import Record
 from lab.report.style import VERDICTS
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 
 _MOST_CHANGES = 60
 _MOST_SLOWER = 20
@@ -56,7 +56,7 @@ def write_diff(before: Record, after: Record, output: Path | None = None) -> Dif
 
 def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     traces = open_trace(records[0]), open_trace(records[1])
-    steps = [*map(match, traces)]
+    steps = [*map(match_steps, traces)]
     found, twins = compare(*records, traces), counterparts(traces)
     pairs, odd = _pairs(steps, twins), (twins.removed, twins.added)
     known = [{*trace.ranks, *record.ranks()} for record, trace in zip(records, traces, strict=True)]

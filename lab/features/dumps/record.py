@@ -20,7 +20,7 @@ from lab.diagnosis.evidence import Evidence, Judgement, read_evidence
 from lab.errors import RecordError
 from lab.features.dumps import dump as words
 from lab.features.dumps.dump import HINT, Dump, Dumps, Entry, Limits
-from lab.operations import OPERATIONS, Cut, Who, operation
+from lab.operations import OPERATIONS, Cut, Who, find_operation
 from lab.record.events import Clock, Dumped
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
@@ -38,7 +38,7 @@ _CALL, _GROUP, _CHARACTERS = 16, 4, 8
 def cost_of_call(entry: Entry, members: int) -> int:
     """The cost of a call in a group of so many ranks."""
     items = sum(1 + len(tensor.shape) for tensors in (entry.inputs, entry.outputs) for tensor in tensors)
-    op = operation(entry.op)
+    op = find_operation(entry.op)
     apart = op.cut is Cut.TENSORS or (op.giver is Who.ALL and op.cut is Cut.WHOLE and not (op.reduces or op.joined))
     if apart and members <= MOST_APART:
         items *= members
@@ -336,7 +336,7 @@ def _tensors(entry: Entry, ranks: int) -> tuple[_Told, _Told | None, int, int]:
 
     Tensors from or for all ranks stand in dumps as one. How an all_to_all was split does not, so they are left out.
     """
-    op = operation(entry.op)
+    op = find_operation(entry.op)
     bytes_in, bytes_out = (sum(tensor.bytes for tensor in of) for of in (entry.inputs, entry.outputs))
     takes, gives = ([[tensor.dtype, [*tensor.shape]] for tensor in of] for of in (entry.inputs, entry.outputs))
     if op.giver is Who.ALL and op.taker is Who.ALL and op.cut in (Cut.SPLITS, Cut.TENSORS) and not op.reduces:

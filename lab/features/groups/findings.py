@@ -18,7 +18,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, majority, sides_of, unique_lines
 from lab.diagnosis.wording import at, describe_activities, join_ranks
-from lab.trace.model import Call, Group, Mark, StoreLookup, World, is_end_of_world, worlds_of
+from lab.trace.model import Call, Group, Phase, StoreLookup, World, is_end_of_world, worlds_of
 from lab.trace.steps import Step
 from lab.words import capital, format_duration, listing, name_ranks, ordinal, plural
 
@@ -147,7 +147,7 @@ def find_world_faults(evidence: Evidence) -> list[Finding]:
     return find_split_worlds(evidence) or find_group_faults(evidence)
 
 
-Made = Mapping[int, Sequence[Mark]]
+Made = Mapping[int, Sequence[Phase]]
 """By rank: the `new_group` that it called in one world."""
 
 
@@ -176,15 +176,15 @@ def _made_otherwise(made: Made, evidence: Evidence) -> Finding | None:
     return None
 
 
-def _stuck(rank: int, marks: Sequence[Mark], evidence: Evidence) -> bool:
+def _stuck(rank: int, marks: Sequence[Phase], evidence: Evidence) -> bool:
     """Whether a rank never came out of one of these, or failed in the last of them."""
     calls, facts = evidence.calls(rank), evidence.ranks.get(rank)
     last = bool(marks) and (not calls or calls[-1].begin < marks[-1].begin)
-    failed = last and facts is not None and facts.failed and evidence.trace.ranks[rank].marks[-1] is marks[-1]
+    failed = last and facts is not None and facts.failed and evidence.trace.ranks[rank].phases[-1] is marks[-1]
     return failed or any(mark.end is None for mark in marks)
 
 
-def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
+def _difference(number: int, here: Mapping[int, Phase], made: Made) -> Finding:
     common, odd = majority({rank: mark.members for rank, mark in here.items()})
     others = tuple(rank for rank in here if rank not in odd)
     slip: Literal["", "left_out", "added"] = ""
@@ -204,7 +204,7 @@ def _difference(number: int, here: Mapping[int, Mark], made: Made) -> Finding:
     )
 
 
-def _sides(marks: Mapping[int, Mark]) -> tuple[f.Side, ...]:
+def _sides(marks: Mapping[int, Phase]) -> tuple[f.Side, ...]:
     """What ranks made, and where."""
     made = {rank: (f"[{', '.join(map(str, mark.members))}]", mark.source) for rank, mark in marks.items()}
     sides = f.group_ranks(made)
@@ -235,7 +235,7 @@ def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Find
     )
 
 
-def _since(began: Iterable[Mark | Call], evidence: Evidence) -> float:
+def _since(began: Iterable[Phase | Call], evidence: Evidence) -> float:
     """Seconds from the first of these until the run was over."""
     return round(max(0.0, evidence.over - min(one.begin for one in began)), 6)
 
@@ -253,18 +253,18 @@ def _destroyed(evidence: Evidence, worlds: Mapping[int, list[World]], waits: Map
             yield _left_group(step, gone, evidence, waits)
 
 
-def _end_of_group(rank: int, group: Group, evidence: Evidence) -> Mark | None:
+def _end_of_group(rank: int, group: Group, evidence: Evidence) -> Phase | None:
     """When a rank destroyed a group, or all groups and this one among them."""
     trace = evidence.trace.ranks.get(rank)
     begins = [call.begin for call in evidence.calls(rank) if call.group == group.name]
-    for mark in trace.marks if trace is not None else ():
+    for mark in trace.phases if trace is not None else ():
         used = any(begin < mark.begin for begin in begins) and is_end_of_world(mark, evidence.trace.groups)
         if mark.name == "destroy_process_group" and (mark.group == group.name or used):
             return mark
     return None
 
 
-def _lived_on(evidence: Evidence, rank: int, end: Mark, worlds: Iterable[World]) -> bool:
+def _lived_on(evidence: Evidence, rank: int, end: Phase, worlds: Iterable[World]) -> bool:
     """Whether a rank began anew, or was there for long, after it had destroyed a group: else the others met its end."""
     facts = evidence.ranks[rank]
     ended = (facts.ended or 0.0) - evidence.trace.origin
@@ -272,7 +272,7 @@ def _lived_on(evidence: Evidence, rank: int, end: Mark, worlds: Iterable[World])
     return anew or facts.alive or (facts.left and ended > end.begin + SEEN_LATER_S)
 
 
-def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
+def _left_group(step: Step, gone: Mapping[int, Phase], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
     entered, calls = tuple(sorted(step.calls)), step.calls.values()
     alone, failed = len(gone) > len(entered), any(call.error for call in calls)
     took, destroyed = _since(calls, evidence), [mark.source for mark in gone.values()]
@@ -308,12 +308,12 @@ def explain_rendezvous(evidence: Evidence) -> list[Finding]:
     """What kept ranks in init_process_group, or failed them there; nothing where that is not on record."""
     lookups = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
     stuck = tuple(rank for rank in lookups if _is_stuck(evidence, rank))
-    asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.found}
+    asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.has_answer}
     return _rendezvous(_unmet(asked, stuck, evidence), asked, evidence) if stuck else []
 
 
 def _unmet(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous | None:
-    silent, met = (tuple(rank for rank, of in asked.items() if of.found is found) for found in (False, True))
+    silent, met = (tuple(rank for rank, of in asked.items() if of.has_answer is found) for found in (False, True))
     addresses = {rank: f"{of.host}:{of.port}" for rank, of in asked.items()}
     if len(set(addresses.values())) > 1:
         sides, odd = sides_of({rank: f"at {address}" for rank, address in addresses.items()}), majority(addresses)[1]
@@ -340,7 +340,7 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
     met: dict[str, dict[int, StoreLookup]] = {}
     for rank, facts in evidence.ranks.items():
         lookup = None if facts.left else _lookup(evidence, rank)
-        if lookup is None or not lookup.found:
+        if lookup is None or not lookup.has_answer:
             continue
         worlds = worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
         if worlds and worlds[-1].destroyed is None:
@@ -351,14 +351,14 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
 
 def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
     trace = evidence.trace.ranks.get(rank)
-    marks = [mark for mark in trace.marks if mark.name == "init_process_group"] if trace is not None else []
+    marks = [mark for mark in trace.phases if mark.name == "init_process_group"] if trace is not None else []
     stores = trace.stores if trace is not None else []
     return stores[-1] if marks and stores and stores[-1].begin >= marks[-1].begin else None
 
 
 def _is_stuck(evidence: Evidence, rank: int) -> bool:
     """Whether a rank never got out of its last init_process_group, or failed there."""
-    marks = [mark for mark in evidence.trace.ranks[rank].marks if mark.name == "init_process_group"]
+    marks = [mark for mark in evidence.trace.ranks[rank].phases if mark.name == "init_process_group"]
     place = evidence.place(evidence.ranks[rank])
     raised = evidence.ranks[rank].failed and place is not None and place.call == "init_process_group"
     return marks[-1].end is None or raised

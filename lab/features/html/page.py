@@ -23,7 +23,7 @@ from lab.features.timeline.lanes import lanes_of, neighbours
 from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.traffic.traffic import matrix, operations
 from lab.frozen import Frozen
-from lab.operations import Operation, operation
+from lab.operations import Operation, find_operation
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
@@ -192,7 +192,7 @@ def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
     rows = operations(steps, by_size=True)
     if len(rows) > _MOST_ROWS:
         rows = operations(steps)
-    values = [(operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
+    values = [(find_operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
     return [(op, [Cell(NONE, -1) if n is None else Cell(write(n), n) for n, write in cells]) for op, cells in values]
 
 

@@ -17,7 +17,7 @@ from lab.features.timeline.lanes import rows_of
 from lab.features.timeline.svg import operation_tones
 from lab.features.traffic.traffic import size_of
 from lab.node.messages.agent import Exited, Note, Started
-from lab.operations import operation
+from lab.operations import find_operation
 from lab.record.events import Fault
 from lab.record.read import Record
 from lab.trace.model import Call, RankTrace, Trace
@@ -203,7 +203,7 @@ def run_data(
     marks = (  # outer phases before those inside; one that never ended lasts to the end
         {"rank": own.rank, "begin": microseconds(mark.begin), "dur": _between(mark.begin, end), "name": mark.name}
         for own in traced
-        for mark in own.marks
+        for mark in own.phases
         for end in (own.last if mark.end is None else mark.end,)
     )
     printed = ({"rank": rank, "begin": microseconds(time - origin), "stream": stream} for rank, time, stream in logs)
@@ -212,7 +212,7 @@ def run_data(
         own, line = trace.ranks.get(rank), {"rank": rank, "life": lives.get(rank, {}), "from": 0, "to": 0}
         if own is not None and own.recorded:  # from when to when its time is known
             line.update({"from": microseconds(ready_at(own)), "to": microseconds(own.last)})
-        if trace.clocks.several:  # by how much its times may be off
+        if trace.clocks.are_separate:  # by how much its times may be off
             line["off"] = microseconds(trace.clocks.errors.get(rank, 0.0))
         ranks.append(line)
     return {
@@ -230,8 +230,8 @@ def run_data(
         "notes": notes,
         "faults": faults,
         "path": [path[0].rank, *map(microseconds, (path[0].begin, path[-1].end))] if path else None,
-        "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for own in traced for mark in own.marks},
-        "colours": {op: operation_tones(operation(op)) for op in ops},
+        "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for own in traced for mark in own.phases},
+        "colours": {op: operation_tones(find_operation(op)) for op in ops},
         "names": list(names),
     }
 
@@ -321,11 +321,11 @@ def timeline_svg(
         return ""
     last = max(trace.last, until)
     calls = [(call.begin, last if call.end is None else call.end, call.op) for rank in ranks for call in rank.calls]
-    marks = [(mark.begin, mark.end, mark.name) for rank in ranks for mark in rank.marks if mark.end is not None]
+    marks = [(mark.begin, mark.end, mark.name) for rank in ranks for mark in rank.phases if mark.end is not None]
     busy = calls + [mark for mark in marks if mark[2] not in _SETTING_UP | _HIDDEN_MARKS]
     axis = Axis(min(begin for begin, *_ in busy), max(end for _, end, _ in busy))
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
-    colours = {op: operation(op).colour for *_, op in sorted(calls)} | {"waits for others": "currentColor"}
+    colours = {op: find_operation(op).colour for *_, op in sorted(calls)} | {"waits for others": "currentColor"}
     drawn: list[Line] = []
     for first, *others in shown:
         top = drawn[-1]["end"] if drawn else 2.0
@@ -356,7 +356,7 @@ def timeline_svg(
 def _still_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple[int, int], Step], top: float) -> Line:
     """What a rank did."""
     rows = make_rows(rank, axis)
-    error_s = trace.clocks.errors.get(rank.rank, 0.0) if trace.clocks.several else 0.0
+    error_s = trace.clocks.errors.get(rank.rank, 0.0) if trace.clocks.are_separate else 0.0
     bars = []
     for number, bar in ((number, bar) for number, row in enumerate(rows) for bar in row):
         call = bar.calls[0]
@@ -379,7 +379,7 @@ def _still_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tupl
                 "errors": [ends for ends in errors if ends[1] - ends[0] >= _LEAST_ERROR],  # by clocks of other hosts
             }
         )
-    marks = ((mark, mark.end) for mark in rank.marks if mark.end is not None and mark.name not in _HIDDEN_MARKS)
+    marks = ((mark, mark.end) for mark in rank.phases if mark.end is not None and mark.name not in _HIDDEN_MARKS)
     return {
         "rank": rank.rank,
         "error": error_s,
@@ -402,6 +402,6 @@ def _hint(trace: Trace, bar: Bar, step: Step | None, late: Call | None) -> str:
         lines.append(f"{name_ranks(step.missing)} never came")
     elif step is not None and late is not None:
         until = late.begin if call.end is None else min(late.begin, call.end)
-        sure = f" (± {format_duration(step.apart_s)})" if step.apart_s else ""
+        sure = f" (± {format_duration(step.uncertainty_s)})" if step.uncertainty_s else ""
         lines.append(f"waited {format_duration(until - call.begin)}{sure} for rank {late.rank}")
     return "\n".join([*lines, call.error] if call.error else lines)

@@ -134,14 +134,14 @@ def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evid
 def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
     """Ranks that called different operations where all had to call the same."""
     step = clash.step
-    odd = clash.odd or _by_rhythm(step, evidence)
+    odd = clash.deviating_ranks or _by_rhythm(step, evidence)
     common = of_step(step, odd)
     return Mismatch(
         number=step.seq,
         group="" if step.group.label == "default" else step.group.title,
         odd_sides=_called(step, odd),
         sides=_called(step, common["others"] if odd else [rank for _, ranks in clash.sides for rank in ranks]),
-        by_rhythm=bool(odd) and not clash.odd,
+        by_rhythm=bool(odd) and not clash.deviating_ranks,
         **common,
     )
 
@@ -163,7 +163,7 @@ def _called(step: Step, ranks: Sequence[int]) -> tuple[f.Side, ...]:
 
 def _unequal(clash: Clash) -> Unequal:
     """Ranks that called the same operation with arguments that do not fit together."""
-    step, odd = clash.step, clash.odd
+    step, odd = clash.step, clash.deviating_ranks
     wrong_results = hook("wrong_results") if clash.comparable else None
     wrongs = wrong_results(step) if wrong_results else []
     return Unequal(
@@ -369,7 +369,8 @@ def _misfits(misfits: Sequence[Misfit]) -> str:
     """`rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
     shown = "; ".join(
         f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
-        f"{plural(one.rows, 'row')}, where {'that one' if one.taker != one.giver else 'it'} has room for {one.room}"
+        f"{plural(one.rows, 'row')}, where {'that one' if one.taker != one.giver else 'it'} has room "
+        f"for {one.expected_rows}"
         for one in misfits[:_MOST_MISFITS]
     )
     more = len(misfits) - _MOST_MISFITS

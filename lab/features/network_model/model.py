@@ -21,7 +21,7 @@ from lab.features.stragglers.timing import blocked_spans, length
 from lab.features.timeline.svg import Plot, Shapes, element, sheet, text
 from lab.features.traffic.traffic import bus_factor, duration, size_of
 from lab.frozen import Frozen
-from lab.operations import operation
+from lab.operations import find_operation
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import RankTrace, Trace, calls_within
@@ -161,7 +161,7 @@ def line_through(rounds: Sequence[float], sizes: Sequence[float], seconds: Seque
 
 
 def _bus_bytes(ranks: int, size: float) -> float:
-    return (bus_factor(operation(_OP), ranks) or 0.0) * size
+    return (bus_factor(find_operation(_OP), ranks) or 0.0) * size
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -233,7 +233,7 @@ def _periods(
 
     Seconds: of all of it, of own work, with calls in flight, of these hidden, and what the model says of all_reduces.
     """
-    ends = sorted(mark.end for mark in rank.marks if mark.name == _STEP and mark.end is not None)
+    ends = sorted(mark.end for mark in rank.phases if mark.name == _STEP and mark.end is not None)
     spans = blocked_spans(rank)
     for begin, end in pairwise(ends):
         calls = [call for call in calls_within(rank.calls, begin, end) if call.end is not None]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from lab.diagnosis.wording import join_ranks
 from lab.features.values.expected import Part, compared, input_parts, is_copy, output_parts
-from lab.operations import Who, reduction
+from lab.operations import Who, find_reduction
 from lab.record.result import Expectation
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, Trace
@@ -77,7 +77,7 @@ def label_text(part: Part, reduce_op: str) -> str:
         return f"→r{part.target}"
     if len(ranks) > 14:
         ranks = f"{len(part.origins)} ranks"
-    return f"{reduction(reduce_op).sign} {ranks}" if part.reduced else ranks
+    return f"{find_reduction(reduce_op).sign} {ranks}" if part.reduced else ranks
 
 
 def shape_text(dtype: str, shape: Sequence[int]) -> str:
@@ -373,7 +373,7 @@ def sentence(picture: Picture) -> str:
     if several_operations(picture):
         return ""
     root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
-    does = picture.step.operation.does.format(root=root, red=reduction(picture.reduce_op).noun)
+    does = picture.step.operation.does.format(root=root, red=find_reduction(picture.reduce_op).noun)
     return f"{does} {_AVERAGES.format(whole=_whole(picture))}" if picture.averages else does
 
 
@@ -566,7 +566,7 @@ def _because(picture: Picture, block: Block, element: int) -> str:
     if picture.reduce_op == "SUM" and len(inputs) <= 4:
         return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
     shown = ["…" if i is None else inputs[i][0] for i in shown_of(len(inputs), 8)]
-    return f": the {reduction(picture.reduce_op).noun} of {', '.join(shown)}"
+    return f": the {find_reduction(picture.reduce_op).noun} of {', '.join(shown)}"
 
 
 def rows(picture: Picture, most: int) -> list[RankPicture | str]:

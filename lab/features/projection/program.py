@@ -16,8 +16,8 @@ from lab.features.projection.costs import Pattern, pattern_of
 from lab.features.projection.replay import Action, Begin, Clock, Key, Transfer, Wait, Work
 from lab.features.stragglers.timing import Span, blocked_spans, wait_for
 from lab.features.traffic.traffic import size_of
-from lab.operations import operation
-from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
+from lab.operations import find_operation
+from lab.trace.model import Call, Phase, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
 from lab.words import plural
 
@@ -30,18 +30,18 @@ def waits_of(rank: RankTrace) -> dict[int, Span]:
     that nobody was seen to wait for are not there.
     """
     spans = {**blocked_spans(rank)}
-    passes = [(mark.begin, mark.end) for mark in rank.marks if mark.name == "backward" and mark.end is not None]
+    passes = [(mark.begin, mark.end) for mark in rank.phases if mark.name == "backward" and mark.end is not None]
     for call in rank.calls:
         if call.end is None:
             continue
         at = bisect_right(passes, call.begin, key=itemgetter(0)) - 1
         if at >= 0 and call.begin <= (pass_end := passes[at][1]):
             later = calls_within(rank.calls, call.begin, call.end)
-            if call.hands_out or call.bucket is not None or any(other.begin > call.begin for other in later):
+            if call.has_handle or call.bucket is not None or any(other.begin > call.begin for other in later):
                 spans.setdefault(call.index, (pass_end, pass_end))
             else:
                 spans[call.index] = call.begin, call.end
-        elif call.index not in spans and call.hands_out and (wait := wait_for(call, rank)) is not None:
+        elif call.index not in spans and call.has_handle and (wait := wait_for(call, rank)) is not None:
             spans[call.index] = wait.begin, wait.begin
     return {call.index: spans[call.index] for call in rank.calls if call.end is not None and call.index in spans}
 
@@ -182,7 +182,7 @@ def own_work(trace: Trace) -> list[Span]:
 
 
 def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Clock, wanting: float) -> list[_Turn]:
-    waits, phases, turns = waits_of(rank), _phases(rank.marks), []
+    waits, phases, turns = waits_of(rank), _phases(rank.phases), []
 
     def own(begin: float, end: float) -> Iterator[Action]:
         """Own work between two moments, cut where a mark begins or ends."""
@@ -195,7 +195,7 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
                 yield Work(seconds * wanting, phase, (until - begin) * (1 - wanting))
             begin, place = until, place + 1
 
-    for begin, end in pairwise(sorted(m.end for m in rank.marks if m.name == OPTIMIZER and m.end is not None)):
+    for begin, end in pairwise(sorted(m.end for m in rank.phases if m.name == OPTIMIZER and m.end is not None)):
         points: list[tuple[float, bool, Call, float]] = []
         first, last = (bisect_left(rank.calls, moment, key=attrgetter("begin")) for moment in (begin, end))
         for call in rank.calls[first:last]:
@@ -223,7 +223,7 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
     return turns
 
 
-def _phases(marks: Sequence[Mark]) -> list[tuple[float, str]]:
+def _phases(marks: Sequence[Phase]) -> list[tuple[float, str]]:
     """The innermost mark from each moment on at which one begins or ends."""
     edges = [(mark.begin, 1, mark.name) for mark in marks]
     edges += [(mark.end, 0, mark.name) for mark in marks if mark.end is not None]
@@ -300,7 +300,7 @@ class Growth(NamedTuple):
         """What a transfer carries in a world so many times as large, as nccl-tests counts it."""
         if transfer.group not in self.groups or transfer.group in self.sharded:
             return transfer.size
-        return transfer.size * (factor if pattern_of(operation(transfer.op)) in _GROWING else 1.0)
+        return transfer.size * (factor if pattern_of(find_operation(transfer.op)) in _GROWING else 1.0)
 
     def work(self, phase: str, factor: float) -> float:
         """By what own work is multiplied: the optimizer has only its shard."""
@@ -317,7 +317,7 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     patterns: dict[str, set[Pattern]] = defaultdict(set)
     messages = False
     for transfer in program.transfers.values():
-        if (pattern := pattern_of(operation(transfer.op))) is Pattern.MESSAGE:
+        if (pattern := pattern_of(find_operation(transfer.op))) is Pattern.MESSAGE:
             messages = True
         else:
             by_group[transfer.group].append(transfer)

@@ -32,13 +32,13 @@ from lab.features.projection.replay import Clock, Machine, Work, Working, World,
 from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, sheet, text
 from lab.features.traffic.traffic import size_of
-from lab.operations import operation
+from lab.operations import find_operation
 from lab.record.read import find_record
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from lab.words import NONE, format_bytes, format_duration, format_rate, listing, plural
 
 PLAYERS = 32
@@ -98,7 +98,7 @@ class Fit(NamedTuple):
 def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, Cost]:
     """The algorithm that the library takes where the ranks of a record are, and what a call costs by it."""
     layout = Layout(ranks)
-    name, formula = next(iter(choices(library, pattern_of(operation(op)), layout).items()))
+    name, formula = next(iter(choices(library, pattern_of(find_operation(op)), layout).items()))
     return name, formula(layout, size)
 
 
@@ -157,7 +157,7 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
 def _tells_both(samples: Sequence[Sample]) -> bool:
     """Whether bytes for a round differ enough among them that alpha and bandwidth can be told from one another."""
     amounts = [sample.cost.bytes / sample.cost.rounds for sample in samples if sample.cost.rounds]
-    return max(amounts) > 1.5 * min(amounts) or pattern_of(operation(samples[0].op)) is Pattern.BARRIER
+    return max(amounts) > 1.5 * min(amounts) or pattern_of(find_operation(samples[0].op)) is Pattern.BARRIER
 
 
 # -- a run as it is projected from
@@ -187,12 +187,12 @@ def source_of(run: str, trace: Trace) -> Source:
         LabError: it has no training steps, too few of them, or no communication in them.
     """
     cannot = f"run {run} cannot be projected"
-    if not any(mark.name == training.OPTIMIZER for rank in trace.ranks.values() for mark in rank.marks):
+    if not any(mark.name == training.OPTIMIZER for rank in trace.ranks.values() for mark in rank.phases):
         raise LabError(
             f"{cannot}: it has no training steps",
             "a training step lies between two steps of an optimizer of torch.optim, on every rank",
         )
-    steps = match(trace)
+    steps = match_steps(trace)
     backends = [group.backend for group in trace.groups.values() if group.backend]
     library = next((name for name in LIBRARIES for backend in backends if name in backend), "gloo")
     flights = training.flights_of(steps, library)
@@ -252,7 +252,10 @@ def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
     if not wanted:
         return Machine(min(counts))
     trained = min(
-        mark.end for rank in trace.ranks.values() for mark in rank.marks if mark.name == training.OPTIMIZER and mark.end
+        mark.end
+        for rank in trace.ranks.values()
+        for mark in rank.phases
+        if mark.name == training.OPTIMIZER and mark.end
     )
     settled = [one._replace(spans=[span for span in one.spans if span[0] >= trained]) for one in working]
     return machine_of(settled, min(counts), ran / wanted)
@@ -422,7 +425,7 @@ class _Network(NamedTuple):
         if self.target is None:
             return self.recorded_call(op, ranks, size)
         layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
-        formulas = choices(self.library, pattern_of(operation(op)), layout)
+        formulas = choices(self.library, pattern_of(find_operation(op)), layout)
         times = {name: self.target.seconds(formula(layout, size)) for name, formula in formulas.items()}
         algorithm = min(times, key=lambda name: times[name])
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
@@ -447,7 +450,7 @@ def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Ca
         turns, transfers = training.with_stages(program, *training.schedule_of(program), ranks)
     calls, parts, common = {}, {}, set()
     for key, one in transfers.items():
-        grows = one.group in growth.groups and pattern_of(operation(one.op)) is not Pattern.MESSAGE
+        grows = one.group in growth.groups and pattern_of(find_operation(one.op)) is not Pattern.MESSAGE
         if grows:
             common.add(key.lane)
         size = max(1, round(len(one.ranks) * factor)) if grows else len(one.ranks)

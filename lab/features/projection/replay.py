@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from lab.errors import LabError
 from lab.features.stragglers.timing import Span
-from lab.operations import Who, operation
+from lab.operations import Who, find_operation
 from lab.words import plural
 
 
@@ -228,7 +228,7 @@ class _Move:
 
     def can_begin(self) -> bool:
         """Whether data can flow: all are there, or the one whose data it is."""
-        op = operation(self.transfer.op)
+        op = find_operation(self.transfer.op)
         if op.sends or op.receives or op.giver is Who.ROOT:
             giver = self.transfer.root if op.giver is Who.ROOT else self.transfer.ranks[0]
             return any(player.rank == giver for player in self.entered)
@@ -236,7 +236,7 @@ class _Move:
 
     def releases(self, player: Player) -> bool:
         """Whether one that waits for it may go on: who only gives does not wait for who takes."""
-        is_giver = operation(self.transfer.op).taker is Who.ROOT and player.rank != self.transfer.root
+        is_giver = find_operation(self.transfer.op).taker is Who.ROOT and player.rank != self.transfer.root
         return is_giver or player in self.left
 
 

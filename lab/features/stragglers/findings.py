@@ -197,7 +197,7 @@ def find_straggler(evidence: Evidence) -> Iterator[Finding]:
     if again < max(LEAST_S, share * window):
         return
     place = mode(one.call.source for one in mine)
-    turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)
+    turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].phases)
     jumped = [one.longest for one in jumps.late] or [0.0]
     collected_s, collected_in = _collected_in(mine, evidence.trace)
     yield Straggler(

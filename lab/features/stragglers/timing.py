@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from lab.diagnosis.evidence import Evidence
 from lab.frozen import Frozen
-from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
+from lab.trace.model import Call, Phase, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
 
 Span = tuple[float, float]
@@ -50,7 +50,7 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
             spans[call.index] = (call.begin, call.end)
         elif (wait := wait_for(call, rank)) is not None and call.end > wait.begin:
             spans[call.index] = (wait.begin, call.end)
-    for mark in rank.marks:
+    for mark in rank.phases:
         if mark.name == "backward" and mark.end is not None:
             ours = [call for call in calls_within(rank.calls, mark.begin, mark.end) if call.end is not None]
             issued = max((call.begin for call in ours), default=0.0)
@@ -61,10 +61,10 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
 
 def _gave_handle(call: Call) -> bool:
     """Whether the script got a handle; what DDP does in its construction and forward holds a rank up."""
-    return call.hands_out and not call.via.startswith("DistributedDataParallel")
+    return call.has_handle and not call.via.startswith("DistributedDataParallel")
 
 
-def wait_for(call: Call, rank: RankTrace) -> Mark | None:
+def wait_for(call: Call, rank: RankTrace) -> Phase | None:
     """The first wait of the script that was over when a call was, or after that; None where none is on record."""
     place = bisect_left(rank.waits, call.end or 0.0, key=lambda wait: wait.end or inf)
     return rank.waits[place] if place < len(rank.waits) else None
@@ -85,7 +85,7 @@ def unseen_calls(rank: RankTrace) -> list[Call]:
 
 def ready_at(rank: RankTrace) -> float:
     """When a rank's own time begins: at the end of init_process_group, or at its first line."""
-    ready = [mark.end for mark in rank.marks if mark.name == "init_process_group" and mark.end is not None]
+    ready = [mark.end for mark in rank.phases if mark.name == "init_process_group" and mark.end is not None]
     return min(ready) if ready else rank.first
 
 
@@ -163,7 +163,7 @@ def critical_path(trace: Trace, steps: Mapping[tuple[int, int], Step]) -> list[P
     held = {rank: _in_order(own.calls, blocked_spans(own)) for rank, own in ranks.items()}
     unseen = {rank: _unseen_waits(own, steps) for rank, own in ranks.items()}
     makings = ("init_process_group", "new_group")  # there a rank may have waited for others
-    met = {rank: [mark.end for mark in own.marks if mark.name in makings] for rank, own in ranks.items()}
+    met = {rank: [mark.end for mark in own.phases if mark.name in makings] for rank, own in ranks.items()}
     at = max(ranks, key=lambda rank: ranks[rank].last)
     until, following = ranks[at].last, None
     pieces: list[Piece] = []

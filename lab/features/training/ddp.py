@@ -16,7 +16,7 @@ from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Finding, Words, unique_lines
 from lab.features.stragglers.timing import Span, length
 from lab.features.training.findings import TrainingKind
-from lab.trace.model import Buckets, Call, Mark, RankTrace, calls_within
+from lab.trace.model import Buckets, Call, Phase, RankTrace, calls_within
 from lab.words import format_bytes, format_duration, listing, plural
 
 _MOST_NAMES = 4
@@ -157,16 +157,16 @@ def find_modules(rank: RankTrace) -> list[Module]:
     Where there are several, that is its construction, its forwards, and the buckets of its gradients.
     """
 
-    def during(mark: Mark) -> Sequence[Call]:
+    def during(mark: Phase) -> Sequence[Call]:
         return calls_within(rank.calls, mark.begin, math.inf if mark.end is None else mark.end)
 
-    built, modules = [mark for mark in rank.marks if mark.name == "DDP()"], list[Module]()
+    built, modules = [mark for mark in rank.phases if mark.name == "DDP()"], list[Module]()
     alone = len(built) == 1
     for number, begun in enumerate(built, start=1):
         module = Module(number, begun.source, [one for one in rank.buckets if one.module == number], during(begun))
         modules.append(module)
-        forward: Mark | None = None
-        for mark in (mark for mark in rank.marks if mark.begin >= begun.begin):
+        forward: Phase | None = None
+        for mark in (mark for mark in rank.phases if mark.begin >= begun.begin):
             if mark.name == "forward" and (mark.module == number or (alone and mark.module is None)):
                 forward = mark
                 sent = [call for call in during(mark) if call.op == "broadcast"]

@@ -12,7 +12,7 @@ from typing import Literal
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, Kind, Words, majority
 from lab.diagnosis.wording import join_ranks
-from lab.trace.model import Mark, RankTrace, calls_within
+from lab.trace.model import Phase, RankTrace, calls_within
 from lab.words import name_ranks, plural
 
 
@@ -95,16 +95,16 @@ def count_phases(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _outermost(rank: RankTrace) -> list[Mark]:
+def _outermost(rank: RankTrace) -> list[Phase]:
     """Forwards, backwards and steps that lie within no other: of a checkpoint, not the backward inside a backward."""
-    kept: list[Mark] = []
-    for mark in (mark for mark in rank.marks if mark.name in ("forward", "backward", "step")):
+    kept: list[Phase] = []
+    for mark in (mark for mark in rank.phases if mark.name in ("forward", "backward", "step")):
         if not kept or (kept[-1].end is not None and kept[-1].end <= mark.begin):
             kept.append(mark)
     return kept
 
 
-def _followed(marks: Sequence[Mark]) -> Flags:
+def _followed(marks: Sequence[Phase]) -> Flags:
     """Of each forward, whether a backward came before the next one."""
     flags: list[bool | None] = []
     for mark in marks:
@@ -117,7 +117,7 @@ def _followed(marks: Sequence[Mark]) -> Flags:
     return flags
 
 
-def _exchanged(rank: RankTrace, backwards: Sequence[Mark]) -> Flags:
+def _exchanged(rank: RankTrace, backwards: Sequence[Phase]) -> Flags:
     """Of each backward, whether it exchanged gradients."""
     flags: list[bool | None] = []
     for mark in backwards:

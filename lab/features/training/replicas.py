@@ -200,7 +200,7 @@ def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
         place=first + 1,
         parameter=next(iter(modules.values())).parameters[first].name,
         steps=apart[0],
-        unused_forward=not any(mark.name == "forward" for trace in traces for mark in trace.marks),
+        unused_forward=not any(mark.name == "forward" for trace in traces for mark in trace.phases),
         no_exchange=not any(_exchanges(call) for trace in traces for call in trace.calls),
     )
 
@@ -223,7 +223,7 @@ def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
     if len(ours) in (0, len(modules)) or not moved or _are_averaged(modules, evidence):
         return None
     traces = {rank: evidence.trace.ranks[rank] for rank in modules}
-    firsts = [mark for rank in ours for mark in [mark for mark in traces[rank].marks if mark.name == "step"][:1]]
+    firsts = [mark for rank in ours for mark in [mark for mark in traces[rank].phases if mark.name == "step"][:1]]
     since = min((mark.begin for mark in firsts), default=math.inf)
     if not all(any(call.begin > since and _exchanges(call) for call in of.calls) for of in traces.values()):
         return None

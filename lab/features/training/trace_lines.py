@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lab.trace.model import Buckets, Buffer, Call, Mark, Module, Parameter, RankTrace
-from lab.trace.read import RankReader, sizes, whole
+from lab.trace.model import Buckets, Buffer, Call, Module, Parameter, Phase, RankTrace
+from lab.trace.read import RankReader, parse_count, parse_shape
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 _DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
@@ -39,23 +39,25 @@ class ModuleReader:
         self.reader, self.result = reader, reader.result
         self._called: tuple[int, bool] | None = None
         """Number of the module whose forward is to begin next, and whether its gradients will be exchanged."""
-        self._mark = reader.actions["mark"]
+        self._read_phase_line = reader.actions["mark"]
         reader.actions |= {
             "ddp": self._read_layout, "module": self._read_call, "hook": self._read_hook, "norms": self._read_norms,
-            "weights": self._read_turn, "mark": self._read_mark,
+            "weights": self._read_turn, "mark": self._read_phase,
         }  # fmt: skip
         reader.at_end.append(lambda: assign_buckets(self.result))
 
     def _read_layout(self, line: Mapping[str, Any]) -> None:
         """A module was constructed, or has rebuilt its buckets."""
-        number, module = whole(line["d"]), self._module(line)
+        number, module = parse_count(line["d"]), self._module(line)
         group = self.reader.group_name(line)
         if "params" in line:
-            parameters = [Parameter(str(name), str(dtype), sizes(shape)) for name, dtype, shape in line["params"]]
+            parameters = [Parameter(str(name), str(dtype), parse_shape(shape)) for name, dtype, shape in line["params"]]
             module = Module(number, group, str(line.get("at", "")), tuple(parameters))
             self.result.modules.append(module)
         known = [] if module is None else [(one.name, Buffer(one.dtype, one.shape).count) for one in module.parameters]
-        if buckets := [[known[whole(i)] for i in bucket] for bucket in line["buckets"]]:  # else construction failed
+        if buckets := [
+            [known[parse_count(i)] for i in bucket] for bucket in line["buckets"]
+        ]:  # else construction failed
             names = tuple(tuple(name for name, _ in bucket) for bucket in buckets)
             elements = tuple(sum(count for _, count in bucket) for bucket in buckets)
             time, rebuilt = self.reader.seconds(line), bool(line.get("rebuilt"))
@@ -69,23 +71,27 @@ class ModuleReader:
     def _read_norms(self, line: Mapping[str, Any]) -> None:
         """The norms of a module's parameters after some step of its optimizer."""
         if (module := self._module(line)) is not None:
-            module.norms[whole(line["steps"])] = _norms(line["norms"])
+            module.norms[parse_count(line["steps"])] = _norms(line["norms"])
 
     def _read_turn(self, line: Mapping[str, Any]) -> None:
         """What an optimizer that has no parameter of a module had and did at one of its steps."""
-        elements, gradients, norms = tuple(map(whole, line["sizes"])), _norms(line["grads"]), _norms(line["norms"])
+        elements, gradients, norms = (
+            tuple(map(parse_count, line["sizes"])),
+            _norms(line["grads"]),
+            _norms(line["norms"]),
+        )
         if not len(elements) == len(gradients) == len(norms):
             raise ValueError(line)
         turn = Turn(self.reader.seconds(line), str(line.get("at", "")), elements, gradients, norms)
-        turns_of(self.result)[whole(line["o"]), whole(line["steps"])] = turn
+        turns_of(self.result)[parse_count(line["o"]), parse_count(line["steps"])] = turn
 
     def _read_call(self, line: Mapping[str, Any]) -> None:
         """Which module's forward begins next, where there are several or its gradients will not be exchanged."""
-        self._called = whole(line["d"]), bool(line.get("sync", 1))
+        self._called = parse_count(line["d"]), bool(line.get("sync", 1))
 
-    def _read_mark(self, line: Mapping[str, Any]) -> None:
+    def _read_phase(self, line: Mapping[str, Any]) -> None:
         """A phase begins or ends; of a forward, which module's it is."""
-        self._mark(line)
+        self._read_phase_line(line)
         if str(line["n"]) == "forward" and not line.get("e"):
             mark = self.reader.nested[-1]
             only = self.result.modules[0].number if len(self.result.modules) == 1 else None
@@ -93,7 +99,7 @@ class ModuleReader:
             self._called = None
 
     def _module(self, line: Mapping[str, Any]) -> Module | None:
-        number = whole(line["d"])
+        number = parse_count(line["d"])
         return next((module for module in self.result.modules if module.number == number), None)
 
 
@@ -113,10 +119,10 @@ def assign_buckets(rank: RankTrace) -> None:
     divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
     due: dict[int, int] = {}
     before, since = set[int | None](), set[int | None]()  # modules that went forward before the last backward and since
-    marks = [mark for mark in rank.marks if mark.name in ("forward", "backward")]
-    timeline: list[Mark | Call] = [*marks, *rank.calls]
+    marks = [mark for mark in rank.phases if mark.name in ("forward", "backward")]
+    timeline: list[Phase | Call] = [*marks, *rank.calls]
     for one in sorted(timeline, key=lambda one: (one.begin, isinstance(one, Call))):
-        if isinstance(one, Mark):
+        if isinstance(one, Phase):
             if one.name == "forward":
                 since.add(one.module)
             else:

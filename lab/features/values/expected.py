@@ -96,7 +96,7 @@ def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     if op.reduces or op.joined:
         if op.joined and (not ranks or count % len(ranks)):
             return ()
-        return step.remembered(("parts", count, where), of_all) if same_for_all(op) else of_all()
+        return step.cached(("parts", count, where), of_all) if same_for_all(op) else of_all()
     # An output for each tensor of each rank; those of a rank stand together.
     each = max(1, len(call.inputs)) if op.cut is Cut.WHOLE else 1
     if index // each >= len(ranks):
@@ -113,7 +113,7 @@ def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     me, sizes = _place(step, call.rank), slice_sizes(call, len(step.group.ranks), of_output=True)
     if sum(sizes) != call.outputs[index].count:
         return ()
-    starts = [step.remembered(("starts", rank), partial(_starts, step, rank)) for rank in step.group.ranks]
+    starts = [step.cached(("starts", rank), partial(_starts, step, rank)) for rank in step.group.ranks]
     each = zip(step.group.ranks, sizes, starts, strict=True)
     return tuple(Part(size, (Source(rank, index, begins[me] if begins else 0),)) for rank, size, begins in each)
 
@@ -162,7 +162,7 @@ def _once(step: Step, parts: Sequence[Part], what: Hashable, find: Callable[[], 
     if not same_for_all(step.operation):
         return find()
     # Kept with the parts themselves: no others can come to stand where they are.
-    _, found = step.remembered((id(parts), what), lambda: (parts, find()))
+    _, found = step.cached((id(parts), what), lambda: (parts, find()))
     return found
 
 

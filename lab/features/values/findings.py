@@ -142,7 +142,7 @@ def find_wrong_results(evidence: Evidence) -> list[Finding]:
 
 def _wrong_result(step: Step, wrongs: list[WrongElement], again: int, evidence: Evidence) -> Finding:
     ranks = tuple(wrong.rank for wrong in wrongs)
-    handles = [step.calls[rank] for rank in ranks if step.calls[rank].hands_out]
+    handles = [step.calls[rank] for rank in ranks if step.calls[rank].has_handle]
     waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
     changers, (first, *rest) = _who_changed(step, evidence), [buffer.values for buffer in step.calls[ranks[0]].outputs]
     alike = bool(rest) and first is not None and all(values == first for values in rest)

@@ -24,7 +24,7 @@ from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.watch.now import LOOPBACK, Follower, Line, Now, Watched, alike_ranks
-from lab.operations import operation
+from lab.operations import find_operation
 from lab.record.read import Record
 from lab.record.record_files import read_file
 from lab.report.harmless import harmless_json
@@ -50,7 +50,7 @@ def state_of(now: Now) -> dict[str, Any]:
     tone = VERDICTS.get(now.verdict)
     data["sign"], data["tone"] = (tone.sign, tone.variable) if tone else ("", "")
     ops = sorted({call["op"] for rank in data["ranks"] for call in rank["recent"]})
-    data["colours"] = {op: operation_tones(operation(op)) for op in ops}
+    data["colours"] = {op: operation_tones(find_operation(op)) for op in ops}
     return data
 
 

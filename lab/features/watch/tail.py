@@ -19,9 +19,9 @@ from lab.record.read import Record
 from lab.record.record_files import open_file
 from lab.report.harmless import harmless
 from lab.report.live import fit
-from lab.trace.model import Call, RankTrace, Trace, tell_apart
-from lab.trace.read import RankReader, Worlds, align, read_line, reopen, trace_files
-from lab.trace.steps import Step, match
+from lab.trace.model import Call, RankTrace, Trace, label_groups
+from lab.trace.read import RankReader, Worlds, align_clocks, read_line, reopen_calls, trace_files
+from lab.trace.steps import Step, match_steps
 from lab.words import clip, format_duration, name_ranks
 
 _LOOK_BYTES = 512 << 10
@@ -107,16 +107,16 @@ class TraceTail:
         return [step for step in self._steps(ranks) if any(id(call) in waiting for call in step.calls.values())]
 
     def _steps(self, ranks: Mapping[int, Any] | None = None) -> list[Step]:
-        known = replace(self.trace, groups=tell_apart(self.trace.groups), ranks=dict(ranks or self.trace.ranks))
-        steps = match(known)
+        known = replace(self.trace, groups=label_groups(self.trace.groups), ranks=dict(ranks or self.trace.ranks))
+        steps = match_steps(known)
         for step in steps:
             step.number += self._forgotten
         return _certain(steps) if self.passed_over else steps
 
-    def align(self, reader: RankReader) -> None:
+    def align_reader(self, reader: RankReader) -> None:
         """Bring the clock of a rank whose first line has come to that of those before; the first one's is the run's."""
         starts = {tail.rank: tail.start for tail in self._tails.values() if tail.start}
-        clocks, origin_s = align(starts, self.record), self.trace.origin
+        clocks, origin_s = align_clocks(starts, self.record), self.trace.origin
         self.trace.clocks = clocks._replace(origin_s=origin_s or clocks.origin_s)
         reading, later = clocks.readings.get(reader.rank, reader.clock), clocks.origin_s - self.trace.origin
         reader.clock = reading._replace(offset=reading.offset + round(later * 1e9))
@@ -170,9 +170,9 @@ class _RankTail(RankReader):
             if line is not None:
                 if line.get("k") == "start" and not self.start:
                     self.start = dict(line)
-                    self._whole.align(self)
-                self.take(line)
-        for kept in (self.result.marks, self.result.waits, self.result.stores):
+                    self._whole.align_reader(self)
+                self.add_line(line)
+        for kept in (self.result.phases, self.result.waits, self.result.stores):
             del kept[:-_KEPT_MARKS]
         return bool(whole) and self._position < size
 
@@ -181,7 +181,7 @@ class _RankTail(RankReader):
         self._position, self.passed_over, self.held = position, True, None
         self.open.clear()
         self.nested.clear()
-        for kept in (self.result.calls, self.result.marks, self.result.waits, self.result.stores):
+        for kept in (self.result.calls, self.result.phases, self.result.waits, self.result.stores):
             kept.clear()
 
     def calls_so_far(self) -> Iterable[Call]:
@@ -190,15 +190,15 @@ class _RankTail(RankReader):
 
     def _begins(self, line: Mapping[str, Any]) -> None:
         self.held = None
-        self._begin(line)
+        self._read_begin(line)
         call = self.result.calls[-1]
         self._whole.news.append(News(call.begin, "begin", call))
 
     def _ends(self, line: Mapping[str, Any]) -> None:
         call = self.open.get(line["i"])
-        self._end(line)
+        self._read_end(line)
         if call is not None:
-            reopen([call], self._whole.stopped - self._whole.trace.origin)
+            reopen_calls([call], self._whole.stopped - self._whole.trace.origin)
         if call is not None and call.end is not None:
             self._whole.news.append(News(call.end, "end", call))
 
@@ -258,7 +258,7 @@ class Whereabouts:
             more = self._tail.look()
             for rank in trace.ranks.values():
                 old = rank.calls[:-_WHEREABOUTS_KEPT_CALLS]
-                rank.calls[: len(old)] = [call for call in old if call.end is None and not call.hands_out]
+                rank.calls[: len(old)] = [call for call in old if call.end is None and not call.has_handle]
             if not more:
                 break
         known = (rank for _, rank in sorted(trace.ranks.items()) if rank.recorded and not rank.cut and runs(rank.rank))
@@ -281,10 +281,10 @@ def _place(trace: RankTrace, origin: float) -> Place:
 def _stays(trace: RankTrace) -> Iterator[tuple[float, float | None, str, str]]:
     """From when until when what held a rank up, or still does, and where; a call with a handle did for no time."""
     for call in trace.calls:
-        yield call.begin, call.begin if call.hands_out else call.end, call.op, call.source
-    for mark in (*trace.marks, *trace.waits):
+        yield call.begin, call.begin if call.has_handle else call.end, call.op, call.source
+    for mark in (*trace.phases, *trace.waits):
         yield mark.begin, mark.end, mark.name, mark.source
-    if not any(mark.name == "init_process_group" and mark.end is None for mark in trace.marks):
+    if not any(mark.name == "init_process_group" and mark.end is None for mark in trace.phases):
         for lookup in trace.stores:
             yield lookup.begin, lookup.end, "TCPStore", lookup.source
 
