@@ -14,11 +14,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain it; needs no engine."""
-    from lab.diagnosis.explain import explain
+    from lab.diagnosis.explain import explain_run
     from lab.report.verdict import explanation_text
 
     record = open_record(arguments)
-    explanation, broken_in = explain(record), view("broken")
+    explanation, broken_in = explain_run(record), view("broken")
     broken = broken_in(record) if broken_in else []
     return answer(
         arguments,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lab.diagnosis.evidence import Evidence, apply_rules
 from lab.diagnosis.failure import explain_failure
 from lab.diagnosis.finding import Finding, FindingKind
-from lab.diagnosis.hang import explain_hang, that_stop_a_run
-from lab.diagnosis.links import find_causes_outside
+from lab.diagnosis.hang import explain_hang, split_disagreements
+from lab.diagnosis.links import find_external_causes
 
 
 def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: bool = False) -> list[Finding]:
@@ -18,8 +18,8 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     silent = apply_rules(evidence, "state", "results", "values", "hints")
     if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
         return [*apply_rules(evidence, "disagreements"), *silent]
-    stopping, other = that_stop_a_run(evidence)
-    stopping = [*find_causes_outside(evidence), *stopping]
+    stopping, other = split_disagreements(evidence)
+    stopping = [*find_external_causes(evidence), *stopping]
     counts = apply_rules(evidence, "counts")
     refused = [finding for finding in silent if finding.kind is FindingKind.SHAPE]
     failed = any(rank.failed or rank.node_lost for rank in ranks)
@@ -27,11 +27,11 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     # What a rank did more or less often comes first where it is why that rank was not there.
     absent = ends[0].ranks if ends and "absence" in ends[0].kind.properties else ()
     why = [finding for finding in counts if set(finding.ranks) & set(absent)]
-    found = [*refused, *stopping, *why, *ends, *counts, *other, *silent]
-    return [finding for n, finding in enumerate(found) if finding not in found[:n]]
+    candidates = [*refused, *stopping, *why, *ends, *counts, *other, *silent]
+    return [finding for n, finding in enumerate(candidates) if finding not in candidates[:n]]
 
 
-def wrong_all_the_same(evidence: Evidence) -> list[Finding]:
+def find_silent_errors(evidence: Evidence) -> list[Finding]:
     """What is surely wrong in a run in which nothing failed."""
     sure = apply_rules(evidence, "results", "state")
     return [*sure, *(one for one in apply_rules(evidence, "values") if one.others)]

@@ -9,12 +9,12 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.errors import is_loss, lost_a_peer, telling_text
+from lab.diagnosis.errors import is_loss, lost_a_peer, shorten_error
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts
-from lab.diagnosis.finding import Finding, FindingKind, majority, unique_lines
+from lab.diagnosis.finding import Finding, FindingKind, find_majority, unique_lines
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
-from lab.diagnosis.wording import StoodApart
+from lab.diagnosis.wording import BlockingRank
 from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call, Phase
@@ -77,8 +77,9 @@ def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     blocking = [call for call in unfinished if not call.has_handle]
     if blocking or not unfinished:
         return blocking[-1] if blocking else None
-    place = evidence.stood(rank)
-    waits = place is not None and bool(place.call or _WAITS.search(place.source))  # for calls that it issued before
+    location = evidence.stack_location(rank)
+    # Such a line waits for calls that the rank issued before.
+    waits = location is not None and bool(location.call or _WAITS.search(location.source))
     if rank.stack and not waits and not is_communicating(rank.stack):
         return None
     return next((call for call in unfinished if (step := evidence.step(call)) and step.missing), unfinished[0])
@@ -88,7 +89,7 @@ def _failed_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     """The call in which a rank lost a peer, or waited until it gave up."""
     if not rank.failed or not lost_a_peer(rank):
         return None
-    broken = evidence.broken(rank.rank)
+    broken = evidence.broken_call(rank.rank)
     return next((call for call in evidence.calls(rank.rank) if call.error), broken[0] if broken is not None else None)
 
 
@@ -123,7 +124,7 @@ def missed_steps(waits: Mapping[int, Wait]) -> list[tuple[Step, tuple[int, ...],
 
 def majority_step(waits: Mapping[int, Wait]) -> int | None:
     """Number of the step in which more than half of the waiting ranks were; None where there is none."""
-    return majority({rank: wait.step.number for rank, wait in waits.items()})[0]
+    return find_majority({rank: wait.step.number for rank, wait in waits.items()})[0]
 
 
 def call_facts(call: Call, step: Step, group: str = "") -> f.CallFacts:
@@ -142,7 +143,7 @@ def waited_s(evidence: Evidence, waits: Iterable[Wait]) -> float | None:
 
 def longest_wait_s(evidence: Evidence, waits: Iterable[Wait]) -> float:
     """Seconds that the first of these ranks had been waiting when the run was over, or when it failed."""
-    ends = ((evidence.over if wait.call.end is None else wait.call.end, wait.call.begin) for wait in waits)
+    ends = ((evidence.end_s if wait.call.end is None else wait.call.end, wait.call.begin) for wait in waits)
     return max((end - begin for end, begin in ends if end > begin), default=0.0)
 
 
@@ -153,44 +154,44 @@ def stood_of(evidence: Evidence, rank: RankFacts) -> f.Stood:
     """Where a rank was when its stack was taken."""
     if has_returned(rank.stack):
         return f.Stood(state="returned")
-    place = evidence.stood(rank)
+    location = evidence.stack_location(rank)
     if is_leaving(rank.stack):
-        return f.Stood(state="leaving", place=place, thread=evidence.thread(rank))
-    return f.Stood(place=place, raised=raised_by(rank.threads[0]) if rank.threads else None)
+        return f.Stood(state="leaving", location=location, thread=evidence.thread_location(rank))
+    return f.Stood(location=location, raised=raised_by(rank.threads[0]) if rank.threads else None)
 
 
 def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> f.End:
     """How a rank failed; if brief, what it raised is cut short and without addresses of PyTorch's sources."""
     if rank.out_of_memory:
-        place = evidence.stood(rank)
-        seen = _last_seen(evidence, rank.rank) if place is None else None
-        limit = evidence.facts.memory_bytes
-        return f.End(how="memory", place=place, held_bytes=rank.memory_bytes, limit_bytes=limit, last_seen=seen)
+        location = evidence.stack_location(rank)
+        last_activity = _find_last_activity(evidence, rank.rank) if location is None else None
+        held, limit = rank.memory_bytes, evidence.facts.memory_bytes
+        return f.End(how="memory", location=location, held_bytes=held, limit_bytes=limit, last_activity=last_activity)
     if rank.signal and rank.raised is None:  # else its script was over: whatever killed it then is no cause
-        return f.End(how="signal", signal=rank.signal, place=evidence.stood(rank))
-    place, error = evidence.raised(rank), rank.error.strip()
+        return f.End(how="signal", signal=rank.signal, location=evidence.stack_location(rank))
+    location, error = evidence.raise_location(rank), rank.error.strip()
     if len(rank.error) >= _WHOLE_ERROR:
         error = "\n".join([error, *rank.traceback.strip().splitlines()[-1:]])
     if error and not error.startswith("SystemExit"):
-        text = telling_text(error, lambda: evidence.parameter_names(rank.rank), brief=brief)
-        return f.End(how="raised", error=text, place=place)
+        text = shorten_error(error, lambda: evidence.parameter_names(rank.rank), brief=brief)
+        return f.End(how="raised", error=text, location=location)
     message = error.partition("\n")[0].partition(": ")[2].strip()
     if rank.code is None and not message:
-        return f.End(how="unseen", place=place)
+        return f.End(how="unseen", location=location)
     code = message if rank.code is None else rank.code
     text = message if not message.lstrip("-").isdigit() else ""
-    return f.End(how="exited", error=text, code=code, expected_code=rank.expected_code, place=place)
+    return f.End(how="exited", error=text, code=code, expected_code=rank.expected_code, location=location)
 
 
-def _last_seen(evidence: Evidence, number: int) -> f.LastSeen | None:
+def _find_last_activity(evidence: Evidence, number: int) -> f.LastActivity | None:
     """The latest call or mark of a rank that left no stack."""
-    trace = evidence.trace.ranks.get(number) if evidence.at_hand else None
+    trace = evidence.trace.ranks.get(number) if evidence.has_readable_trace else None
     if trace is None or not (trace.calls or trace.phases):
         return None
-    seen: list[tuple[Call | Phase, str]] = [(call, call.op) for call in trace.calls]
-    seen += [(mark, mark.name) for mark in trace.phases]
-    last, name = max(seen, key=lambda one: one[0].begin)
-    return f.LastSeen(name=name, ended=last.end is not None, source=last.source)
+    candidates: list[tuple[Call | Phase, str]] = [(call, call.op) for call in trace.calls]
+    candidates += [(phase, phase.name) for phase in trace.phases]
+    last, name = max(candidates, key=lambda one: one[0].begin)
+    return f.LastActivity(name=name, ended=last.end is not None, source=last.source)
 
 
 def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> f.Activity:
@@ -263,7 +264,7 @@ def of_step(step: Step, ranks: Sequence[int] = ()) -> dict[str, Any]:
     return {"ranks": tuple(ranks), "others": others, "step": step.title, "lines": lines}
 
 
-def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
+def make_culprit(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
     """A rank as the culprit, with the end of its traceback or the innermost of its stack, or else somebody else's."""
     raised = "" if rank.stopped else _tail(rank.traceback)
     shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES)) or _tail(traceback)
@@ -279,7 +280,7 @@ def culprit_by(finding: Finding, evidence: Evidence) -> Culprit | None:
         return Culprit(link=finding.link, error=finding.headline, cause=finding.cause)
     rank = next((evidence.ranks[rank] for rank in finding.ranks if rank in evidence.ranks), None)
     if rank is None or finding.kind not in (FindingKind.OUTSIDE, FindingKind.CUT_OFF):
-        return None if rank is None else blame(rank, finding.headline, cause=finding.cause)
+        return None if rank is None else make_culprit(rank, finding.headline, cause=finding.cause)
     return Culprit(rank=rank.rank, node=rank.node, error=finding.headline, cause=finding.cause)
 
 
@@ -304,7 +305,7 @@ class Standing(NamedTuple):
     def of(cls, evidence: Evidence) -> Standing:
         """Where every rank was."""
         ranks = sorted(evidence.facts.ranks, key=lambda rank: rank.ended or 0.0)
-        waiting = sorted(rank.rank for rank in ranks if (at := evidence.stood(rank)) is not None and at.call)
+        waiting = sorted(rank.rank for rank in ranks if (at := evidence.stack_location(rank)) is not None and at.call)
         absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
         return cls(waiting, absent, [rank.rank for rank in ranks if not rank.alive])
 
@@ -317,19 +318,19 @@ class Standing(NamedTuple):
             ranks, others = (self.absent[0],), tuple(waiting)
             stood = stood_of(evidence, evidence.ranks[ranks[0]])
             kind = FindingKind.NEVER_ENTERED if waiting else FindingKind.OWN_CODE
-            return StoodApart(kind=kind, how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
+            return BlockingRank(kind=kind, how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
         if len(gone) > len(waiting):
-            place = evidence.stood(evidence.ranks[waiting[0]])
-            return StoodApart(kind=FindingKind.WENT_ALONE, how="alone", place=place, ranks=(waiting[0],), others=gone)
+            location, ranks = evidence.stack_location(evidence.ranks[waiting[0]]), (waiting[0],)
+            return BlockingRank(kind=FindingKind.WENT_ALONE, how="alone", location=location, ranks=ranks, others=gone)
         if gone:
-            return StoodApart(kind=FindingKind.LEFT_EARLY, how="gone", ranks=gone[:1], others=tuple(waiting))
-        places = {rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting}
-        common, odd = majority(places)
-        if not odd:
+            return BlockingRank(kind=FindingKind.LEFT_EARLY, how="gone", ranks=gone[:1], others=tuple(waiting))
+        stacks = {rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting}
+        common, deviating = find_majority(stacks)
+        if not deviating:
             return None  # no majority: whose call is the wrong one cannot be told from where they stand
-        rest = tuple(rank for rank in waiting if rank != odd[0])
-        stood, kind = places[odd[0]], FindingKind.ELSEWHERE
-        return StoodApart(kind=kind, how="odd", stood=stood, common=common, ranks=odd[:1], others=rest)
+        rest = tuple(rank for rank in waiting if rank != deviating[0])
+        stood, kind = stacks[deviating[0]], FindingKind.ELSEWHERE
+        return BlockingRank(kind=kind, how="odd", stood=stood, common=common, ranks=deviating[:1], others=rest)
 
 
 def raised_by(one: ThreadRaised) -> f.ThreadError:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from lab.diagnosis.evidence import Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.finding import majority
-from lab.diagnosis.wording import OddCall, way_to_get_module
+from lab.diagnosis.finding import find_majority
+from lab.diagnosis.wording import DeviatingCall, way_to_get_module
 from lab.operations import OPERATIONS
 from lab.words import clip, clip_middle, listing
 
@@ -32,7 +32,7 @@ _UNNAMED = re.compile(
 )
 
 
-def telling_text(error: str, names: Callable[[], Sequence[str]], *, brief: bool = False) -> str:
+def shorten_error(error: str, names: Callable[[], Sequence[str]], *, brief: bool = False) -> str:
     """An exception in one line; brief: cut short, and without addresses of PyTorch's sources.
 
     `names` are those of the parameters of the one module that DDP may speak of by their numbers; empty if not known.
@@ -64,8 +64,8 @@ def _with_names(text: str, names: Sequence[str]) -> str:
     """The text with the names of the parameters whose numbers it gives."""
 
     def named(match: re.Match[str]) -> str:
-        several = [int(number) for number in re.findall(r"\d+", match["several"] or "")]
-        numbers = several or [int(match["one"] or match["place"])]
+        indices = [int(number) for number in re.findall(r"\d+", match["several"] or "")]
+        numbers = indices or [int(match["one"] or match["place"])]
         if any(number >= len(names) for number in numbers):
             return match[0]
         shown = listing(names[number] for number in numbers[:8]) + (", …" if len(numbers) > 8 else "")
@@ -104,12 +104,12 @@ def lost_a_peer(rank: RankFacts) -> bool:
     return any((raised := _BY_TORCH.search(text)) and _PEER_LOST.search(text, raised.end()) for text in texts)
 
 
-def gave_up(rank: RankFacts) -> bool:
+def has_timed_out(rank: RankFacts) -> bool:
     """Whether a rank that lost a peer had only waited too long for it."""
     return lost_a_peer(rank) and _GAVE_UP.search(rank.error) is not None
 
 
-def gave_way(rank: RankFacts) -> bool:
+def seems_timed_out(rank: RankFacts) -> bool:
     """Whether a rank ended in a way in which scripts end that have waited too long: by its own exit, or a time-out."""
     return (rank.raised is None and not rank.signal) or _TIME_OUT.search(rank.error) is not None
 
@@ -124,12 +124,12 @@ def failed_in_torch(rank: RankFacts) -> bool:
     return rank.signal == "SIGABRT" or (_BY_TORCH.search(rank.error) is not None and not rank.out_of_memory)
 
 
-def find_odd_call(ranks: Iterable[RankFacts]) -> OddCall | None:
+def find_deviating_call(ranks: Iterable[RankFacts]) -> DeviatingCall | None:
     """The rank that differs, by what the ranks raised; None if no error says so, or if no majority agrees."""
-    found = [match for rank in ranks for match in _RUNNING.finditer(rank.error)]
-    calls = {int(match["rank"]): _call(match["op"], match["shape"], match["dtype"]) for match in found}
-    common, odd = majority(calls)
-    return OddCall(ranks=odd[:1], call=calls[odd[0]], common=common) if odd and common else None
+    matches = [match for rank in ranks for match in _RUNNING.finditer(rank.error)]
+    calls = {int(match["rank"]): _call(match["op"], match["shape"], match["dtype"]) for match in matches}
+    common, deviating = find_majority(calls)
+    return DeviatingCall(ranks=deviating[:1], call=calls[deviating[0]], common=common) if deviating and common else None
 
 
 def _call(op: str, shape: str | None, dtype: str | None) -> str:
@@ -146,8 +146,8 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '([A-Za-z_]\w*)'$")
 
 def missing_module(error: str) -> str:
     """The name of the module that an exception says is not there; empty where it says something else."""
-    found = _MISSING.match(error.strip().partition("\n")[0])
-    return found[1] if found and found[1] not in sys.stdlib_module_names else ""
+    match = _MISSING.match(error.strip().partition("\n")[0])
+    return match[1] if match and match[1] not in sys.stdlib_module_names else ""
 
 
 def way_to_module(facts: RunFacts, rank: RankFacts) -> str:
@@ -191,7 +191,7 @@ def _cause_of_end(rank: RankFacts) -> str:
         return "out_of_memory" if rank.out_of_memory else "killed"
     cause = error_cause(rank.error)
     if not cause and lost_a_peer(rank):
-        return "time_out" if gave_up(rank) else "connection_lost"
+        return "time_out" if has_timed_out(rank) else "connection_lost"
     return cause or ("exception" if rank.error and not rank.error.startswith("SystemExit") else "exit")
 
 

@@ -17,12 +17,12 @@ from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
 
 if TYPE_CHECKING:
-    from lab.diagnosis.finding import CodePlace, Finding
+    from lab.diagnosis.finding import CodeLocation, Finding
     from lab.record.read import Record
     from lab.trace.model import Call, Trace
     from lab.trace.steps import Step
 
-_MOST_BYTES = 16 << 20
+_MAX_TRACE_BYTES = 16 << 20
 """A verdict does not wait until longer traces have been read; `lab explain` does."""
 
 
@@ -70,7 +70,7 @@ class Evidence:
         return match_steps(self.trace)
 
     @cached_property
-    def unended(self) -> set[str]:
+    def unfinished_steps(self) -> set[str]:
         """The titles of steps that never ended."""
         return {step.title for step in self.steps if step.state != "completed"}
 
@@ -90,16 +90,16 @@ class Evidence:
         return "dumped" if self.dumped is not None else "stepped" if self.record.plan().stepped else ""
 
     @cached_property
-    def at_hand(self) -> bool:
+    def has_readable_trace(self) -> bool:
         """Whether there is a trace that a verdict can wait for."""
         sizes = list_folder(self.record.path, TRACE).values()
-        return sum(sizes) <= _MOST_BYTES and self.trace.recorded
+        return sum(sizes) <= _MAX_TRACE_BYTES and self.trace.recorded
 
     @cached_property
-    def over(self) -> float:
+    def end_s(self) -> float:
         """Seconds of the trace's clock at which the run was over: its stacks were taken, or its last rank ended."""
         origin = self.trace.origin or min((rank.started for rank in self.facts.ranks if rank.started), default=0.0)
-        times = [rank.seen or rank.ended for rank in self.facts.ranks]
+        times = [rank.stack_time or rank.ended for rank in self.facts.ranks]
         times += [node.time for node in self.facts.lost_nodes]
         return max([self.trace.last, *(time - origin for time in times if time is not None)], default=0.0)
 
@@ -109,7 +109,7 @@ class Evidence:
 
     def parameter_names(self, rank: int) -> list[str]:
         """Names of the parameters of a rank's one DDP module, by their numbers; empty where there are several."""
-        modules = self.trace.ranks[rank].modules if self.at_hand and rank in self.trace.ranks else []
+        modules = self.trace.ranks[rank].modules if self.has_readable_trace and rank in self.trace.ranks else []
         return [parameter.name for parameter in modules[0].parameters] if len(modules) == 1 else []
 
     def last_line(self, rank: int) -> str:
@@ -120,33 +120,33 @@ class Evidence:
         """The step that a call belongs to."""
         return self.step_of.get((call.rank, call.index))
 
-    def broken(self, rank: int) -> tuple[Call, Step] | None:
+    def broken_call(self, rank: int) -> tuple[Call, Step] | None:
         """The first call of a rank that failed or never ended, with its step."""
         call = next((call for call in self.calls(rank) if call.state != "completed"), None)
         return (call, step) if call is not None and (step := self.step(call)) is not None else None
 
-    def stood(self, rank: RankFacts) -> CodePlace | None:
+    def stack_location(self, rank: RankFacts) -> CodeLocation | None:
         """The line of its script where a rank was when its stack was taken."""
-        from lab.diagnosis.stacks import find_place
+        from lab.diagnosis.stacks import find_location
 
-        return find_place(rank.stack, self.record.path) if rank.stack else None
+        return find_location(rank.stack, self.record.path) if rank.stack else None
 
-    def thread(self, rank: RankFacts) -> CodePlace | None:
+    def thread_location(self, rank: RankFacts) -> CodeLocation | None:
         """The line of the script where a thread of a rank was that keeps it from ending, its script being over."""
         from lab.diagnosis.stacks import find_threads, is_leaving
 
         threads = find_threads(rank.stack, self.record.path) if rank.stack and is_leaving(rank.stack) else []
         return next(iter(threads), None)
 
-    def raised(self, rank: RankFacts) -> CodePlace | None:
+    def raise_location(self, rank: RankFacts) -> CodeLocation | None:
         """The line of its script where a rank raised."""
         from lab.diagnosis.stacks import find_raised
 
         return find_raised(rank.traceback, self.record.path)
 
-    def place(self, rank: RankFacts) -> CodePlace | None:
+    def last_location(self, rank: RankFacts) -> CodeLocation | None:
         """The last line of its script where a rank is known to have been."""
-        return self.stood(rank) if rank.stack else self.raised(rank)
+        return self.stack_location(rank) if rank.stack else self.raise_location(rank)
 
 
 def read_evidence(record: Record) -> Evidence:

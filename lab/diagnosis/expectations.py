@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
-from lab.diagnosis.facts import RankFacts, RunFacts, returncode
+from lab.diagnosis.facts import RankFacts, RunFacts, signed_exit_code
 from lab.diagnosis.reasons import describe_limits_and_orphans, render_left_out
 from lab.errors import RecordError, ScenarioError
 from lab.record.record_files import open_log
@@ -32,7 +32,7 @@ _LONGEST_SHOWN = 200
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def settle(
+def apply_expectations(
     bare: Judgement,
     expect: Expect,
     evidence: Evidence,
@@ -50,20 +50,22 @@ def settle(
     if bare.verdict == "error":
         return bare, ()
     searches = Searches()
-    known = [*check_expectations(expect, ranks, variables, searches)]
+    results = [*check_expectations(expect, ranks, variables, searches)]
     for stated in of_features:
-        known += () if callable(stated) else stated
-    known += [*_check_whole_run(expect, bare, evidence.facts, attempts[:-1], searches), *others]
+        results += () if callable(stated) else stated
+    results += [*_check_whole_run(expect, bare, evidence.facts, attempts[:-1], searches), *others]
     for stated in of_features:
-        known += stated(bare.verdict == expect.verdict and all(one.met for one in known)) if callable(stated) else ()
-    unmet, other_verdict = [one for one in known if not one.met], expect.verdict != "passed"
+        results += (
+            stated(bare.verdict == expect.verdict and all(one.met for one in results)) if callable(stated) else ()
+        )
+    unmet, other_verdict = [one for one in results if not one.met], expect.verdict != "passed"
     if unmet and (other_verdict or bare.verdict == "passed"):
-        more = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
-        reason = f"{unmet[0].sentence()}{more}{describe_limits_and_orphans(evidence.facts)}"
-        return replace(bare, verdict="failed", reason=reason), tuple(known)
+        extra_count = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
+        reason = f"{unmet[0].sentence()}{extra_count}{describe_limits_and_orphans(evidence.facts)}"
+        return replace(bare, verdict="failed", reason=reason), tuple(results)
     if other_verdict:
         bare = replace(bare, verdict="passed", reason=f"{expect.verdict} as expected: {bare.reason}")
-    return bare, tuple(known)
+    return bare, tuple(results)
 
 
 def check_expectations(
@@ -94,7 +96,7 @@ def check_expectations(
 
 def _check_exit(result: RankResult, expected: int) -> Expectation:
     got = result.exit_code if result.exit_code is not None else result.signal or "(did not exit)"
-    met = returncode(result.exit_code, result.signal) == expected
+    met = signed_exit_code(result.exit_code, result.signal) == expected
     shown = "(stopped by the lab)" if result.stopped else got
     return Expectation(what="exit", rank=result.rank, expected=expected, got=shown, met=met)
 
@@ -114,7 +116,7 @@ def _check_note(
         expected = to_plain(value)
         if name in result.notes:
             got = result.notes[name]
-            met = equal(value, got, expect.tolerance.relative, expect.tolerance.absolute)
+            met = equals_expected(value, got, expect.tolerance.relative, expect.tolerance.absolute)
         else:
             meant = near(name, result.notes)
             got = f"(nothing noted){f'; did you mean {meant!r}, which was noted?' if meant else ''}"
@@ -182,8 +184,8 @@ def _check_whole_run(
 
 def _end_of_check(check: RankFacts) -> str:
     ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
-    said = next(iter(check.error.strip().splitlines()), ended)
-    return "killed for lack of memory" if check.out_of_memory else said
+    message = next(iter(check.error.strip().splitlines()), ended)
+    return "killed for lack of memory" if check.out_of_memory else message
 
 
 def _compare_culprit(expected: int | str | None, culprit: Culprit | None) -> tuple[int | str | None, bool]:
@@ -194,7 +196,7 @@ def _compare_culprit(expected: int | str | None, culprit: Culprit | None) -> tup
     return who, expected is not None and expected == who
 
 
-def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
+def equals_expected(expected: Any, got: Any, relative: float, absolute: float) -> bool:
     """Whether a noted value is the expected one.
 
     Two whole numbers, text, booleans and None have to be the same; numbers of which one is a float may differ by the
@@ -203,10 +205,10 @@ def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
     """
     if isinstance(expected, (list, tuple)):
         alike = isinstance(got, (list, tuple)) and len(expected) == len(got)
-        return alike and all(equal(*both, relative, absolute) for both in zip(expected, got, strict=True))
+        return alike and all(equals_expected(*both, relative, absolute) for both in zip(expected, got, strict=True))
     if isinstance(expected, Mapping):
         alike = isinstance(got, Mapping) and expected.keys() == got.keys()
-        return alike and all(equal(item, got[key], relative, absolute) for key, item in expected.items())
+        return alike and all(equals_expected(item, got[key], relative, absolute) for key, item in expected.items())
     if isinstance(expected, float) and isinstance(got, str):
         got = _NON_FINITE.get(got, got)
     numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (expected, got)]
@@ -246,7 +248,7 @@ class Searches:
     """
 
     def __init__(self, limit_s: float | None = None) -> None:
-        self._given_s = self._left_s = float(LIMIT_S if limit_s is None else limit_s)
+        self._limit_s = self._left_s = float(LIMIT_S if limit_s is None else limit_s)
         self._logs: set[Path] = set()
 
     def find(self, text: str, pattern: str, flags: int = 0) -> str | None:
@@ -266,10 +268,10 @@ class Searches:
             TooLong: it takes too long to search.
         """
         with open_log(path) as log:
-            more_s = 0 if path in self._logs else log.seek(0, 2) // _BYTES_PER_S
+            extra_s = 0 if path in self._logs else log.seek(0, 2) // _BYTES_PER_S
         self._logs.add(path)
-        self._given_s += more_s
-        self._left_s += more_s
+        self._limit_s += extra_s
+        self._left_s += extra_s
         return self._limited(pattern, lambda: find_in_log(path, pattern))
 
     def _limited(self, pattern: str, search: Callable[[], str | None]) -> str | None:
@@ -277,7 +279,7 @@ class Searches:
         if _GOES_BACK.isdisjoint(pattern):
             return search()
         if self._left_s <= 0:
-            raise TooLong(f"the search for the pattern was not begun: others of this run took {self._given_s:g} s")
+            raise TooLong(f"the search for the pattern was not begun: others of this run took {self._limit_s:g} s")
         from multiprocessing import get_context  # few patterns need it
 
         context, limit_s = get_context("fork"), math.ceil(self._left_s)
@@ -302,8 +304,8 @@ class Searches:
         self._left_s -= took_s
         if isinstance(match, Exception):
             raise match
-        found: str | None = match
-        return found
+        text: str | None = match
+        return text
 
 
 def _search(text: str, pattern: str, flags: int) -> str | None:

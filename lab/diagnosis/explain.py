@@ -40,7 +40,7 @@ class Explanation(Frozen):
         return {**vars(self), "findings": findings, "stacks": stacks, "problems": [*self.problems]}
 
 
-def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
+def explain_run(record: Record, evidence: Evidence | None = None) -> Explanation:
     """Explain a run. Works without its trace or its result too, and says what is missing."""
     result = record.result()
     evidence = evidence if evidence is not None else read_evidence(record)
@@ -65,8 +65,8 @@ def _ended_well(evidence: Evidence, result: Result) -> bool:
     """Whether a run ended as it should, and by itself; or its launcher ended it, and no rank was late or left early."""
     facts = evidence.facts
     broke = any(rank.stopped or rank.node_lost or lost_a_peer(rank) for rank in facts.ranks)
-    gave_up = any(starter.failed for starter in facts.starters) and not any(rank.failed for rank in facts.ranks)
-    from_outside = judge_replaced(facts) is not None or (gave_up and not (facts.lost_nodes or facts.timed_out))
+    launcher_failed = any(starter.failed for starter in facts.starters) and not any(rank.failed for rank in facts.ranks)
+    from_outside = judge_replaced(facts) is not None or (launcher_failed and not (facts.lost_nodes or facts.timed_out))
     return from_outside or (result.passed and result.culprit is None and not broke)
 
 

@@ -36,22 +36,22 @@ class Network:
     ahead: dict[str, float] = field(default_factory=dict)
     """By node: seconds that its clock is ahead of the lab's, where it has another one."""
 
-    def add(self, told: agent.Connections | events.Clock, *, over: bool) -> None:
+    def add(self, report: agent.Connections | events.Clock, *, over: bool) -> None:
         """Add a report; once it is `over`, connections are closed, and what is missing then means nothing."""
-        if isinstance(told, events.Clock):
-            self.addresses |= {told.address: told.node} if told.address else {}
-            self.ahead.pop(told.node, None)
-            self.ahead |= {told.node: told.offset_s} if told.error_s else {}
+        if isinstance(report, events.Clock):
+            self.addresses |= {report.address: report.node} if report.address else {}
+            self.ahead.pop(report.node, None)
+            self.ahead |= {report.node: report.offset_s} if report.error_s else {}
             return
-        way = told.node, told.peer
-        self.latest |= {way: told} if told.number else {}
+        way = report.node, report.peer
+        self.latest |= {way: report} if report.number else {}
         if not over:
             self.answers.pop(way, None)
-        if told.answers is not None:
-            self.answers.setdefault(way, told.answers)
-        if told.stuck:
-            self.stuck[way] = told
-        elif not over and way in self.stuck and told.number >= self.stuck[way].number:
+        if report.answers is not None:
+            self.answers.setdefault(way, report.answers)
+        if report.stuck:
+            self.stuck[way] = report
+        elif not over and way in self.stuck and report.number >= self.stuck[way].number:
             del self.stuck[way]
 
     def lost(self, one: str, other: str) -> bool:
@@ -62,8 +62,8 @@ class Network:
 
     def silent_s(self, one: str, other: str) -> float:
         """For how long at least nothing was acknowledged between two nodes."""
-        told = (self.stuck.get(way) for way in ((one, other), (other, one)))
-        return max((report.silent_s for report in told if report is not None), default=0.0)
+        reports = (self.stuck.get(way) for way in ((one, other), (other, one)))
+        return max((report.silent_s for report in reports if report is not None), default=0.0)
 
     def arrives(self, one: str, other: str) -> bool:
         """Whether all that one node sent again and again did reach the other, and only the answers were lost."""
@@ -75,7 +75,7 @@ class Network:
 
 _LISTS = {agent.LeftRunning: "left_running", agent.Named: "named", agent.Limited: "limits"}
 """By kind of event: the list of facts that it is added to."""
-SEEN_LATER_S = 1.0
+DETECTION_LAG_S = 1.0
 """A rank's peers may feel its end as much earlier than its agent sees it."""
 
 
@@ -132,11 +132,11 @@ class RunFacts:
     """By rank: exit codes other than 0 that are no failure."""
 
     @property
-    def time_given(self) -> str:
+    def time_limit_text(self) -> str:
         """The time limit that passed, and what of the time until then it does not count."""
-        given = format_duration(self.timeout_s)
+        limit = format_duration(self.timeout_s)
         launching = round(self.starting_s)
-        return f"{given}, and {format_duration(launching)} in which launchers started" if launching else given
+        return f"{limit}, and {format_duration(launching)} in which launchers started" if launching else limit
 
     def attempt(self, number: int) -> RunFacts:
         """The facts of an attempt; -1: of the last one."""
@@ -215,7 +215,7 @@ class RunFacts:
         elif isinstance(event, events.Over):
             self.duration_s = event.duration_s
 
-    def place_started(self, started: Started) -> None:
+    def assign_started_ranks(self, started: Started) -> None:
         """Have processes that scripts started be ranks; workers that are none any more become their parents."""
         if not started.ranks or self.parents:
             return
@@ -263,7 +263,7 @@ def read_facts(record: Record) -> RunFacts:
         _add_result(record.result(), facts)
     facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
     if (started := record.started()) is not None:
-        facts.place_started(started)
+        facts.assign_started_ranks(started)
     return facts
 
 
@@ -274,7 +274,7 @@ def _add(event: agent.Started | agent.Note | agent.Stack | agent.ThreadRaised | 
     elif isinstance(event, agent.Note):
         rank.notes[event.name] = event.value
     elif isinstance(event, agent.Stack):
-        rank.stack, rank.seen = event.text, event.time
+        rank.stack, rank.stack_time = event.text, event.time
     elif isinstance(event, agent.ThreadRaised):
         rank.threads.append(event)
     else:
@@ -327,7 +327,7 @@ class RankFacts:
     """When it raised; earlier than when it ended."""
     stack: str = ""
     """As faulthandler wrote it when it crashed, or when the run did not go on."""
-    seen: float | None = None
+    stack_time: float | None = None
     """When its stack was asked for."""
     notes: dict[str, Any] = field(default_factory=dict)
     threads: list[agent.ThreadRaised] = field(default_factory=list)
@@ -353,7 +353,7 @@ class RankFacts:
     def failed(self) -> bool:
         """Whether it ended, other than expected, without being stopped."""
         ended = self.ended is not None and not (self.stopped or self.outlived)
-        return ended and returncode(self.code, self.signal) != self.expected_code
+        return ended and signed_exit_code(self.code, self.signal) != self.expected_code
 
     @property
     def left(self) -> bool:
@@ -361,7 +361,7 @@ class RankFacts:
         return self.ended is not None and not self.stopped and not self.failed
 
 
-def returncode(code: int | None, name: str | None) -> int | None:
+def signed_exit_code(code: int | None, name: str | None) -> int | None:
     """An exit code, or -9 for an end by SIGKILL, as `subprocess` and torchrun write it; None where neither is known."""
     number = signal.Signals.__members__.get(name or "")
     return code if number is None else -number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
@@ -17,7 +17,7 @@ Words = str | tuple[str, ...]
 """A headline, as a clause, and whole sentences that follow it."""
 
 
-def majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
+def find_majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
     """What more than half of the ranks have, and who has something else; None and nobody where there is no majority."""
     common, count = Counter(by_rank.values()).most_common(1)[0] if by_rank else (None, 0)
     if 2 * count <= len(by_rank):
@@ -165,10 +165,15 @@ def fields_of(kind: Any) -> list[str]:
     return [one.name for one in fields(kind)]
 
 
+def keys_of(kind: Any) -> dict[str, str]:
+    """Map the fields of a dataclass to their keys in records; `metadata["key"]` keeps the key of a renamed field."""
+    return {one.name: one.metadata.get("key", one.name) for one in fields(kind)}
+
+
 def to_plain(value: Any) -> Any:
     """A value of facts as JSON has it; floats that JSON lacks as text."""
     if is_dataclass(value):
-        return {name: to_plain(getattr(value, name)) for name in fields_of(value)}
+        return {key: to_plain(getattr(value, name)) for name, key in keys_of(value).items()}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float) and not math.isfinite(value):
@@ -183,7 +188,7 @@ def to_plain(value: Any) -> Any:
 # -- what facts are made of
 
 
-class CodePlace(Frozen):
+class CodeLocation(Frozen):
     """A line of the script where a rank was."""
 
     file: str
@@ -193,7 +198,7 @@ class CodePlace(Frozen):
     """The function of torch.distributed that the script was in; empty if it was in none."""
     source: str = ""
     """The text of the line; empty where it is not known."""
-    child: CodePlace | None = None
+    child: CodeLocation | None = None
     """Where a process of the rank's own stood."""
     loader: bool = False
     """Of such a process: whether it is a DataLoader's worker."""
@@ -245,14 +250,14 @@ class Stood(Frozen):
 
     state: Literal["running", "returned", "leaving"] = "running"
     """`returned`: done with the call that it was started for; `leaving`: its script was over."""
-    place: CodePlace | None = None
-    thread: CodePlace | None = None
+    location: CodeLocation | None = field(default=None, metadata={"key": "place"})
+    thread: CodeLocation | None = None
     """Of one that was leaving: where a thread was that kept it."""
     raised: ThreadError | None = None
     """What a thread of it had raised before."""
 
 
-class LastSeen(Frozen):
+class LastActivity(Frozen):
     """The latest call or phase of a rank that left no stack."""
 
     name: str
@@ -269,10 +274,10 @@ class End(Frozen):
     signal: str = ""
     code: int | str | None = None
     expected_code: int = 0
-    place: CodePlace | None = None
+    location: CodeLocation | None = field(default=None, metadata={"key": "place"})
     held_bytes: int | None = None
     limit_bytes: int | None = None
-    last_seen: LastSeen | None = None
+    last_activity: LastActivity | None = field(default=None, metadata={"key": "last_seen"})
 
 
 class Progress(Frozen):
@@ -331,7 +336,7 @@ class Side(Frozen):
     lines: tuple[str, ...] = ()
 
 
-class WrongElement(Frozen):
+class UnexpectedElement(Frozen):
     """An output that is not what it should be."""
 
     rank: int

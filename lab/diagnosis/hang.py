@@ -10,8 +10,8 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.ends import Waiting
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
-from lab.diagnosis.finding import Finding, FindingKind, majority
-from lab.diagnosis.links import find_causes_outside
+from lab.diagnosis.finding import Finding, FindingKind, find_majority
+from lab.diagnosis.links import find_external_causes
 from lab.diagnosis.wording import Activities, InFlight, MissedStep, Ring
 from lab.trace.steps import Step
 
@@ -22,14 +22,14 @@ _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
     facts, standing = evidence.facts, ends.Standing.of(evidence)
-    outside, going_on, causes = find_causes_outside(evidence), None, list[Finding]()
-    seen = standing.waited_for(evidence)
-    if evidence.at_hand:
+    outside, going_on, causes = find_external_causes(evidence), None, list[Finding]()
+    blocking = standing.waited_for(evidence)
+    if evidence.has_readable_trace:
         hang = _Hang(evidence, ends.find_waits(evidence))
         going_on = hang.still_going_on() if hang.longest_s() is not None else None
         causes = [] if outside else _causes(evidence)
-    culprit = seen.ranks[0] if seen is not None and going_on is None else None
-    error = seen.what_it_did() if seen is not None else ""
+    culprit = blocking.ranks[0] if blocking is not None and going_on is None else None
+    error = blocking.what_it_did() if blocking is not None else ""
     # The trace tells more where it blames somebody else than the stacks do, or tells what that one called, or knows
     # that nobody can be blamed.
     first = next(iter(outside or causes), None)
@@ -37,7 +37,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
         by_calls = culprit not in first.ranks or "by_calls" in first.kind.properties
         first = first if (by_calls if first.ranks else "blameless" in first.kind.properties) else None
     if first is None:
-        findings, heads, cause = [one for one in (going_on, seen) if one is not None][:1], list[str](), ""
+        findings, heads, cause = [one for one in (going_on, blocking) if one is not None][:1], list[str](), ""
     else:
         findings, error, cause = outside or causes, first.headline, first.cause
         heads = [one.headline for one in findings]
@@ -50,8 +50,8 @@ def judge_hang(evidence: Evidence) -> Judgement:
     stood += [(rank, "waited") for rank in standing.waiting if rank != never_came]
     did = [(one, f"{verb} {wording.render_stood(ends.stood_of(evidence, evidence.ranks[one]))}") for one, verb in stood]
     did += [(rank, error if rank == culprit and not cause else "had ended") for rank in standing.gone]
-    reason = wording.hang_reason(facts.time_given, heads, did)
-    blamed = ends.blame(facts.rank(culprit), error, cause=cause) if culprit is not None else None
+    reason = wording.hang_reason(facts.time_limit_text, heads, did)
+    blamed = ends.make_culprit(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
         blamed = ends.culprit_by(outside[0], evidence)
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
@@ -59,7 +59,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
 
 def _causes(evidence: Evidence) -> list[Finding]:
     """What the trace says first, and what has nothing to do with it; nothing where the first is about no step."""
-    stopping, other = that_stop_a_run(evidence)
+    stopping, other = split_disagreements(evidence)
     hung = explain_hang(evidence, stopping)
     known = stopping or hung or other
     if not known or not (known[0].step or known[0].kind is FindingKind.RENDEZVOUS):
@@ -119,7 +119,7 @@ class _Hang(Waiting):
             return MissedStep(kind=FindingKind.NOT_KNOWN, waits=calls, missing=(), unknown=unknown, **common)
         free = tuple(rank for rank in missing if rank not in self.waits)
         gone = tuple(rank for rank in free if rank in ranks_of and not ranks_of[rank].alive)
-        kind, ranks, several = FindingKind.NEVER_ENTERED, free, False
+        kind, ranks, in_other_groups = FindingKind.NEVER_ENTERED, free, False
         if gone and len(gone) == len(free):
             left = FindingKind.LEFT_EARLY if all(ranks_of[rank].left for rank in gone) else FindingKind.FAILED
             kind, ranks = (FindingKind.WENT_ALONE, waiting) if len(gone) > len(waiting) else (left, gone)
@@ -127,7 +127,7 @@ class _Hang(Waiting):
             kind = FindingKind.ELSEWHERE
             ranks = missing if ends.majority_step(self.waits) == step.number and not explained else ()
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
-            several = bool(groups - {step.group}) and not step.message and not explained
+            in_other_groups = bool(groups - {step.group}) and not step.message and not explained
         untold: tuple[int, ...] = ()
         if free and dumped:  # what they did instead is not known
             untold = () if dumped.messages else free
@@ -142,7 +142,7 @@ class _Hang(Waiting):
             receives=self.waits[waiting[0]].call.operation.receives,
             did=self.did(missing),
             refused=refused if len(refused) == len(missing) and all(call.error for call in refused) else (),
-            several_groups=several,
+            in_other_groups=in_other_groups,
             untold_messages=untold,
             **self._common(waiting, ranks, step, [rank for rank in (*missing, *waiting) if rank not in ranks]),
         )
@@ -194,16 +194,24 @@ class _Hang(Waiting):
         outside = [rank for rank in standing.absent if evidence.ranks[rank].stack]
         if not (alive := sorted([*standing.waiting, *outside])):
             return []
-        calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
+        calls = {
+            location.call for rank in alive if (location := evidence.stack_location(evidence.ranks[rank])) is not None
+        }
         if calls == {"init_process_group"}:
             return apply_rules(evidence, "rendezvous") or [self._activities(FindingKind.RENDEZVOUS, alive)]
         if standing.waiting and outside:
             return [self._activities(FindingKind.NEVER_ENTERED, alive, standing.waiting, outside)]
         if outside:
             return [self._activities(FindingKind.OWN_CODE, alive)]
-        seen = standing.waited_for(evidence)
-        odd = [rank for rank in seen.ranks if rank in alive and not evidence.trace.recorded] if seen is not None else []
-        return [self._activities(FindingKind.WAITING, alive, [rank for rank in alive if rank not in odd], odd)]
+        blocking = standing.waited_for(evidence)
+        deviating = (
+            [rank for rank in blocking.ranks if rank in alive and not evidence.trace.recorded]
+            if blocking is not None
+            else []
+        )
+        return [
+            self._activities(FindingKind.WAITING, alive, [rank for rank in alive if rank not in deviating], deviating)
+        ]
 
     def _activities(
         self,
@@ -211,9 +219,9 @@ class _Hang(Waiting):
         alive: Sequence[int],
         waiting: Sequence[int] = (),
         ranks: Sequence[int] = (),
-        **more: Any,
+        **facts: Any,
     ) -> Finding:
-        return Activities(kind=kind, did=self.did(alive), **more, **self._common(waiting or alive, ranks))
+        return Activities(kind=kind, did=self.did(alive), **facts, **self._common(waiting or alive, ranks))
 
     def _common(
         self, waiting: Sequence[int], ranks: Sequence[int] = (), step: Step | None = None, others: Sequence[int] = ()
@@ -234,8 +242,8 @@ class _Hang(Waiting):
         facts = self.evidence.ranks.get(rank)
         if facts is None or facts.left:
             return self.evidence.last_line(rank)
-        place = self.evidence.place(facts) or self.evidence.thread(facts)
-        return place.at if place is not None else self.evidence.last_line(rank)
+        location = self.evidence.last_location(facts) or self.evidence.thread_location(facts)
+        return location.at if location is not None else self.evidence.last_line(rank)
 
 
 def left_by(evidence: Evidence, rank: int) -> int | None:
@@ -244,7 +252,7 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     Where it had not even begun, it is only where it called less than most ranks did, and the one that failed as often
     as they: else that one may have called once too often.
     """
-    hit = evidence.broken(rank) if evidence.at_hand else None
+    hit = evidence.broken_call(rank) if evidence.has_readable_trace else None
     if hit is None or not hit[1].message:
         return None
     step = hit[1]
@@ -253,7 +261,7 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     if other not in evidence.ranks or not evidence.ranks[other].left:
         return None
     calls = {one: len(evidence.calls(one)) for one in evidence.ranks}
-    usual, _ = majority(calls)
+    usual, _ = find_majority(calls)
     called_less = usual is not None and calls[other] < usual == calls[rank]
     return other if other in step.calls or called_less else None
 
@@ -261,16 +269,16 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
 # -- what ranks did differently, as features find it
 
 
-def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
+def split_disagreements(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
     """What ranks did differently that can keep a run from going on, faults of groups first; and all other."""
     stopping, other = list[Finding](), list[Finding]()
     for one in apply_rules(evidence, "disagreements"):
-        stops = one.kind in (FindingKind.MISMATCH, FindingKind.SLIPPED) or one.step in evidence.unended
+        stops = one.kind in (FindingKind.MISMATCH, FindingKind.SLIPPED) or one.step in evidence.unfinished_steps
         (stopping if stops else other).append(one)
     return [*apply_rules(evidence, "groups"), *stopping], other
 
 
 def differed_before(evidence: Evidence, rank: int) -> Finding | None:
     """What ranks called differently in a step that a rank came out of before it failed."""
-    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.at_hand else ()
-    return next((one for one in that_stop_a_run(evidence)[1] if one.step in steps), None) if steps else None
+    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.has_readable_trace else ()
+    return next((one for one in split_disagreements(evidence)[1] if one.step in steps), None) if steps else None

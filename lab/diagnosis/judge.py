@@ -16,7 +16,7 @@ from lab.record.record_files import list_folder, read_file
 from lab.words import format_duration
 
 
-def judge(evidence: Evidence) -> Judgement:
+def judge_run(evidence: Evidence) -> Judgement:
     """Say how a run went and whose fault it was; the same at its end as from its record."""
     judgement = _judge(evidence)
     if judgement.culprit is not None:
@@ -40,7 +40,7 @@ def _judge(evidence: Evidence) -> Judgement:
 
         judgement, late = judge_failure(evidence), ""
         if facts.timed_out and facts.starters and not any(starter.failed for starter in facts.starters):
-            late = f"; the launcher had not begun anew when the time was up, after {facts.time_given}"
+            late = f"; the launcher had not begun anew when the time was up, after {facts.time_limit_text}"
         return replace(judgement, reason=judgement.reason + late)
     judge_starters = hook("judge_starters") if facts.starters else None
     of_starters: Judgement | None = judge_starters(evidence) if judge_starters else None
@@ -55,11 +55,12 @@ def _judge(evidence: Evidence) -> Judgement:
         describe_outlived = hook("outlived_reason")
         reason = describe_outlived(evidence) if describe_outlived else reason
     if worth_reading(evidence.record.path / TRACE):
-        from lab.diagnosis.causes import wrong_all_the_same
+        from lab.diagnosis.causes import find_silent_errors
 
-        if wrong := wrong_all_the_same(evidence):
-            what = "; ".join(one.headline for one in wrong)
-            return Judgement(verdict="passed", reason=f"{reason}, but {what}: see lab explain", findings=tuple(wrong))
+        if silent_errors := find_silent_errors(evidence):
+            what = "; ".join(one.headline for one in silent_errors)
+            reason = f"{reason}, but {what}: see lab explain"
+            return Judgement(verdict="passed", reason=reason, findings=tuple(silent_errors))
     return Judgement(verdict="passed", reason=reason)
 
 
@@ -105,5 +106,5 @@ def worth_reading(folder: Path) -> bool:
     for name in sizes:
         with suppress(OSError):
             traces.append(read_file(folder.parent, f"{folder.name}/{name}", _MOST_BYTES))
-    state = (found for trace in traces for found in _STATE.findall(trace))
+    state = (match for trace in traces for match in _STATE.findall(trace))
     return any(map(_SIGNS.search, traces)) or any(known.setdefault(what, values) != values for what, values in state)

@@ -13,7 +13,7 @@ from lab.diagnosis.finding import Finding
 from lab.diagnosis.wording import Outside
 
 
-def find_causes_outside(evidence: Evidence) -> list[Finding]:
+def find_external_causes(evidence: Evidence) -> list[Finding]:
     """Everything that still held ranks up when the run was over, and that none of them did."""
     facts, outside = evidence.facts, list[Finding]()
     for node, trouble in facts.troubled.items():
@@ -31,20 +31,20 @@ def find_causes_outside(evidence: Evidence) -> list[Finding]:
 # -- the parts that a broken network falls into
 
 
-def parts_of(nodes: Collection[str], broken: Collection[Collection[str]]) -> list[tuple[str, ...]]:
+def connected_parts(nodes: Collection[str], broken: Collection[Collection[str]]) -> list[tuple[str, ...]]:
     """Nodes that still reach each other, some through others, where some pairs do not; the most come first."""
-    left, found, apart = set(nodes), list[tuple[str, ...]](), {frozenset(pair) for pair in broken}
+    left, parts, disconnected = set(nodes), list[tuple[str, ...]](), {frozenset(pair) for pair in broken}
     while left:
         part, new = set[str](), {min(left)}
         while new:
             part |= new
-            new = {node for node in left - part if any(frozenset((node, other)) not in apart for other in new)}
-        found.append(tuple(sorted(part)))
+            new = {node for node in left - part if any(frozenset((node, other)) not in disconnected for other in new)}
+        parts.append(tuple(sorted(part)))
         left -= part
-    return sorted(found, key=lambda part: (-len(part), part))
+    return sorted(parts, key=lambda part: (-len(part), part))
 
 
 def outside_of_most(nodes: Collection[str], broken: Collection[Collection[str]]) -> tuple[str, ...]:
     """Nodes that reach none of the most that still reach each other; none where these are no majority."""
-    first, *rest = parts_of(nodes, broken)
+    first, *rest = connected_parts(nodes, broken)
     return tuple(node for part in rest for node in part) if 2 * len(first) > len(nodes) else ()

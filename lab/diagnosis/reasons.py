@@ -82,8 +82,8 @@ def render_orphans(left: Sequence[LeftRunning]) -> list[str]:
     for (node, rank), ours in by_rank.items():
         who = f"rank {rank} left" if rank is not None else f"processes of {node} had left"
         commands = ", ".join(dict.fromkeys(clip(one.command, _LONGEST_COMMAND) for one in ours))
-        many = plural(len(ours), "process", "processes")
-        clauses.append(f"{who} {many} running, which {was(ours)} stopped: {commands}")
+        count = plural(len(ours), "process", "processes")
+        clauses.append(f"{who} {count} running, which {was(ours)} stopped: {commands}")
     return clauses
 
 
@@ -92,5 +92,5 @@ def render_left_out(staged: Staged | None) -> str:
     if staged is None:
         return ""
     shown = [f"{path} ({why})" for path, why in islice(staged.left_out.items(), _MOST_PATHS)]
-    more = len(staged.left_out) - len(shown) + staged.more
-    return f"the check was not given {', '.join(shown)}" + (f" and {more:,} more" if more else "")
+    extra_count = len(staged.left_out) - len(shown) + staged.more
+    return f"the check was not given {', '.join(shown)}" + (f" and {extra_count:,} more" if extra_count else "")

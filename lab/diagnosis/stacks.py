@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from lab.diagnosis.finding import ELSEWHERE, CodePlace
+from lab.diagnosis.finding import ELSEWHERE, CodeLocation
 from lab.errors import RecordError
 from lab.record.record_files import read_beginning
 from lab.words import clip
@@ -36,20 +36,20 @@ _COMMUNICATES = re.compile(
 )
 
 
-def find_place(dump: str, folder: Path) -> CodePlace | None:
+def find_location(dump: str, folder: Path) -> CodeLocation | None:
     """The innermost line of the script's own code on the stack of the thread that crashed, or else the main thread.
 
     Where the script's code is not on that stack, a line elsewhere; None if the script was over.
     """
     (_, own), *forks = _parts(dump)
-    place = _innermost(_frames(_main_part(own)), folder)
-    if place is None or (not place.own and (is_leaving(dump) or has_returned(dump))):
+    location = _innermost(_frames(_main_part(own)), folder)
+    if location is None or (not location.own and (is_leaving(dump) or has_returned(dump))):
         return None
     for frames in (_frames(_main_part(fork)) for _, fork in forks):  # the first that was in the script's own code
         if any(map(_is_own, frames)) and (child := _innermost(frames, folder)) is not None:
             loader = any(frame["file"].endswith(_LOADER) for frame in frames)
-            return replace(place, child=replace(child, loader=loader))
-    return place
+            return replace(location, child=replace(child, loader=loader))
+    return location
 
 
 def _frames(text: str) -> list[dict[str, str]]:
@@ -73,14 +73,14 @@ def has_returned(dump: str) -> bool:
     return _RETURNED.search(_main_part(dump)) is not None
 
 
-def find_threads(dump: str, folder: Path) -> list[CodePlace]:
+def find_threads(dump: str, folder: Path) -> list[CodeLocation]:
     """The innermost line of the script on the stack of each thread but the main one, where it has such a line."""
     (_, own), *_ = _parts(dump)
     parts = [_frames(part) for part in _THREAD.split(own)[:-1]]
-    return [place for frames in parts if (place := _innermost(frames, folder)) is not None and place.own]
+    return [location for frames in parts if (location := _innermost(frames, folder)) is not None and location.own]
 
 
-def find_raised(traceback: str, folder: Path) -> CodePlace | None:
+def find_raised(traceback: str, folder: Path) -> CodeLocation | None:
     """The innermost line of the script's own code in a traceback, whose innermost frame comes last."""
     return _innermost(_frames(traceback)[::-1], folder)
 
@@ -94,12 +94,12 @@ def is_communicating(dump: str) -> bool:
     return frame is not None and bool(_COMMUNICATES.search(frame["file"]))
 
 
-def _innermost(frames: list[dict[str, str]], folder: Path) -> CodePlace | None:
+def _innermost(frames: list[dict[str, str]], folder: Path) -> CodeLocation | None:
     for index, frame in enumerate(frames):
         if _is_own(frame):
             file, line, call = _WORK.sub("", frame["file"]), int(frame["line"]), _function_of_torch(frames[:index])
-            return CodePlace(file=file, line=line, call=call, source=_source(folder, file, line))
-    return CodePlace(file=frames[0]["file"], line=int(frames[0]["line"]), call="") if frames else None
+            return CodeLocation(file=file, line=line, call=call, source=_source(folder, file, line))
+    return CodeLocation(file=frames[0]["file"], line=int(frames[0]["line"]), call="") if frames else None
 
 
 def _is_own(frame: dict[str, str]) -> bool:
@@ -173,6 +173,6 @@ def _clip(text: str, most: int) -> list[str]:
     until = innermost + 1
     while until < len(lines) and lines[until].startswith("    "):
         until += 1  # a traceback has the text of the line below its frame
-    place, room = lines[innermost:until], most - (until - innermost) - 1
-    kept = [lines[n] for n in (shown[-room:] if traceback else shown[:room])]
-    return [*place, "  …", *kept] if traceback else [*kept, "  …", *place]
+    location, remaining = lines[innermost:until], most - (until - innermost) - 1
+    kept = [lines[n] for n in (shown[-remaining:] if traceback else shown[:remaining])]
+    return [*location, "  …", *kept] if traceback else [*kept, "  …", *location]

@@ -7,6 +7,7 @@ What a feature finds is in that feature, in the same form. What is said of runs 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import field
 from typing import Any, Literal
 
 from lab import words
@@ -39,14 +40,14 @@ def join_ranks(clauses: Iterable[tuple[int, str]]) -> list[str]:
     ]
 
 
-def at(lines: Iterable[str]) -> str:
+def render_lines(lines: Iterable[str]) -> str:
     """` at train.py:4 and train.py:9`; nothing where no line is known."""
     known = listing(lines)
     return f" at {known}" if known else ""
 
 
 def _at(calls: Iterable[f.CallFacts]) -> str:
-    return at(call.source for call in calls)
+    return render_lines(call.source for call in calls)
 
 
 def describe_call(call: f.CallFacts) -> str:
@@ -60,49 +61,49 @@ def describe_call(call: f.CallFacts) -> str:
 
 def describe_wait(call: f.CallFacts) -> str:
     """`recv from rank 1 with tag 3 at train.py:9`."""
-    return describe_call(call) + at([call.source])
+    return describe_call(call) + render_lines([call.source])
 
 
-def render_place(place: f.CodePlace) -> str:
+def render_location(location: f.CodeLocation) -> str:
     """`in all_reduce at train.py:41`."""
-    if place.call:
-        return f"in {place.call} at {place.at}"
-    where = f"at {place.at} ({place.source})" if place.source else f"at {place.at}"
-    if place.child is None:
+    if location.call:
+        return f"in {location.call} at {location.at}"
+    where = f"at {location.at} ({location.source})" if location.source else f"at {location.at}"
+    if location.child is None:
         return where
-    whose = "its DataLoader worker" if place.child.loader else "a process that it started"
-    return f"{where}, {whose} {render_place(place.child)}"
+    whose = "its DataLoader worker" if location.child.loader else "a process that it started"
+    return f"{where}, {whose} {render_location(location.child)}"
 
 
 def render_stood(stood: f.Stood) -> str:
     """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`, `done, but did not end`."""
     if stood.state == "returned":
         return "done with the call"
-    place = render_place(stood.place) if stood.place else ""
+    location = render_location(stood.location) if stood.location else ""
     if stood.state == "leaving":
-        thread = f": a thread of it was {render_place(stood.thread)}" if stood.thread else ""
-        return f"done, but did not end{f': it was {place}' if place else thread}"
+        thread = f": a thread of it was {render_location(stood.thread)}" if stood.thread else ""
+        return f"done, but did not end{f': it was {location}' if location else thread}"
     after = f", after a thread of it had {render_raised(stood.raised)}" if stood.raised else ""
-    return (place or "in code without a Python stack") + after
+    return (location or "in code without a Python stack") + after
 
 
 def render_raised(raised: f.ThreadError) -> str:
     """`raised OSError: no at load.py:7`."""
-    return f"raised {clip(raised.error.partition(chr(10))[0], _LONGEST_THREAD_ERROR)}{at([raised.at])}"
+    return f"raised {clip(raised.error.partition(chr(10))[0], _LONGEST_THREAD_ERROR)}{render_lines([raised.at])}"
 
 
 def render_end(end: f.End) -> str:
     """`raised ValueError: ... at train.py:30`."""
-    place, where = (f" {render_place(end.place)}", f" at {end.place.at}") if end.place else ("", "")
+    location, where = (f" {render_location(end.location)}", f" at {end.location.at}") if end.location else ("", "")
     held = f"it held {format_bytes(end.held_bytes)}" if end.held_bytes else ""
     limit = f"its node's limit is {format_limit(end.limit_bytes)}" if end.limit_bytes else ""
-    if (seen := end.last_seen) is not None and not place:
-        place = f", last seen {'after' if seen.ended else 'in'} {seen.name}{at([seen.source])}"
+    if (activity := end.last_activity) is not None and not location:
+        location = f", last seen {'after' if activity.ended else 'in'} {activity.name}{render_lines([activity.source])}"
     expected = f", expected {end.expected_code}," if end.expected_code else ""
     sizes = ", ".join(filter(None, [held, limit]))
     return {
-        "memory": f"was killed for lack of memory{place}{': ' if sizes else ''}{sizes}",
-        "signal": f"was killed by {end.signal}{place}",
+        "memory": f"was killed for lack of memory{location}{': ' if sizes else ''}{sizes}",
+        "signal": f"was killed by {end.signal}{location}",
         "raised": f"raised {end.error}{where}",
         "unseen": f"ended{where}, and nobody saw how",
         "exited": f"exited with code {end.code}{expected}{where}{f': {end.error}' if end.error else ''}",
@@ -135,7 +136,7 @@ def describe_activities(did: Iterable[f.Activity]) -> list[str]:
 def _render_progress(progress: f.Progress | None) -> str:
     if progress is None or not progress.calls:
         return "" if progress is None else "before its first call"
-    where = progress.name + at([progress.source])
+    where = progress.name + render_lines([progress.source])
     return f"in {where}" if progress.unfinished else f"after {plural(progress.calls, 'call')}, the last of them {where}"
 
 
@@ -146,7 +147,7 @@ def _refusal(title: str, calls: Sequence[f.CallFacts]) -> str:
     return f"{title}{_at(calls)} {happened} {ranks} ({why})"
 
 
-def again(count: int) -> str:
+def render_repeats(count: int) -> str:
     """That the same happened in other steps; empty where it did not."""
     return f"So it was in {plural(count, 'other step')}, too." if count else ""
 
@@ -166,17 +167,17 @@ def render_ring(ring: Sequence[int]) -> str:
     return " → ".join(map(str, (*ring, ring[0])))
 
 
-def render_wrong(wrong: f.WrongElement) -> str:
+def render_unexpected(element: f.UnexpectedElement) -> str:
     """What stands where: `element 0 on rank 1 is 7 and should be 6`."""
-    of = f" of its {words.ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
-    if wrong.element is None:
-        tensor = f"the {words.ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
-        than = "what was brought can give" if wrong.reduces else "was given"
-        return f"{tensor} {wrong.rank} {'is' if of else 'holds'} another tensor than {than}"
+    of = f" of its {words.ordinal(element.tensor + 1)} tensor" if element.tensors > 1 else ""
+    if element.element is None:
+        tensor = f"the {words.ordinal(element.tensor + 1)} tensor of rank" if of else "rank"
+        than = "what was brought can give" if element.reduces else "was given"
+        return f"{tensor} {element.rank} {'is' if of else 'holds'} another tensor than {than}"
     got, expected = (
-        f"{value:.6g}" if isinstance(value, float) else str(value) for value in (wrong.got, wrong.expected)
+        f"{value:.6g}" if isinstance(value, float) else str(value) for value in (element.got, element.expected)
     )
-    return f"element {wrong.element}{of} on rank {wrong.rank} is {got} and should be {expected}"
+    return f"element {element.element}{of} on rank {element.rank} is {got} and should be {expected}"
 
 
 # -- runs that did not end
@@ -195,7 +196,7 @@ class MissedStep(Finding):
     """What the missing ranks did."""
     refused: tuple[f.CallFacts, ...] = ()
     """Where it failed for all missing ranks: their calls."""
-    several_groups: bool = False
+    in_other_groups: bool = field(default=False, metadata={"key": "several_groups"})
     """Whether the missing ranks were in a collective of another group."""
     untold_messages: tuple[int, ...] = ()
     """Of dumps: missing ranks that may have waited for a message."""
@@ -217,7 +218,7 @@ class MissedStep(Finding):
             head = f"{who} waited in {describe_call(self.waits[0])}{there}: {whom} never {verb}"
             rest = f"{capital(did)}."
         untold = f"If {name_ranks(self.untold_messages)} waited for a message, these dumps do not tell it."
-        order = _GROUP_ORDER if self.several_groups else ""
+        order = _GROUP_ORDER if self.in_other_groups else ""
         return head, rest, unknown, order, untold if self.untold_messages else ""
 
 
@@ -247,12 +248,12 @@ class Ring(Finding):
         return f"{ranks} wait for each other in a ring ({render_ring(self.cycle)}){took}: {each}", advice[self.all_of]
 
 
-def _alone(place: f.CodePlace | None, gone: Iterable[int]) -> str:
-    where = f" {render_place(place)}" if place else ""
+def _alone(location: f.CodeLocation | None, gone: Iterable[int]) -> str:
+    where = f" {render_location(location)}" if location else ""
     return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"
 
 
-class StoodApart(Finding):
+class BlockingRank(Finding):
     """Who kept the others waiting, by the stacks of all."""
 
     how: Literal["absent", "alone", "gone", "odd"]
@@ -261,7 +262,7 @@ class StoodApart(Finding):
     stood: f.Stood | None = None
     common: f.Stood | None = None
     """Where most others were."""
-    place: f.CodePlace | None = None
+    location: f.CodeLocation | None = field(default=None, metadata={"key": "place"})
 
     def render(self) -> Words:
         """What the rank did."""
@@ -273,7 +274,7 @@ class StoodApart(Finding):
         absent = "did not come to the collective that others waited in, it " if self.waited else ""
         return {
             "absent": f"{absent}was {stood}",
-            "alone": _alone(self.place, self.others),
+            "alone": _alone(self.location, self.others),
             "gone": "exited early, with code 0, while others waited for it",
             "odd": f"was {stood} while others were {render_stood(self.common) if self.common else ''}",
         }[self.how]
@@ -289,7 +290,7 @@ class InFlight(Finding):
 
     def render(self) -> Words:
         """Who entered it, and who never came out of it."""
-        lines = at(self.sources)
+        lines = render_lines(self.sources)
         there = (render_waited(self.seconds, "{}," if lines else "{}") + lines).strip()
         who = "everybody" if self.entered is None else name_ranks(self.entered)
         entered = f"{who} entered {self.step}, and {name_ranks(self.others)} never came out of it"
@@ -314,8 +315,8 @@ class Activities(Finding):
             case FindingKind.OWN_CODE:
                 return f"nobody waited in a collective or for a message: {did}"
             case FindingKind.WAITING:
-                odd = f"Rank {self.ranks[0]} was not where most others were." if self.ranks else ""
-                return f"everybody was in torch.distributed: {did}", odd
+                deviating = f"Rank {self.ranks[0]} was not where most others were." if self.ranks else ""
+                return f"everybody was in torch.distributed: {did}", deviating
         return did
 
 
@@ -361,7 +362,7 @@ class FirstFailure(Finding):
     missed: f.Missed | None = None
     code: int | None = None
     end: f.End | None = None
-    place: f.CodePlace | None = None
+    location: f.CodeLocation | None = field(default=None, metadata={"key": "place"})
     progress: f.Progress | None = None
     hits: tuple[f.Hit, ...] = ()
 
@@ -385,7 +386,7 @@ class FirstFailure(Finding):
             return render_end(self.end)
         if self.what == "left":
             return f"ended with code {self.code}"
-        return f"was {render_place(self.place)} and no longer with the others" if self.place else ""
+        return f"was {render_location(self.location)} and no longer with the others" if self.location else ""
 
     def name_lost(self, when: str = " in mid-run") -> str:
         """Say which nodes were lost and why: `node1 was killed in mid-run`."""
@@ -398,13 +399,13 @@ class FirstFailure(Finding):
 def _missed(missed: f.Missed) -> str:
     where = render_stood(missed.stood) if missed.stood else ""
     took = format_duration(missed.seconds)
-    was_at = f"; it was {where}" if where else ""
+    was_at, lines = f"; it was {where}" if where else "", render_lines([missed.source])
     return {
         "exited": f"exited early, with code {missed.code} after {took}, while others still needed it",
         "was_late": f"was late: it was {where}",
         "left": f"left the others while they still needed it, it was {where}",
         "never_came": f"had not come to {missed.step} when rank {missed.victim} gave it up{was_at}",
-        "came_late": f"came to {missed.step}{at([missed.source])} {took} after rank {missed.victim} had given it up",
+        "came_late": f"came to {missed.step}{lines} {took} after rank {missed.victim} had given it up",
     }[missed.how]
 
 
@@ -423,7 +424,7 @@ class WentAlone(Finding):
     node: str = ""
     call: f.CallFacts | None = None
     """Which call that was, where that is known; else where it was."""
-    place: f.CodePlace | None = None
+    location: f.CodeLocation | None = field(default=None, metadata={"key": "place"})
     message: bool = False
     progress: f.Progress | None = None
     """How far the others had come, if that is the same for all."""
@@ -435,7 +436,7 @@ class WentAlone(Finding):
     def what_it_did(self) -> str:
         """What it called alone."""
         if self.call is None:
-            return _alone(self.place, self.others)
+            return _alone(self.location, self.others)
         called, others = f"it called {self.step}{_at([self.call])}", name_ranks(self.others)
         never = f"which {others} never {'answered' if self.message else 'called'}"
         return (
@@ -443,7 +444,7 @@ class WentAlone(Finding):
         )
 
 
-class OddCall(Finding):
+class DeviatingCall(Finding):
     """A rank whose collective differs from that of most others, as PyTorch compared them."""
 
     kind: Kind = FindingKind.MISMATCH
@@ -456,15 +457,15 @@ class OddCall(Finding):
 
     def what_it_did(self) -> str:
         """What it called, and what most others did."""
-        return f"called {self.call}{at(self.lines)} where most others called {self.common}"
+        return f"called {self.call}{render_lines(self.lines)} where most others called {self.common}"
 
 
 # -- the reason of a verdict
 
 
-def hang_reason(time_given: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
+def hang_reason(time_limit_text: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
     """Why a run hung: what was found, and where ranks were, or what those did that had ended."""
-    return f"no end after {time_given}: {'; '.join([*heads, *join_ranks(did)])}"
+    return f"no end after {time_limit_text}: {'; '.join([*heads, *join_ranks(did)])}"
 
 
 def node_reason(facts: FirstFailure, *, launcher: bool) -> str:
@@ -473,7 +474,7 @@ def node_reason(facts: FirstFailure, *, launcher: bool) -> str:
     return f"{facts.name_lost()}; {name_ranks(facts.ranks)} ran there{met}"
 
 
-def odd_call_reason(finding: Finding, rank: int, node: str, victim: int, end: f.End | None) -> str:
+def deviating_call_reason(finding: Finding, rank: int, node: str, victim: int, end: f.End | None) -> str:
     """Why a run failed in which a rank called something else than most others; who failed then, if that is another."""
     headline, name = finding.headline, f"rank {rank} "
     did = f"did not call what the others called: {headline}"

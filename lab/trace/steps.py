@@ -203,7 +203,7 @@ class Step:
     @property
     def last(self) -> int | None:
         """The rank that entered last; None if a rank never entered, or if the clocks are too inexact to tell."""
-        call = None if self.missing else self._surely_last(self.calls.values())
+        call = None if self.missing else self._certain_last(self.calls.values())
         return None if call is None else call.rank
 
     @property
@@ -272,7 +272,7 @@ class Step:
     @property
     def late(self) -> Call | None:
         """The last to begin of all calls that others needed; None if the clocks are too inexact to tell."""
-        return self._surely_last(self._needed)
+        return self._certain_last(self._needed)
 
     @property
     def _needed(self) -> list[Call]:
@@ -282,7 +282,7 @@ class Step:
             needed = {rank for call in self.calls.values() for rank in self.needs(call)} or needed
         return [self.calls[rank] for rank in needed] if needed <= self.calls.keys() else []
 
-    def _surely_last(self, calls: Collection[Call]) -> Call | None:
+    def _certain_last(self, calls: Collection[Call]) -> Call | None:
         last = max(calls, key=attrgetter("begin"), default=None)
         if last is None or not self.uncertainty_s:
             return last

@@ -167,7 +167,7 @@ EXAMPLES: list[Finding] = [
             f.Activity(
                 rank=1,
                 what="stood",
-                stood=f.Stood(place=f.CodePlace(file="train.py", line=21, call="init_process_group")),
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=21, call="init_process_group")),
             ),
         ),
     ),
@@ -200,7 +200,7 @@ EXAMPLES: list[Finding] = [
         odd_sides=(f.Side(ranks=(1,), what="broadcast", lines=("train.py:22",)),),
         sides=(f.Side(ranks=(0,), what="all_reduce"),),
     ),
-    wording.OddCall(
+    wording.DeviatingCall(
         kind=FindingKind.MISMATCH,
         ranks=(1,),
         lines=("train.py:4",),
@@ -367,12 +367,14 @@ EXAMPLES: list[Finding] = [
         lines=(":var/lab/r-n/work/train.py:37", "train.py:41"),
         did=(
             f.Activity(
-                rank=1, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=41, call="all_reduce"))
+                rank=1,
+                what="stood",
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=41, call="all_reduce")),
             ),
             f.Activity(
                 rank=2,
                 what="stood",
-                stood=f.Stood(place=f.CodePlace(file=":var/lab/r-n/work/train.py", line=37, call="")),
+                stood=f.Stood(location=f.CodeLocation(file=":var/lab/r-n/work/train.py", line=37, call="")),
             ),
         ),
     ),
@@ -435,13 +437,13 @@ EXAMPLES: list[Finding] = [
             ),
         ),
     ),
-    wording.StoodApart(kind=FindingKind.LEFT_EARLY, ranks=(0,), others=(1, 2), how="gone"),
-    wording.StoodApart(
+    wording.BlockingRank(kind=FindingKind.LEFT_EARLY, ranks=(0,), others=(1, 2), how="gone"),
+    wording.BlockingRank(
         kind=FindingKind.WENT_ALONE,
         ranks=(2,),
         others=(0, 1),
         how="alone",
-        place=f.CodePlace(file="train.py", line=9, call="barrier"),
+        location=f.CodeLocation(file="train.py", line=9, call="barrier"),
     ),
     wording.WentAlone(
         kind=FindingKind.WENT_ALONE,
@@ -490,15 +492,15 @@ EXAMPLES: list[Finding] = [
                 ),
             ),
         ),
-        several_groups=True,
+        in_other_groups=True,
     ),
-    wording.StoodApart(
+    wording.BlockingRank(
         kind=FindingKind.ELSEWHERE,
         ranks=(2,),
         others=(0, 1),
         how="odd",
-        stood=f.Stood(place=f.CodePlace(file="train.py", line=9, call="barrier")),
-        common=f.Stood(place=f.CodePlace(file="train.py", line=4, call="all_reduce")),
+        stood=f.Stood(location=f.CodeLocation(file="train.py", line=9, call="barrier")),
+        common=f.Stood(location=f.CodeLocation(file="train.py", line=4, call="all_reduce")),
     ),
     wording.FirstFailure(
         kind=FindingKind.FAILED,
@@ -544,16 +546,16 @@ EXAMPLES: list[Finding] = [
         others=(0, 1, 2),
         lines=("train.py:37",),
         did=(
-            f.Activity(rank=0, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=37, call=""))),
-            f.Activity(rank=1, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=37, call=""))),
-            f.Activity(rank=2, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=37, call=""))),
+            f.Activity(rank=0, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
+            f.Activity(rank=1, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
+            f.Activity(rank=2, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
         ),
     ),
-    wording.StoodApart(
+    wording.BlockingRank(
         kind=FindingKind.OWN_CODE,
         ranks=(0,),
         how="absent",
-        stood=f.Stood(place=f.CodePlace(file="s.py", line=1, call="", source="print()")),
+        stood=f.Stood(location=f.CodeLocation(file="s.py", line=1, call="", source="print()")),
     ),
     wording.Activities(
         kind=FindingKind.WAITING,
@@ -562,13 +564,19 @@ EXAMPLES: list[Finding] = [
         lines=("train.py:43", "train.py:41"),
         did=(
             f.Activity(
-                rank=0, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=41, call="all_reduce"))
+                rank=0,
+                what="stood",
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=41, call="all_reduce")),
             ),
             f.Activity(
-                rank=1, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=41, call="all_reduce"))
+                rank=1,
+                what="stood",
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=41, call="all_reduce")),
             ),
             f.Activity(
-                rank=2, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=43, call="barrier"))
+                rank=2,
+                what="stood",
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=43, call="barrier")),
             ),
         ),
     ),
@@ -580,7 +588,7 @@ EXAMPLES: list[Finding] = [
         did=(
             f.Activity(rank=0, what="waited", call=f.CallFacts(rank=0, name="all_reduce #2", source="train.py:41")),
             f.Activity(rank=1, what="waited", call=f.CallFacts(rank=1, name="all_reduce #2", source="train.py:41")),
-            f.Activity(rank=2, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=37, call=""))),
+            f.Activity(rank=2, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
         ),
         longest_s=0.1999999999999993,
     ),
@@ -648,7 +656,7 @@ EXAMPLES: list[Finding] = [
         step="all_reduce #1",
         lines=("train.py:9",),
         wrong_ranks=(1,),
-        first=f.WrongElement(rank=1, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
+        first=f.UnexpectedElement(rank=1, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
         at=("train.py:9",),
     ),
     values.WrongResult(
@@ -657,7 +665,7 @@ EXAMPLES: list[Finding] = [
         step="all_reduce #1",
         lines=("train.py:9",),
         wrong_ranks=(0, 1),
-        first=f.WrongElement(rank=0, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
+        first=f.UnexpectedElement(rank=0, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
         at=("train.py:9",),
         handles=True,
     ),

@@ -15,9 +15,9 @@ from typing import Literal
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import Wait, Waiting, find_waits, lines_of
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import SEEN_LATER_S
-from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, majority, sides_of, unique_lines
-from lab.diagnosis.wording import at, describe_activities, join_ranks
+from lab.diagnosis.facts import DETECTION_LAG_S
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority, sides_of, unique_lines
+from lab.diagnosis.wording import describe_activities, join_ranks, render_lines
 from lab.trace.model import Call, Group, Phase, StoreLookup, World, is_end_of_world, worlds_of
 from lab.trace.steps import Step
 from lab.words import capital, format_duration, listing, name_ranks, ordinal, plural
@@ -185,22 +185,22 @@ def _stuck(rank: int, marks: Sequence[Phase], evidence: Evidence) -> bool:
 
 
 def _difference(number: int, here: Mapping[int, Phase], made: Made) -> Finding:
-    common, odd = majority({rank: mark.members for rank, mark in here.items()})
-    others = tuple(rank for rank in here if rank not in odd)
+    common, deviating = find_majority({rank: mark.members for rank, mark in here.items()})
+    others = tuple(rank for rank in here if rank not in deviating)
     slip: Literal["", "left_out", "added"] = ""
     if common is not None:
-        rest, *tails = ([mark.members for mark in made[rank][number:]] for rank in (others[0], *odd))
+        rest, *tails = ([mark.members for mark in made[rank][number:]] for rank in (others[0], *deviating))
         left_out, added = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
         slip = "left_out" if left_out else "added" if added else ""
     return GroupsDiffer(
         number=number + 1,
-        sides=_sides({rank: here[rank] for rank in odd} or here),
+        sides=_sides({rank: here[rank] for rank in deviating} or here),
         common=_sides({others[0]: here[others[0]]})[0] if common is not None else None,
         slip=slip,
-        ranks=odd,
+        ranks=deviating,
         others=others,
         step=f"new_group #{number + 1}",
-        lines=tuple(here[rank].source for rank in (*odd, *others)),
+        lines=tuple(here[rank].source for rank in (*deviating, *others)),
     )
 
 
@@ -221,7 +221,7 @@ def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Find
     if mark is None or not missing:
         return None
     lines = unique_lines(one.source for one in ours.values())
-    elsewhere = [evidence.place(evidence.ranks[rank]) for rank in missing if rank in evidence.ranks]
+    elsewhere = [evidence.last_location(evidence.ranks[rank]) for rank in missing if rank in evidence.ranks]
     return GroupNotMade(
         kind=FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED,
         members=tuple(mark.members),
@@ -230,14 +230,14 @@ def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Find
         ranks=missing,
         others=tuple(ours),
         step=f"new_group #{number}",
-        lines=(*(place.at for place in elsewhere if place is not None), *lines),
+        lines=(*(location.at for location in elsewhere if location is not None), *lines),
         seconds=_since(ours.values(), evidence),
     )
 
 
 def _since(began: Iterable[Phase | Call], evidence: Evidence) -> float:
     """Seconds from the first of these until the run was over."""
-    return round(max(0.0, evidence.over - min(one.begin for one in began)), 6)
+    return round(max(0.0, evidence.end_s - min(one.begin for one in began)), 6)
 
 
 # -- destroy_process_group
@@ -245,7 +245,8 @@ def _since(began: Iterable[Phase | Call], evidence: Evidence) -> float:
 
 def _destroyed(evidence: Evidence, worlds: Mapping[int, list[World]], waits: Mapping[int, Wait]) -> Iterator[Finding]:
     """Steps that ranks waited or failed in, whose missing ranks had destroyed the group and lived on."""
-    broken = [hit[1] for rank in evidence.ranks if (hit := evidence.broken(rank)) is not None and not hit[1].message]
+    hits = filter(None, map(evidence.broken_call, evidence.ranks))
+    broken = [step for _, step in hits if not step.message]
     for step in {step.number: step for step in broken}.values():
         ends = ((rank, _end_of_group(rank, step.group, evidence)) for rank in step.missing)
         gone = {rank: end for rank, end in ends if end and _lived_on(evidence, rank, end, worlds[rank])}
@@ -269,7 +270,7 @@ def _lived_on(evidence: Evidence, rank: int, end: Phase, worlds: Iterable[World]
     facts = evidence.ranks[rank]
     ended = (facts.ended or 0.0) - evidence.trace.origin
     anew = any(world.begun.begin > end.begin for world in worlds)
-    return anew or facts.alive or (facts.left and ended > end.begin + SEEN_LATER_S)
+    return anew or facts.alive or (facts.left and ended > end.begin + DETECTION_LAG_S)
 
 
 def _left_group(step: Step, gone: Mapping[int, Phase], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
@@ -316,8 +317,9 @@ def _unmet(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendez
     silent, met = (tuple(rank for rank, of in asked.items() if of.has_answer is found) for found in (False, True))
     addresses = {rank: f"{of.host}:{of.port}" for rank, of in asked.items()}
     if len(set(addresses.values())) > 1:
-        sides, odd = sides_of({rank: f"at {address}" for rank, address in addresses.items()}), majority(addresses)[1]
-        return Rendezvous(how="addresses", sides=sides, silent=silent if met else (), ranks=odd)
+        sides = sides_of({rank: f"at {address}" for rank, address in addresses.items()})
+        deviating = find_majority(addresses)[1]
+        return Rendezvous(how="addresses", sides=sides, silent=silent if met else (), ranks=deviating)
     # No store at the one address; unless rank 0 hosts one there, and only waits for the others.
     hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
     if silent and not (hosts and (met or len(silent) == 1)):
@@ -330,8 +332,9 @@ def _rendezvous(facts: Rendezvous | None, asked: Lookups, evidence: Evidence) ->
     if facts is None:
         return []
     others = tuple(rank for rank in asked if rank not in facts.ranks)
-    places = {rank: place.at for rank in facts.ranks if (place := evidence.place(evidence.ranks[rank])) is not None}
-    lines = tuple(asked[one].source if one in asked else places.get(one, "") for one in (*facts.ranks, *others))
+    known = {rank: evidence.last_location(evidence.ranks[rank]) for rank in facts.ranks}
+    locations = {rank: location.at for rank, location in known.items() if location is not None}
+    lines = tuple(asked[one].source if one in asked else locations.get(one, "") for one in (*facts.ranks, *others))
     return [replace(facts, others=others, lines=lines)]
 
 
@@ -359,8 +362,8 @@ def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
 def _is_stuck(evidence: Evidence, rank: int) -> bool:
     """Whether a rank never got out of its last init_process_group, or failed there."""
     marks = [mark for mark in evidence.trace.ranks[rank].phases if mark.name == "init_process_group"]
-    place = evidence.place(evidence.ranks[rank])
-    raised = evidence.ranks[rank].failed and place is not None and place.call == "init_process_group"
+    location = evidence.last_location(evidence.ranks[rank])
+    raised = evidence.ranks[rank].failed and location is not None and location.call == "init_process_group"
     return marks[-1].end is None or raised
 
 
@@ -395,7 +398,7 @@ def _disagreement(asked: Lookups) -> Rendezvous | None:
     address = f"{first.host}:{first.port}"
     worlds = {rank: str(of.world_size) for rank, of in asked.items()}
     if len(set(worlds.values())) > 1:
-        return Rendezvous(how="sizes", address=address, sides=sides_of(worlds), ranks=majority(worlds)[1])
+        return Rendezvous(how="sizes", address=address, sides=sides_of(worlds), ranks=find_majority(worlds)[1])
     same = [one for one in sides_of({rank: str(of.asked_rank) for rank, of in asked.items()}) if len(one.ranks) > 1]
     return Rendezvous(how="same_rank", address=address, sides=tuple(same)) if same else None
 
@@ -406,4 +409,4 @@ _GROUP_RULE = "Every rank has to call new_group for every group, in the same ord
 
 
 def _made(side: f.Side) -> str:
-    return f"made {side.what}{at(side.lines[:1])}"
+    return f"made {side.what}{render_lines(side.lines[:1])}"

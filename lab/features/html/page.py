@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.feature import view
 from lab.features.html import REPORT
 from lab.features.html.contents import MOST_FILES, cite, log_lines, shown_files, sources
@@ -281,7 +281,7 @@ def write_report(record: Record, output: Path | None = None) -> Report:
 def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[str, Any]]:
     """The page, as it is at its place, and what is told of it."""
     result, trace, steps = record.result(), evidence.trace, evidence.steps
-    explanation, drawn, files = explain(record, evidence), choose(steps), shown_files(result)
+    explanation, drawn, files = explain_run(record, evidence), choose(steps), shown_files(result)
     ranks = sorted({*trace.ranks, *record.ranks()})
     lines, left_out = log_lines(record)
     if len(result.outputs) > len(files):

@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.cluster import Cluster
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.errors import LabError, UsageError
 from lab.features.calls.notation import calls_text
 from lab.features.html.notebook import result_html
@@ -299,7 +299,7 @@ def what_happened(result: Result, record: Record, evidence: Evidence) -> list[st
 
     Where the time went means something where somebody was slow.
     """
-    every = explain(record, evidence).findings
+    every = explain_run(record, evidence).findings
     found = [one for one in every if any(one.words[1:]) or one.to_json() not in result.findings]
     slow = any(one.kind == "straggler" for one in found)
     telling = [one for one in found if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))]

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
-from lab.diagnosis.errors import gave_up, lost_a_peer
+from lab.diagnosis.errors import has_timed_out, lost_a_peer
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import Network, RankFacts, RunFacts
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
-from lab.diagnosis.links import outside_of_most, parts_of
+from lab.diagnosis.links import connected_parts, outside_of_most
 from lab.diagnosis.wording import ran_there
 from lab.words import format_duration, listing, name_link, name_ranks
 
@@ -98,7 +98,7 @@ def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] 
     broken = [(one, other) for one, other in combinations(sorted(nodes), 2) if network.lost(one, other)]
     if not broken or not network.stuck:
         return None
-    parts = parts_of(nodes, broken)
+    parts = connected_parts(nodes, broken)
     off = () if len(parts) == 1 else outside_of_most(nodes, broken)
     # From whom to whom data still arrived, of two directions, where that is known.
     arriving = [next((way for way in (pair, pair[::-1]) if network.arrives(*way)), None) for pair in broken]
@@ -145,7 +145,7 @@ def find_broken_links(evidence: Evidence) -> list[Finding]:
     """The connection that broke first, by itself; names a node where several of its connections did."""
 
     def together(rank: int, node: str) -> bool:
-        hit = evidence.broken(rank) if evidence.at_hand else None
+        hit = evidence.broken_call(rank) if evidence.has_readable_trace else None
         peers = [one.rank for one in evidence.facts.ranks if one.node == node]
         return hit is not None and any(one in hit[1].calls and hit[1].calls[one].state != "completed" for one in peers)
 
@@ -181,8 +181,8 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         peer = "" if peer == rank.node else peer
         told_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
         if closed and told_later:
-            told_later = together(rank.rank, peer) and not any(gave_up(one) for one in failed if one.node == peer)
-        if not broken and (not peer or peer in left or not told_later or (gave_up(rank) and not refused)):
+            told_later = together(rank.rank, peer) and not any(has_timed_out(one) for one in failed if one.node == peer)
+        if not broken and (not peer or peer in left or not told_later or (has_timed_out(rank) and not refused)):
             return None
         if peer and told_later and {rank.node, peer} not in broken:
             how = how or ("refused" if refused else "reset")

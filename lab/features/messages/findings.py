@@ -8,8 +8,8 @@ from typing import Any, Literal
 from lab.diagnosis import ends
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import Wait, Waiting
-from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, majority
-from lab.diagnosis.wording import at, describe_activities, describe_wait, render_ring, render_waited
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority
+from lab.diagnosis.wording import describe_activities, describe_wait, render_lines, render_ring, render_waited
 from lab.features.mismatches.findings import due, skipped
 from lab.trace.model import Call
 from lab.words import listing, name_ranks, plural
@@ -228,7 +228,7 @@ class _Messages(Waiting):
         turn = alike[wait.rank].index(wait.call)
         there = {rank: ours[turn].peer for rank, ours in alike.items() if len(ours) > turn}
         meant = {rank: (peer - rank) % size for rank, peer in there.items() if peer is not None}
-        usual, odd = majority(meant)
+        usual, odd = find_majority(meant)
         if usual is None or odd != (wait.rank,) or len(meant) != size:
             return None
         others = tuple(rank for rank in meant if rank != wait.rank)
@@ -254,7 +254,7 @@ def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
     further = f"the rank {plural(facts.usual_distance, 'place')} further on"
     whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, further)
     others = f"{name_ranks(facts.alike)} {several} {whom}"
-    return f"rank {wait.rank} {one} rank {wait.peer}{at([wait.source])}, where {others}, round and round"
+    return f"rank {wait.rank} {one} rank {wait.peer}{render_lines([wait.source])}, where {others}, round and round"
 
 
 def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts) -> str:
@@ -262,7 +262,7 @@ def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts
 
     def does(call: f.CallFacts, verb: str, peer: int) -> str:
         which = f"{f' with tag {call.tag}' if tags else ''}{f' in {call.group}' if groups else ''}"
-        return f"rank {call.rank} {verb} rank {peer}{which}{at([call.source])}"
+        return f"rank {call.rank} {verb} rank {peer}{which}{render_lines([call.source])}"
 
     differ = listing([*(["tags"] if tags else []), *(["groups"] if groups else [])])
     both = f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}"

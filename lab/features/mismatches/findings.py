@@ -15,7 +15,7 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
-from lab.diagnosis.wording import again, at, render_wrong
+from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
 from lab.feature import hook
 from lab.trace.clashes import Clash, Misfit, find_clashes
 from lab.trace.model import Call
@@ -51,7 +51,7 @@ class Mismatch(Finding):
             why = "No majority tells which is wrong."
         elif self.by_rhythm:
             why = f"Until then both did the same, over and over; {name_ranks(self.ranks)} left that rhythm."
-        return head, why, again(self.again), _stuck(self.stuck_s)
+        return head, why, render_repeats(self.again), _stuck(self.stuck_s)
 
 
 class Unequal(Finding):
@@ -61,7 +61,7 @@ class Unequal(Finding):
     """What each side brought; the majority's first, if there is one."""
     misfits: tuple[Misfit, ...] = ()
     at: tuple[str, ...] = ()
-    wrong: f.WrongElement | None = None
+    wrong: f.UnexpectedElement | None = None
     """The first value that came out wrong."""
     wrong_ranks: tuple[int, ...] = ()
     again: int = 0
@@ -77,8 +77,8 @@ class Unequal(Finding):
         wrong = ""
         if self.wrong is not None:
             who = capital(name_ranks(self.wrong_ranks))
-            wrong = f"{who} came out of it with wrong values: {render_wrong(self.wrong)}."
-        return head, wrong, again(self.again), _stuck(self.stuck_s)
+            wrong = f"{who} came out of it with wrong values: {render_unexpected(self.wrong)}."
+        return head, wrong, render_repeats(self.again), _stuck(self.stuck_s)
 
 
 class Slipped(Finding):
@@ -100,7 +100,7 @@ class Slipped(Finding):
         number = "one call" if count == 1 else plural(count, "call")
         it, are = ("they", "are") if len(self.ranks) > 1 else ("it", "is")
         rest = {1: "", 2: " and the call after it"}.get(count, f" and the {count - 1} calls after it")
-        calls = f"{self.call.name}{at([self.call.source])}{rest}"
+        calls = f"{self.call.name}{render_lines([self.call.source])}{rest}"
         did, where = f"left out {calls}", "ahead of"
         if self.calls < 0:
             did, where = f"called {calls} once more than {common}", "behind"
@@ -127,7 +127,7 @@ def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evid
     """The finding with how often it came, and how long ranks had been waiting in its step when the run was over."""
     stopped = {rank for rank, facts in evidence.ranks.items() if facts.stopped}
     since = [call.begin for call in step.calls.values() if call.state == "unfinished" and call.rank in stopped]
-    took = round(max(0.0, evidence.over - min(since)), 6) if since else None
+    took = round(max(0.0, evidence.end_s - min(since)), 6) if since else None
     return replace(finding, again=again, stuck_s=took, seconds=took)
 
 
@@ -358,7 +358,7 @@ _MOST_MISFITS = 3
 
 def _by_side(sides: Iterable[f.Side], verb: str) -> list[str]:
     """`rank 1 called broadcast at train.py:22`, for each side."""
-    return [f"{name_ranks(side.ranks)} {verb} {side.what}{at(side.lines)}" for side in sides]
+    return [f"{name_ranks(side.ranks)} {verb} {side.what}{render_lines(side.lines)}" for side in sides]
 
 
 def _stuck(seconds: float | None) -> str:

@@ -83,9 +83,9 @@ def mark_run(record: Record) -> list[Mark]:
 
 def _first_told(record: Record) -> Culprit | None:
     """What the explanation finds first that tells of something, where the verdict has no culprit."""
-    from lab.diagnosis.explain import explain
+    from lab.diagnosis.explain import explain_run
 
-    for finding in explain(record).findings:
+    for finding in explain_run(record).findings:
         if finding.kind in _TELLING:
             rank = finding.ranks[0] if finding.ranks else None
             node = record.workers().get(rank, "") if rank is not None else ""

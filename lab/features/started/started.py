@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 
-from lab.diagnosis.ends import blame, end_of, raised_by
+from lab.diagnosis.ends import end_of, make_culprit, raised_by
 from lab.diagnosis.evidence import Evidence, Explained, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Kind, ThreadError, Words, group_ranks
@@ -170,7 +170,7 @@ def blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
     ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.parent == starter.rank)
     end = end_of(evidence, starter)
     finding = WorkerFailed(worker=starter.rank, node=starter.node, end=end, started=ranks, others=ranks)
-    culprit = replace(blame(starter, render_end(end)), rank=None)
+    culprit = replace(make_culprit(starter, render_end(end)), rank=None)
     return Judgement(verdict="failed", reason=finding.headline, culprit=culprit, findings=(finding,))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Finding, Kind, Words
-from lab.diagnosis.wording import at
+from lab.diagnosis.wording import render_lines
 from lab.features.stragglers import timing
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
@@ -127,7 +127,7 @@ class Account(Finding):
         if not counts:
             return "no rank called a collective or sent a message"
         took = f" in {format_duration(self.seconds)}" if self.timed else ""
-        brought, what = format_bytes(self.brought_bytes), self.standing_out + at(self.at)
+        brought, what = format_bytes(self.brought_bytes), self.standing_out + render_lines(self.at)
         head = f"{name_ranks(self.others)} entered {listing(counts)}{took} and brought {brought} to them"
         if self.untimed:
             return head, _STEPPED if self.untimed == "stepped" else _DUMPED
@@ -405,7 +405,7 @@ def _share(share: timing.TimeShare) -> str:
 
 def describe_part(part: timing.PathPart) -> str:
     """A part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
-    place = f"{part.op}{at([part.source])}"
+    place = f"{part.op}{render_lines([part.source])}"
     if part.rank is None:
         return f"communication in {place}"
     return f"rank {part.rank}'s own work {f'before {place}' if part.op else 'after its last call'}"

@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from typing import Literal
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, Kind, Words, majority
+from lab.diagnosis.finding import Finding, Kind, Words, find_majority
 from lab.diagnosis.wording import join_ranks
 from lab.trace.model import Phase, RankTrace, calls_within
 from lab.words import name_ranks, plural
@@ -134,9 +134,9 @@ def _compare(phase: Literal["forward", "backward"], flags: Mapping[int, Flags]) 
         here = {rank: of[n] for rank, of in known.items()}
         if None in here.values() or len(set(here.values())) == 1:
             continue
-        common, odd = majority(here)
+        common, odd = find_majority(here)
         if common is None:
-            habits = {rank: majority(dict(enumerate(of)))[0] for rank, of in known.items()}
+            habits = {rank: find_majority(dict(enumerate(of)))[0] for rank, of in known.items()}
             odd = tuple(rank for rank, habit in habits.items() if habit is not None and here[rank] != habit)
         named = bool(odd) and len({here[rank] for rank in odd}) == 1 and len(odd) < len(here)
         did = here[min(odd if named else here)]

@@ -9,8 +9,8 @@ from itertools import chain, combinations, islice
 from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, FindingKind, Kind, Side, Words, majority, sides_of, unique_lines
-from lab.diagnosis.wording import at
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Side, Words, find_majority, sides_of, unique_lines
+from lab.diagnosis.wording import render_lines
 from lab.features.training.findings import TrainingKind
 from lab.features.training.trace_lines import Turn, turns_of
 from lab.features.values.expected import number_of
@@ -57,7 +57,8 @@ class Replicas(Finding):
 
     def render(self) -> Words:
         """In what the replicas differ."""
-        title, place, unlike = f"the DDP module{at(self.at)}", ordinal(self.place), listing(map(_have, self.sides))
+        title, place = f"the DDP module{render_lines(self.at)}", ordinal(self.place)
+        unlike = listing(map(_have, self.sides))
         why = ""
         match self.how:
             case "parameters":
@@ -77,7 +78,7 @@ class Replicas(Finding):
                 head = f"{after}: the norm of {self.parameter} is {on_sides(self.sides)}"
             case _:
                 never = name_ranks(rank for rank in (*self.ranks, *self.others) if rank not in self.stepped)
-                stepped = f"{name_ranks(self.stepped)} stepped the parameters of {title}{at(self.stepped_at)}"
+                stepped = f"{name_ranks(self.stepped)} stepped the parameters of {title}{render_lines(self.stepped_at)}"
                 exchanged = "where all exchanged their gradients: the replicas are no longer the same"
                 head = f"{stepped}, and {never} never did, {exchanged}"
         return head, why
@@ -98,7 +99,7 @@ class WeightsApart(Finding):
         return (
             f"{name_ranks((*self.ranks, *self.others))} train by the same gradients, reduced at "
             f"{listing(self.reduced_at)}, but not the same weights: after {plural(self.steps, 'step')} of the optimizer"
-            f"{at(self.stepped_at)} the norm of its {ordinal(self.place)} parameter is {on_sides(self.sides)}"
+            f"{render_lines(self.stepped_at)} the norm of its {ordinal(self.place)} parameter is {on_sides(self.sides)}"
         )
 
 
@@ -141,7 +142,7 @@ def _other_parameters(modules: Modules, evidence: Evidence) -> Finding | None:
     shapes = {rank: tuple((one.dtype, one.shape) for one in module.parameters) for rank, module in modules.items()}
     if len(set(shapes.values())) == 1:
         return None
-    odd = majority(shapes)[1] or tuple(rank for rank in majority(_compared(evidence))[1] if rank in shapes)
+    odd = find_majority(shapes)[1] or tuple(rank for rank in find_majority(_compared(evidence))[1] if rank in shapes)
     if len({len(of) for of in shapes.values()}) > 1:
         counts = sides_of({rank: plural(len(of), "parameter") for rank, of in shapes.items()})
         only_here = _only_here(modules, odd)
@@ -178,8 +179,8 @@ def _other_order(modules: Modules, _: Evidence) -> Finding | None:
     if len(set(names.values())) == 1 or len({tuple(sorted(of)) for of in names.values()}) > 1:
         return None
     first = _first_difference(names)
-    sides = sides_of({rank: of[first] for rank, of in names.items()})
-    return _unlike(TrainingKind.PARAMETER_ORDER, "order", modules, majority(names)[1], place=first + 1, sides=sides)
+    sides, deviating = sides_of({rank: of[first] for rank, of in names.items()}), find_majority(names)[1]
+    return _unlike(TrainingKind.PARAMETER_ORDER, "order", modules, deviating, place=first + 1, sides=sides)
 
 
 def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
@@ -210,7 +211,7 @@ def _first_apart(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:
     count = len(next(iter(norms.values())))
     first = next(n for n in range(count) if not _alike({rank: of[n : n + 1] for rank, of in norms.items()}))
     alike = {rank: next(other for other in norms if close(norms[other], mine)) for rank, mine in norms.items()}
-    return first, majority(alike)[1]
+    return first, find_majority(alike)[1]
 
 
 def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
@@ -228,7 +229,7 @@ def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
     if not all(any(call.begin > since and _exchanges(call) for call in of.calls) for of in traces.values()):
         return None
     lines = unique_lines(mark.source for mark in firsts)
-    odd = majority({rank: rank in ours for rank in modules})[1]
+    odd = find_majority({rank: rank in ours for rank in modules})[1]
     return _unlike(TrainingKind.DIVERGED, "steps", modules, odd, stepped=ours, stepped_at=lines)
 
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, Kind, Words, WrongElement, majority
-from lab.diagnosis.wording import again, at, render_wrong
+from lab.diagnosis.finding import Finding, Kind, UnexpectedElement, Words, find_majority
+from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
 from lab.features.values.expected import compared, is_copy, is_outside, output_parts
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
@@ -35,7 +35,7 @@ class WrongResult(Finding):
     """A step that gave ranks something else than it should have."""
 
     wrong_ranks: tuple[int, ...]
-    first: WrongElement
+    first: UnexpectedElement
     at: tuple[str, ...] = ()
     handles: bool = False
     waits_at: tuple[str, ...] = ()
@@ -46,15 +46,17 @@ class WrongResult(Finding):
 
     def render(self) -> Words:
         """What stands where it should not, and why."""
-        where, who, why = f"{self.step}{at(self.at)}", name_ranks(self.wrong_ranks), ""
+        where, who, why = f"{self.step}{render_lines(self.at)}", name_ranks(self.wrong_ranks), ""
         if self.handles and self.waits_at:
             what = f"{capital(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
-            why = f"{what} between the call and the wait for its handle{at(self.waits_at)}, before it was done."
+            waits = render_lines(self.waits_at)
+            why = f"{what} between the call and the wait for its handle{waits}, before it was done."
         elif self.handles:
             why = "A tensor was changed before the call was done: nobody waited for its handle."
         elif self.alike:
             why = f"All {self.alike} tensors that it filled hold the same, as if they were one."
-        return f"{where} did not give {who} what it should have: {render_wrong(self.first)}", why, again(self.again)
+        head = f"{where} did not give {who} what it should have: {render_unexpected(self.first)}"
+        return head, why, render_repeats(self.again)
 
 
 class OddValues(Finding):
@@ -70,7 +72,7 @@ class OddValues(Finding):
 
     def render(self) -> Words:
         """Who brought what, and what the others did."""
-        where, gets = f"{self.step}{at(self.at)}", "who gets its result gets"
+        where, gets = f"{self.step}{render_lines(self.at)}", "who gets its result gets"
         what = {
             "nan": f"NaN to {where}, the first NaN on record; {gets} NaN",
             "far": f"values up to {self.value:.3g} to {where}, where the others brought at most {self.rest:.3g}, and "
@@ -98,7 +100,7 @@ class SameValues(Finding):
         if self.others_differ:
             why = "what they bring has been reduced before, or all of them have the same data"
         phase = " of gradients" if self.gradients else ""
-        return f"{name_ranks(self.others)} brought the same values to {what}{phase}{at(self.at)}: as if {why}"
+        return f"{name_ranks(self.others)} brought the same values to {what}{phase}{render_lines(self.at)}: as if {why}"
 
 
 # -- results that are not what their operation should have given: computed anew from what all ranks brought
@@ -107,7 +109,7 @@ MOST_STEPS = 5000
 """Steps that are looked at."""
 
 
-def wrong_results(step: Step) -> list[WrongElement]:
+def wrong_results(step: Step) -> list[UnexpectedElement]:
     """The first wrong output of each rank, where all ranks came and it is plain what each should have got."""
     if step.missing:
         return []
@@ -115,10 +117,10 @@ def wrong_results(step: Step) -> list[WrongElement]:
     return [wrong for call in calls for wrong in islice(_wrong_outputs(step, call), 1)]
 
 
-def _wrong_outputs(step: Step, call: Call) -> Iterator[WrongElement]:
+def _wrong_outputs(step: Step, call: Call) -> Iterator[UnexpectedElement]:
     if call.operation.sends:
         return
-    wrong = partial(WrongElement, rank=call.rank, tensors=len(call.outputs), reduces=call.operation.reduces)
+    wrong = partial(UnexpectedElement, rank=call.rank, tensors=len(call.outputs), reduces=call.operation.reduces)
     for tensor, (buffer, parts) in enumerate(zip(call.outputs, output_parts(step, call), strict=True)):
         if buffer.values is not None and len(buffer.values) == buffer.count:
             for element, (expected, is_wrong) in enumerate(compared(step, parts, buffer.dtype, buffer.values)):
@@ -131,7 +133,7 @@ def _wrong_outputs(step: Step, call: Call) -> Iterator[WrongElement]:
 
 def find_wrong_results(evidence: Evidence) -> list[Finding]:
     """Steps that gave ranks something else than they should have, those from the same lines together."""
-    by_lines: dict[tuple[str, ...], list[tuple[Step, list[WrongElement]]]] = {}
+    by_lines: dict[tuple[str, ...], list[tuple[Step, list[UnexpectedElement]]]] = {}
     for step in islice(evidence.steps, MOST_STEPS):
         wrongs = wrong_results(step) if clash_in(step) is None else []
         if wrongs:
@@ -140,7 +142,7 @@ def find_wrong_results(evidence: Evidence) -> list[Finding]:
     return [_wrong_result(*steps[0], len(steps) - 1, evidence) for steps in by_lines.values()]
 
 
-def _wrong_result(step: Step, wrongs: list[WrongElement], again: int, evidence: Evidence) -> Finding:
+def _wrong_result(step: Step, wrongs: list[UnexpectedElement], again: int, evidence: Evidence) -> Finding:
     ranks = tuple(wrong.rank for wrong in wrongs)
     handles = [step.calls[rank] for rank in ranks if step.calls[rank].has_handle]
     waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
@@ -235,7 +237,7 @@ def _departures(evidence: Evidence) -> list[Finding]:
         before = {next(iter(values.values())) for _, values in steps[: places[0] if places else 0]}
         if len(places) == 1 and len(before) > _LEAST_BEFORE:
             step, values = steps[places[0]]
-            if len(odd := majority(values)[1]) == 1:
+            if len(odd := find_majority(values)[1]) == 1:
                 findings.append(_odd_values(step, odd, "other", steps=len(steps) - 1))
     return findings
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.diagnosis.explain import Explanation, explain
+from lab.diagnosis.explain import Explanation, explain_run
 from lab.errors import RecordError
 from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.unit
 
 def imported(folder: Path) -> tuple[Record, Result, Explanation]:
     record = import_dumps(Dumps(folder), "job", folder.parent / "runs")
-    return record, record.result(), explain(record)
+    return record, record.result(), explain_run(record)
 
 
 def hung(ranks: int, absent: int, folder: Path, **fields: Any) -> Path:
