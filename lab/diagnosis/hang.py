@@ -204,14 +204,10 @@ class _Hang(Waiting):
         if outside:
             return [self._activities(FindingKind.OWN_CODE, alive)]
         blocking = standing.waited_for(evidence)
-        deviating = (
-            [rank for rank in blocking.ranks if rank in alive and not evidence.trace.recorded]
-            if blocking is not None
-            else []
-        )
-        return [
-            self._activities(FindingKind.WAITING, alive, [rank for rank in alive if rank not in deviating], deviating)
-        ]
+        blamed = blocking.ranks if blocking is not None and not evidence.trace.recorded else ()
+        deviating = [rank for rank in blamed if rank in alive]
+        others = [rank for rank in alive if rank not in deviating]
+        return [self._activities(FindingKind.WAITING, alive, others, deviating)]
 
     def _activities(
         self,

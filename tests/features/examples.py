@@ -273,7 +273,7 @@ EXAMPLES: list[Finding] = [
             f.Side(ranks=(1, 2), what="output [1, 1, 1], input [1, 1, 1]"),
             f.Side(ranks=(0,), what="output [1, 1, 1], input [1, 2, 1]"),
         ),
-        misfits=(Misfit(giver=0, taker=1, rows=2, room=1),),
+        misfits=(Misfit(giver=0, taker=1, rows=2, expected_rows=1),),
         at=("train.py:8",),
     ),
     mismatches.Slipped(
