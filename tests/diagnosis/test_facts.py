@@ -30,7 +30,7 @@ def write(folder: Path, facts: RunFacts) -> Record:
         events.append({"event": "started", **of_rank, "pid": 1, "time": each.started})
         events += [{"event": "note", **of_rank, "name": n, "value": v, "time": 1.0} for n, v in each.notes.items()]
         if each.stopped and each.stack:
-            events.append({"event": "stack", **of_rank, "text": each.stack, "time": each.seen or 8.0})
+            events.append({"event": "stack", **of_rank, "text": each.stack, "time": each.stack_time or 8.0})
         if each.ended is not None:
             events.append({"event": "exited", **of_rank, "time": each.ended, **_end(each)})
     events += [{"event": "node lost", **node._asdict()} for node in facts.lost_nodes]

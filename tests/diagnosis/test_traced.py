@@ -30,7 +30,7 @@ def judged(made: TraceMaker, facts: RunFacts) -> Judgement:
 
 def hung(made: TraceMaker, *stacks: dict[str, str]) -> Judgement:
     told.hang(made, *stacks)
-    ranks = [replace(stopped(number, stack["text"]), seen=1_700_000_030.0) for number, stack in enumerate(stacks)]
+    ranks = [replace(stopped(number, stack["text"]), stack_time=1_700_000_030.0) for number, stack in enumerate(stacks)]
     return judged(made, RunFacts(ranks=ranks, timeout_s=30.0, timed_out=True))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.features.compare.compare import compare
+from lab.features.compare.compare import compare_runs
 from lab.features.export.tracks import chrome_trace, perfetto_trace
 from lab.features.traffic.traffic import matrix, operations
 from lab.record.read import Record
@@ -94,7 +94,7 @@ def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson)
 def test_two_runs_of_a_scenario_are_told_to_be_the_same(lesson: Lesson, cluster: Cluster, tmp_path: Path) -> None:
     again = cluster.run(FILES["ddp/toy_loop"], runs=tmp_path / "runs", timeout_s=PATIENCE_S)
     runs = [recorded(result) for result in (lesson("ddp/toy_loop"), again)]
-    found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
+    found = compare_runs(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
     assert found.identical, (found.settings, found.sequence)
     assert found.calls[0] == found.calls[1] > 0
 
@@ -106,7 +106,7 @@ def test_a_larger_model_shows_in_arguments_calls_and_bytes(cluster: Cluster, tmp
         scenario = scenario_from_script(LIBRARY / "ddp" / "large_model.py")
         scenario = replace(scenario, args=("--hidden", hidden))
         runs.append(recorded(cluster.run(scenario, nodes=2, runs=tmp_path / "runs")))
-    found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
+    found = compare_runs(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
     assert [(one.name, one.before, one.after) for one in found.settings] == [
         ("arguments", "--hidden 10", "--hidden 20")
     ]

@@ -191,13 +191,13 @@ EXAMPLES: list[Finding] = [
         number=1,
         sides=(f.Side(ranks=(2,), what="[0, 1, 2]", lines=("train.py:14",)),),
         common=f.Side(ranks=(0,), what="[0, 1]", lines=("train.py:13",)),
-        slip="left_out",
+        deviation="left_out",
     ),
     mismatches.Mismatch(
         kind=FindingKind.MISMATCH,
         ranks=(1,),
         number=1,
-        odd_sides=(f.Side(ranks=(1,), what="broadcast", lines=("train.py:22",)),),
+        deviating_sides=(f.Side(ranks=(1,), what="broadcast", lines=("train.py:22",)),),
         sides=(f.Side(ranks=(0,), what="all_reduce"),),
     ),
     wording.DeviatingCall(
@@ -235,7 +235,7 @@ EXAMPLES: list[Finding] = [
             f.Side(ranks=(0,), what="a.weight (float32 [8, 4])"),
             f.Side(ranks=(1, 2), what="a.weight (float32 [4, 4])"),
         ),
-        place=1,
+        position=1,
     ),
     mismatches.Unequal(
         kind=FindingKind.SHAPE,
@@ -613,7 +613,7 @@ EXAMPLES: list[Finding] = [
         how="order",
         at=("train.py:20",),
         sides=(f.Side(ranks=(0, 1), what="a.weight"), f.Side(ranks=(2,), what="b.weight")),
-        place=1,
+        position=1,
     ),
     replicas.Replicas(
         kind=TrainingKind.DIVERGED,
@@ -633,13 +633,13 @@ EXAMPLES: list[Finding] = [
         how="norm",
         at=("train.py:20",),
         sides=(f.Side(ranks=(0, 2), what="2"), f.Side(ranks=(1,), what="2.5")),
-        place=2,
+        position=2,
         parameter="b.weight",
         steps=2,
         unused_forward=True,
         no_exchange=True,
     ),
-    replicas.WeightsApart(
+    replicas.DivergedWeights(
         kind=TrainingKind.DIVERGED,
         ranks=(2,),
         others=(0, 1),
@@ -647,29 +647,29 @@ EXAMPLES: list[Finding] = [
         reduced_at=("train.py:18",),
         steps=1,
         stepped_at=("train.py:19",),
-        place=1,
+        position=1,
         sides=(f.Side(ranks=(0, 1), what="1"), f.Side(ranks=(2,), what="2")),
     ),
-    values.WrongResult(
+    values.UnexpectedResult(
         kind=ValueKind.WRONG_RESULT,
         others=(1, 0),
         step="all_reduce #1",
         lines=("train.py:9",),
-        wrong_ranks=(1,),
+        affected_ranks=(1,),
         first=f.UnexpectedElement(rank=1, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
         at=("train.py:9",),
     ),
-    values.WrongResult(
+    values.UnexpectedResult(
         kind=ValueKind.CHANGED_BEFORE_WAIT,
         others=(0, 1),
         step="all_reduce #1",
         lines=("train.py:9",),
-        wrong_ranks=(0, 1),
+        affected_ranks=(0, 1),
         first=f.UnexpectedElement(rank=0, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
         at=("train.py:9",),
         handles=True,
     ),
-    values.OddValues(
+    values.SpoilingValues(
         kind=ValueKind.NONFINITE,
         ranks=(1,),
         others=(0, 2),
@@ -678,7 +678,7 @@ EXAMPLES: list[Finding] = [
         how="nan",
         at=("train.py:9",),
     ),
-    values.OddValues(
+    values.SpoilingValues(
         kind=ValueKind.OUTLIER,
         ranks=(2,),
         others=(0, 1),
@@ -688,7 +688,7 @@ EXAMPLES: list[Finding] = [
         at=("train.py:4",),
         steps=3,
     ),
-    values.OddValues(
+    values.SpoilingValues(
         kind=ValueKind.OUTLIER,
         ranks=(2,),
         others=(0, 1),

@@ -42,19 +42,19 @@ class _Run(NamedTuple):
     """The last such calls before them."""
 
 
-def stretches(before: Sequence[str], after: Sequence[str]) -> list[Stretch]:
+def align_calls(before: Sequence[str], after: Sequence[str]) -> list[Stretch]:
     """What is the same in both and what is not, in order."""
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     i = j = 0
     for run in (*_runs(before, after), _Run(len(before), len(after), 0)):
         if (run.i, run.j) != (i, j):
-            found.append(Stretch(False, i, run.i, j, run.j))
+            stretches.append(Stretch(False, i, run.i, j, run.j))
         i, j = run.i + run.length, run.j + run.length
-        if run.length and found and found[-1].same:
-            found[-1] = found[-1]._replace(i2=i, j2=j)
+        if run.length and stretches and stretches[-1].same:
+            stretches[-1] = stretches[-1]._replace(i2=i, j2=j)
         elif run.length:
-            found.append(Stretch(True, run.i, i, run.j, j))
-    return found
+            stretches.append(Stretch(True, run.i, i, run.j, j))
+    return stretches
 
 
 def _runs(first: Sequence[str], second: Sequence[str]) -> Iterator[_Run]:
@@ -102,7 +102,7 @@ _FARTHEST = 50
 """Calls that changed places are looked for among so many changes."""
 Calls = Mapping[int, Sequence[str]]
 """What each rank called, by rank: every call as a line."""
-Places = Callable[[int, int], str]
+SourceLines = Callable[[int, int], str]
 """The line of the script that makes a call: rank, and number of the call from 0; empty where that is not known."""
 
 
@@ -120,14 +120,14 @@ class _Event(NamedTuple):
 
     what: str
     where: str
-    place: int
+    position: int
     """Number of the call of before, from 0, at which it is."""
     now: int | None
     """Number of the call that does it now; None where none does."""
 
 
-def tell_changes(
-    before: Calls, after: Calls, place: Places, *, than: str, ended: Mapping[int, bool]
+def describe_changes(
+    before: Calls, after: Calls, source_line: SourceLines, *, than: str, ended: Mapping[int, bool]
 ) -> list[CallChange]:
     """What ranks call otherwise, the first first.
 
@@ -147,11 +147,13 @@ def tell_changes(
             known[key] = list(_Rank(*key, than).events())
         for event in known[key]:
             shared.setdefault(event.what, {}).setdefault(rank, []).append(event)
-    ordered = sorted(shared.items(), key=lambda item: (next(iter(item[1].values()))[0].place, tuple(item[1])))
-    return [CallChange(tuple(of), _sentence(what, of, everybody, place)) for what, of in ordered]
+    ordered = sorted(shared.items(), key=lambda item: (next(iter(item[1].values()))[0].position, tuple(item[1])))
+    return [CallChange(tuple(of), _sentence(what, of, everybody, source_line)) for what, of in ordered]
 
 
-def _sentence(what: str, by_rank: Mapping[int, Sequence[_Event]], everybody: Sequence[int], place: Places) -> str:
+def _sentence(
+    what: str, by_rank: Mapping[int, Sequence[_Event]], everybody: Sequence[int], source_line: SourceLines
+) -> str:
     all_do = len(by_rank) == len(everybody) > 1
     who = "every rank" if all_do else name_ranks(by_rank)
     text = what.replace("{who}", "" if all_do else f"on {who} ").replace("{Who}", who)
@@ -162,7 +164,7 @@ def _sentence(what: str, by_rank: Mapping[int, Sequence[_Event]], everybody: Seq
     wheres = {first.where for first in firsts.values()}
     where = wheres.pop() if len(wheres) == 1 else ""
     where = f", first{where.lstrip(',')}" if often and where else where
-    lines = {"" if first.now is None else place(rank, first.now) for rank, first in firsts.items()}
+    lines = {"" if first.now is None else source_line(rank, first.now) for rank, first in firsts.items()}
     at = listing(sorted(lines)[:2])
     return f"{text}{often}{where}{f', at {at}' if at else ''}"
 
@@ -180,7 +182,7 @@ class _Rank:
     def events(self) -> Iterator[_Event]:
         """What is otherwise, in order."""
         changes = [
-            change for one in stretches(self.before, self.after) if not one.same for change in self._refined(one)
+            change for one in align_calls(self.before, self.after) if not one.same for change in self._refined(one)
         ]
         if not self.ended and changes and changes[-1].j1 == changes[-1].j2 == len(self.after):
             changes.pop()
@@ -198,25 +200,25 @@ class _Rank:
     def _refined(self, one: Stretch) -> Iterator[Stretch]:
         """Calls that stand in the place of others, each with the one of its operation that it stands for."""
         kinds = (map(_kind_of, calls) for calls in (self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]))
-        for same, a1, a2, b1, b2 in stretches(*map(list, kinds)):
+        for same, a1, a2, b1, b2 in align_calls(*map(list, kinds)):
             i, j = one.i1 + a1, one.j1 + b1
             if same or a2 - a1 == b2 - b1:
                 yield from (Stretch(False, i + n, i + n + 1, j + n, j + n + 1) for n in range(a2 - a1))
             else:
                 yield Stretch(False, i, one.i1 + a2, j, one.j1 + b2)
 
-    def _moved_to(self, changes: Sequence[Stretch], number: int, taken: set[int]) -> int | None:
+    def _moved_to(self, changes: Sequence[Stretch], number: int, matched: set[int]) -> int | None:
         """The later change that takes back this one: what went here comes there, or the other way round."""
         one = changes[number]
         for other in range(number + 1, min(number + _FARTHEST, len(changes))):
             gone, come = (one, changes[other]) if one.j1 == one.j2 else (changes[other], one)
             only = gone.j1 == gone.j2 and come.i1 == come.i2
-            if other not in taken and only and self.before[gone.i1 : gone.i2] == self.after[come.j1 : come.j2]:
+            if other not in matched and only and self.before[gone.i1 : gone.i2] == self.after[come.j1 : come.j2]:
                 return other
         return None
 
     def _move(self, come: Stretch, gone: Stretch) -> _Event:
-        what = _several(self.after[come.j1 : come.j2])
+        what = _name_calls(self.after[come.j1 : come.j2])
         later = come.i1 >= gone.i2
         neighbour = _name_of(self.after[come.j1 - 1] if later else self.after[come.j2])
         now, then = ("after", "before") if later else ("before", "after")
@@ -230,23 +232,23 @@ class _Rank:
             return _Event(f"{{Who}} make{{s}} {plural(len(come), 'call')}, where {self.than} has none", "", 0, 0)
         where = f", as call {one.i1 + 1}"
         if not gone:
-            more = f"one more {_name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"
-            what, where = f"{{Who}} make{{s}} {more}", self._between(one.i1)
+            extra = f"one more {_name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"
+            what, where = f"{{Who}} make{{s}} {extra}", self._between(one.i1)
         elif not come:
-            what = f"{{Who}} leave{{s}} out {_several(gone)} of {self.than}"
+            what = f"{{Who}} leave{{s}} out {_name_calls(gone)} of {self.than}"
             where = f", call {one.i1 + 1}" if len(gone) == 1 else f", calls {one.i1 + 1} to {one.i2}"
         elif len(gone) == len(come) == 1:
             what = _replaced(gone[0], come[0], self.than)
         else:
-            what = f"{{Who}} call{{s}} {_several(come)}, where {self.than} has {_several(gone)}"
+            what = f"{{Who}} call{{s}} {_name_calls(come)}, where {self.than} has {_name_calls(gone)}"
         return _Event(what, where, one.i1, now)
 
-    def _between(self, place: int) -> str:
-        if place == 0:
+    def _between(self, position: int) -> str:
+        if position == 0:
             return " before the first call"
-        if place == len(self.before):
+        if position == len(self.before):
             return f" after the last call of {self.than}" if self.ended else ""
-        return f" between calls {place} and {place + 1}"
+        return f" between calls {position} and {position + 1}"
 
 
 _MOST_KINDS = 3
@@ -293,7 +295,7 @@ def _bucket(call: CallPattern) -> str:
     return f"DDP's {which}" if call.module in (None, 1) else f"the {which} of DDP module {call.module}"
 
 
-def _several(texts: Sequence[str]) -> str:
+def _name_calls(texts: Sequence[str]) -> str:
     """The call, or how many, and of what kinds."""
     return _name_of(texts[0]) if len(texts) == 1 else f"{len(texts)} calls ({_kinds(texts)})"
 
@@ -301,8 +303,8 @@ def _several(texts: Sequence[str]) -> str:
 def _kinds(texts: Sequence[str]) -> str:
     counts = Counter(texts)
     words = [(f"{n} times " if n > 1 else "") + _name_of(text) for text, n in [*counts.items()][:_MOST_KINDS]]
-    more = len(counts) - len(words)
-    return listing([*words, f"{more} other{'s' * (more > 1)}" if more else ""])
+    rest = len(counts) - len(words)
+    return listing([*words, f"{rest} other{'s' * (rest > 1)}" if rest else ""])
 
 
 def _replaced(gone: str, come: str, than: str) -> str:

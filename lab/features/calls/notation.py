@@ -25,20 +25,20 @@ class Repeated(NamedTuple):
     items: list[str | Repeated]
 
 
-def fold(items: Sequence[str], longest: int) -> list[str | Repeated]:
+def fold_repeats(items: Sequence[str], longest: int) -> list[str | Repeated]:
     """The items with what repeats put together, rounds of up to so many items; rounds may hold rounds."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, item in enumerate(items):
-        places[item].append(place)
+    positions: dict[str, list[int]] = defaultdict(list)
+    for position, item in enumerate(items):
+        positions[item].append(position)
     folded: list[str | Repeated] = []
     at = 0
     while at < len(items):
-        found = places[items[at]]
-        first = bisect_right(found, at)
-        periods = (place - at for place in found[first : bisect_right(found, at + longest)])
+        occurrences = positions[items[at]]
+        first = bisect_right(occurrences, at)
+        periods = (position - at for position in occurrences[first : bisect_right(occurrences, at + longest)])
         period, times = _repetition(items, at, periods)
         inside = items[at : at + period]
-        folded.append(inside[0] if times == 1 else Repeated(times, fold(inside, longest)))
+        folded.append(inside[0] if times == 1 else Repeated(times, fold_repeats(inside, longest)))
         at += period * times
     return folded
 
@@ -111,7 +111,9 @@ def render_call(
 
 def render_calls(calls: Iterable[Call], groups: Mapping[str, Group], *, phase: bool = False) -> list[str]:
     """Calls in order as the items of a list, with what repeats written once: `all_reduce x3`, `(send, recv) x4`."""
-    return [_text(one) for one in fold([render_call(call, groups, phase=phase) for call in calls], _LONGEST_PERIOD)]
+    return [
+        _text(one) for one in fold_repeats([render_call(call, groups, phase=phase) for call in calls], _LONGEST_PERIOD)
+    ]
 
 
 def _text(one: str | Repeated) -> str:

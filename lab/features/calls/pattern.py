@@ -93,8 +93,8 @@ def parse_calls(text: str, variables: RankVariables | None = None, longest: int 
     def compute(braces: re.Match[str]) -> str:
         expression = braces[1].strip()
         if not is_expression(expression):
-            found = f"found {{{expression}}}{did_you_mean(expression, VARIABLES)}"
-            raise ScenarioError(f"{found}; allowed in braces: arithmetic on {', '.join(VARIABLES)}")
+            problem = f"found {{{expression}}}{did_you_mean(expression, VARIABLES)}"
+            raise ScenarioError(f"{problem}; allowed in braces: arithmetic on {', '.join(VARIABLES)}")
         value = 1 if variables is None else evaluate(expression, variables)
         return str(int(value) if isinstance(value, bool) else value)
 
@@ -125,14 +125,14 @@ def _parse(text: str, world_size: int | None, depth: int = 0) -> Iterator[CallPa
 def _inside(body: str) -> list[str]:
     """The items between a pair of round brackets, which commas separate."""
     items, depth, start, quoted = [], 0, 1, False
-    for place, character in enumerate(body):
+    for position, character in enumerate(body):
         quoted ^= character == '"'
         if quoted:
             continue
         depth += (character in "([") - (character in ")]")
-        if (character == "," and depth == 1) or (depth == 0 and place == len(body) - 1):
-            items.append(body[start:place].strip())
-            start = place + 1
+        if (character == "," and depth == 1) or (depth == 0 and position == len(body) - 1):
+            items.append(body[start:position].strip())
+            start = position + 1
         elif depth == 0:
             break
     if depth != 0 or start != len(body):
@@ -141,8 +141,8 @@ def _inside(body: str) -> list[str]:
 
 
 def _parse_call(text: str, world_size: int | None) -> CallPattern:
-    def refused(found: str, allowed: str) -> ScenarioError:
-        return ScenarioError(f"found {shown(text)}{found}; allowed: {allowed}")
+    def refused(detail: str, allowed: str) -> ScenarioError:
+        return ScenarioError(f"found {shown(text)}{detail}; allowed: {allowed}")
 
     def following() -> str:
         if not words:

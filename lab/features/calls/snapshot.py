@@ -13,8 +13,8 @@ from typing import NamedTuple
 from lab import feature
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import LabError, RecordError, ScenarioError, UsageError
-from lab.features.calls.changes import CallChange, Calls, tell_changes
-from lab.features.calls.notation import Repeated, describe_call, fold, render_call
+from lab.features.calls.changes import CallChange, Calls, describe_changes
+from lab.features.calls.notation import Repeated, describe_call, fold_repeats, render_call
 from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
 from lab.frozen import Frozen
 from lab.plan.plan import Plan
@@ -54,7 +54,7 @@ def write_calls(calls: Calls, *heading: str) -> str:
     lines = [f"# {line}" for line in heading]
     for ranks, texts in alike((rank, tuple(texts)) for rank, texts in sorted(calls.items())):
         lines += ["", f"rank{'s' * (len(ranks) > 1)} {', '.join(rank_spans(ranks))}:"]
-        lines += _lines(fold(texts, _LONGEST_ROUND) or [_NOTHING], _INDENT)
+        lines += _lines(fold_repeats(texts, _LONGEST_ROUND) or [_NOTHING], _INDENT)
     return "\n".join(lines).strip() + "\n"
 
 
@@ -83,7 +83,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
     Raises:
         SnapshotDamaged: it says nothing, or something that is no call.
     """
-    found: dict[int, tuple[str, ...]] = {}
+    calls_of_rank: dict[int, tuple[str, ...]] = {}
     known: dict[str, tuple[str, ...]] = {_NOTHING: ()}
     blocks: list[_Block] = []
     ranks: list[int] = []
@@ -101,7 +101,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
                 raise damaged(f"found more than {MOST_CALLS} calls", f"up to {MOST_CALLS} of a rank")
             calls += block.calls * block.times
             if not blocks:
-                found.update(dict.fromkeys(ranks, tuple(calls)))
+                calls_of_rank.update(dict.fromkeys(ranks, tuple(calls)))
 
     for number, line in enumerate(text.expandtabs(len(_INDENT)).splitlines(), 1):
         words, indent = " ".join(line.split()), len(line) - len(line.lstrip())
@@ -118,9 +118,9 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
                 if max(len(first), len(last)) > 8 or not int(first) <= int(last or first) < MOST_RANKS:
                     raise damaged(f"found ranks {span}", f"ranks from 0 to {MOST_RANKS - 1}, such as 0-2")
                 for rank in range(int(first), int(last or first) + 1):
-                    if rank in found:
+                    if rank in calls_of_rank:
                         raise damaged(f"found rank {rank} again", "each rank once")
-                    found[rank] = ()
+                    calls_of_rank[rank] = ()
                     ranks.append(rank)
             blocks.append(_Block(0))
         elif repeated := _TIMES.fullmatch(words):
@@ -136,25 +136,25 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
                 known[words] = tuple(pattern.text for pattern in patterns)
             blocks[-1].calls += known[words]
     end_blocks(0)
-    if not found:
+    if not calls_of_rank:
         raise damaged("there is no call")
-    return dict(sorted(found.items()))
+    return dict(sorted(calls_of_rank.items()))
 
 
-def counted(calls: Calls) -> str:
+def count_calls(calls: Calls) -> str:
     """`24 calls of 3 ranks`."""
     return f"{plural(sum(map(len, calls.values())), 'call')} of {plural(len(calls), 'rank')}"
 
 
 def texts_of(trace: Trace) -> Mapping[int, tuple[str, ...]]:
     """All that was called, by rank, as far as it is the same in every run of the same program."""
-    found = {}
+    texts = {}
     for rank, calls in settled_calls(trace).items():
         pickled, phase = _pickled(trace.ranks[rank].calls), not trace.ranks[rank].threads
-        found[rank] = tuple(
+        texts[rank] = tuple(
             render_call(call, trace.groups, phase=phase, whole=True, sizes=call.index not in pickled) for call in calls
         )
-    return found
+    return texts
 
 
 def settled_calls(trace: Trace) -> dict[int, list[Call]]:
@@ -164,18 +164,22 @@ def settled_calls(trace: Trace) -> dict[int, list[Call]]:
     so the calls of one group stand together there, its messages by what they are.
     """
 
-    def place(call: Call) -> tuple[object, ...]:
+    def sort_key(call: Call) -> tuple[object, ...]:
         group, is_message = trace.groups.get(call.group), call.seq is None
         peer = -1 if call.peer is None or call.from_any else call.peer
         return group.title if group else call.group, is_message, (call.op, peer, call.tag) if is_message else ()
 
-    return {rank: sorted(of.calls, key=place) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())}
+    return {
+        rank: sorted(of.calls, key=sort_key) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())
+    }
 
 
 def changes_of(trace: Trace, before: Calls, than: str, ended: Mapping[int, bool] | None = None) -> list[CallChange]:
     """What the ranks of a trace call otherwise; see `tell_changes`."""
     calls = settled_calls(trace)
-    return tell_changes(before, texts_of(trace), lambda rank, i: calls[rank][i].source, than=than, ended=ended or {})
+    return describe_changes(
+        before, texts_of(trace), lambda rank, i: calls[rank][i].source, than=than, ended=ended or {}
+    )
 
 
 def _pickled(calls: Iterable[Call]) -> set[int]:
@@ -183,7 +187,7 @@ def _pickled(calls: Iterable[Call]) -> set[int]:
 
     PyTorch tells the length before the bytes, and not by the function that the script would call to send bytes.
     """
-    found = set()
+    pickled = set()
     last: dict[str, Call] = {}
     for call in calls:
         before = last.get(call.group)
@@ -195,9 +199,9 @@ def _pickled(calls: Iterable[Call]) -> set[int]:
             )
             is_own = call.via.rpartition(".")[2] != call.op and call.phase != "backward"
             if _OBJECT in call.via or (has_length and is_own):
-                found.add(call.index)
+                pickled.add(call.index)
         last[call.group] = call
-    return found
+    return pickled
 
 
 NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
@@ -237,8 +241,8 @@ def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, 
         if departure.got is not None:
             got = text_of(departure.got, due is not None and due.phase is not None)
         else:
-            more = "nothing like it" if departure.after_gap else "nothing more"
-            got = f"{more}, after {text_of(rank.calls[-1])}" if rank.calls else "no call at all"
+            nothing = "nothing like it" if departure.after_gap else "nothing more"
+            got = f"{nothing}, after {text_of(rank.calls[-1])}" if rank.calls else "no call at all"
     return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
 
 
@@ -246,7 +250,7 @@ _COMPARED = {one.name for one in fields(CallPattern)} - {"text", "tensors", "gro
 """What is stated as it is recorded, if it is stated."""
 
 
-def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
+def matches_pattern(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
     """Whether a recorded call is what a scenario states; what is not stated is not compared."""
     group, made = groups.get(call.group), describe_call(call, groups)
     labels = (call.group,) if group is None else (call.group, group.label, group.plain_label)
@@ -277,18 +281,22 @@ def first_departure(
 
     Where `...` leaves several ways to read the calls, the one that gets furthest counts.
     """
-    places = _open(stated, {0})
-    furthest, at = max(places), 0
+    positions = _open(stated, {0})
+    furthest, at = max(positions), 0
     for number, call in enumerate(calls):
-        here = [(place, stated[place]) for place in places if place < len(stated)]
-        stays = {place for place, pattern in here if pattern is ANYTHING}
-        goes_on = {place + 1 for place, pattern in here if pattern is not ANYTHING and fits(call, pattern, groups)}
-        places = _open(stated, stays | goes_on)
-        if not places:
+        here = [(position, stated[position]) for position in positions if position < len(stated)]
+        stays = {position for position, pattern in here if pattern is ANYTHING}
+        goes_on = {
+            position + 1
+            for position, pattern in here
+            if pattern is not ANYTHING and matches_pattern(call, pattern, groups)
+        }
+        positions = _open(stated, stays | goes_on)
+        if not positions:
             break
-        if max(places) > furthest:
-            furthest, at = max(places), number + 1
-    if len(stated) in places:
+        if max(positions) > furthest:
+            furthest, at = max(positions), number + 1
+    if len(stated) in positions:
         return None
     expected = stated[furthest] if furthest < len(stated) else None
     if furthest > 0 and stated[furthest - 1] is ANYTHING:
@@ -296,14 +304,14 @@ def first_departure(
     return Departure(expected, calls[at] if at < len(calls) else None)
 
 
-def _open(stated: Sequence[CallPattern], places: set[int]) -> set[int]:
+def _open(stated: Sequence[CallPattern], positions: set[int]) -> set[int]:
     """The places with those behind each `...`, which may stand for nothing."""
-    found = set(places)
-    for place in sorted(places):
-        while place < len(stated) and stated[place] is ANYTHING:
-            place += 1
-            found.add(place)
-    return found
+    reachable = set(positions)
+    for position in sorted(positions):
+        while position < len(stated) and stated[position] is ANYTHING:
+            position += 1
+            reachable.add(position)
+    return reachable
 
 
 SUFFIX = ".calls.txt"
@@ -379,7 +387,7 @@ class SnapshotFile(Frozen):
             raise LabError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
-def beside(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
+def locate_snapshot(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
     """The snapshot of a scenario, or of a plain script, at one size."""
     path = file.with_name(f"{file.stem}.{nnodes}x{nproc_per_node}{SUFFIX}")
     of = f"{file.name} on {plural(nnodes, 'node')} x {nproc_per_node}"
@@ -395,7 +403,7 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
     """
     if calls_of(scenario.expect) != SNAPSHOT:
         return scenario
-    file = beside(scenario.source or scenario.script, nnodes, nproc_per_node)
+    file = locate_snapshot(scenario.source or scenario.script, nnodes, nproc_per_node)
     calls = file.read()
     if calls is None:
         what = f"{scenario.name} expects the calls of {file.name}, which is not there"
@@ -410,11 +418,11 @@ def judge_calls(
     """Whether ranks called what a scenario states; of a snapshot that depends on whether all else is as expected."""
     if not isinstance(stated, str):
         return check_calls(stated, evidence.record, variables)
-    file = beside(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
-    return lambda fine: hold_against(file, evidence, update=update, fine=fine)
+    file = locate_snapshot(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
+    return lambda fine: compare_snapshot(file, evidence, update=update, fine=fine)
 
 
-def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:
+def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:
     """Whether a run called what its snapshot has, which is written where that is due.
 
     Args:
@@ -440,19 +448,22 @@ def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None,
     try:
         before = file.read()
         if before is not None:
-            found = _check(file.name, before, evidence, whole=fine)
-            if update and fine and not all(one.met for one in found):
-                return write(f" anew: {found[0].got}" + (f" (and {len(found) - 1} more)" if len(found) > 1 else ""))
-            return found
+            expectations = _check(file.name, before, evidence, whole=fine)
+            if update and fine and not all(one.met for one in expectations):
+                return write(
+                    f" anew: {expectations[0].got}"
+                    + (f" (and {len(expectations) - 1} more)" if len(expectations) > 1 else "")
+                )
+            return expectations
         if update is False or (update is None and in_ci()):
             why = "" if update is False else "; where CI is set, it is not written by itself"
             return outcome(f"(there is no such file: {file.how} writes it{why})")
         if not fine:
             return outcome("(there is no such file, and none is made of a run that is not as expected)")
-        return write(f": {counted(now)}")
+        return write(f": {count_calls(now)}")
     except LabError as error:
         if isinstance(error, SnapshotDamaged) and update and fine:
-            return write(f" anew: {counted(now)}")
+            return write(f" anew: {count_calls(now)}")
         return outcome(f"({error.message})")
 
 
@@ -475,7 +486,9 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
         return [Expectation(what="snapshot", rank=rank, expected=name, got=got, met=False) for rank, got in differences]
     left = all(ended.get(rank, whole) for rank in before)
     got = "the same" if left else "the same, as far as the ranks came"
-    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(texts_of(evidence.trace))}", met=left)]
+    return [
+        Expectation(what="snapshot", expected=name, got=f"{got}: {count_calls(texts_of(evidence.trace))}", met=left)
+    ]
 
 
 class RecordedCalls(dict[int, tuple[str, ...]]):
@@ -518,8 +531,8 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         if update is None and home is not None:
             update = home.update
         file = self._file(path)
-        found = hold_against(file, self._evidence, update=update, fine=self._result.passed)
-        unmet = [one.sentence() for one in found if not one.met]
+        expectations = compare_snapshot(file, self._evidence, update=update, fine=self._result.passed)
+        unmet = [one.sentence() for one in expectations if not one.met]
         if unmet:
             ended = [] if self._result.passed else [f"the run itself: {self._result.reason}"]
             raise AssertionError("\n".join([*unmet, *ended, f"({file.how} writes it anew)"]))
@@ -532,19 +545,19 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         folder = Path() if home is None else home.file.parent
         size = plan.nnodes or 1, plan.nproc_per_node or 1
         if path is not None:
-            place = Path(os.path.abspath(folder / path))
-            return SnapshotFile(path=place, of=f"{plan.scenario} on {size[0]} x {size[1]}", how=how)
+            resolved = Path(os.path.abspath(folder / path))
+            return SnapshotFile(path=resolved, of=f"{plan.scenario} on {size[0]} x {size[1]}", how=how)
         if home is None:
-            return beside(Path(plan.script), *size, how=how)
+            return locate_snapshot(Path(plan.script), *size, how=how)
         run = self._evidence.record.run
         if run not in home.runs:
             home.runs.append(run)
         turn = home.runs.index(run) + 1
         name = home.name if turn == 1 else f"{home.name}-{turn}"
-        return beside(home.file.with_name(f"{home.file.stem}.{name}.py"), *size, how=how)
+        return locate_snapshot(home.file.with_name(f"{home.file.stem}.{name}.py"), *size, how=how)
 
 
-def keep_beside_test(file: Path, name: str, how: str, update: bool | None) -> Callable[[], None]:
+def use_test_snapshots(file: Path, name: str, how: str, update: bool | None) -> Callable[[], None]:
     """Have `matches_snapshot()` keep its files beside the file of a test; returns what ends that."""
     RecordedCalls.home = SnapshotHome(file=file, name=name, how=how, update=update)
     return partial(setattr, RecordedCalls, "home", None)

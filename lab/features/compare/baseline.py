@@ -95,7 +95,7 @@ class Run:
         return read_trace(self.record)
 
 
-class More(Frozen):
+class Increase(Frozen):
     """An operation that is called more often than before, or sends more."""
 
     op: str
@@ -113,7 +113,7 @@ class CaseChange(Frozen):
     times_s: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     """Of those that can be compared, sorted."""
     speed: Speed = ""
-    more: tuple[More, ...] = ()
+    increases: tuple[Increase, ...] = ()
     calls: tuple[str, ...] = ()
     """What is called otherwise, a sentence each."""
     notes: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class CaseChange(Frozen):
     @property
     def worse(self) -> bool:
         """Whether it is slower, sends more or calls otherwise, beyond doubt."""
-        return self.speed == "slower" or bool(self.more or self.calls)
+        return self.speed == "slower" or bool(self.increases or self.calls)
 
     @property
     def changed(self) -> bool:
@@ -131,7 +131,8 @@ class CaseChange(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
-        return {**asdict(self), "worse": self.worse}
+        data = asdict(self)
+        return {**data, "more": data.pop("increases"), "worse": self.worse}
 
 
 class Baseline(Frozen):
@@ -155,7 +156,7 @@ class Baseline(Frozen):
         return {"kind": "baseline", "baseline": self.name, "cases": cases, "new": list(self.new)}
 
 
-def hold_against_runs(before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = 0.2) -> Baseline:
+def compare_with_runs(before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = 0.2) -> Baseline:
     """Compare runs with earlier ones of the same scenario, size and arguments; only those that passed count.
 
     Args:
@@ -171,7 +172,7 @@ def hold_against_runs(before: Iterable[Record], after: Iterable[Record], name: s
     return Baseline(name=name, cases=cases, new=tuple(key.name for key in now if key not in then))
 
 
-def hold_against_calls(known: Mapping[str, Calls], after: Iterable[Record], name: str) -> Baseline:
+def compare_with_calls(known: Mapping[str, Calls], after: Iterable[Record], name: str) -> Baseline:
     """Compare what runs called with snapshots, by their names without the ending: `ring.3x1`."""
     cases, new = [], []
     for key, runs in _by_case(after).items():
@@ -199,21 +200,23 @@ def _by_case(records: Iterable[Record]) -> dict[Key, list[Run]]:
 
 def _compared(name: str, before: Sequence[Run], after: Sequence[Run], tolerance: float) -> CaseChange:
     times_s = _times(before, after[-1].conditions), _times(after, after[-1].conditions)
-    notes, more, calls = list[str](), tuple[More, ...](), tuple[str, ...]()
+    notes, increases, calls = list[str](), tuple[Increase, ...](), tuple[str, ...]()
     if not times_s[0] and any(one.duration_s for one in before):
         notes.append("times are not compared: the engine is another one, or warm runs are compared with cold ones")
     then, now = ([one for one in runs[-_MOST_TRACES:] if one.calls] for runs in (before, after))
     if not then or not now:
         notes.append(_NOT_TRACED)
     else:
-        more = _more(then, now)
+        increases = _find_increases(then, now)
         if not any(one.calls == other.calls for one in then for other in now):
             if any(one.calls != of[-1].calls for of in (then, now) for one in of):
                 notes.append("what it calls varies from run to run, so it is not compared")
             else:
                 calls = now[-1].changes(then[-1].calls, "the earlier run")
     runs, speed = (_names(before), _names(after)), speed_of(*times_s, tolerance)
-    return CaseChange(name=name, runs=runs, times_s=times_s, speed=speed, more=more, calls=calls, notes=tuple(notes))
+    return CaseChange(
+        name=name, runs=runs, times_s=times_s, speed=speed, increases=increases, calls=calls, notes=tuple(notes)
+    )
 
 
 def _times(runs: Sequence[Run], conditions: tuple[str, bool]) -> tuple[float, ...]:
@@ -244,12 +247,12 @@ def _spread(times: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _more(before: Sequence[Run], after: Sequence[Run]) -> tuple[More, ...]:
+def _find_increases(before: Sequence[Run], after: Sequence[Run]) -> tuple[Increase, ...]:
     """Operations of which every run of now has more than any of before."""
-    found = []
+    increases = []
     for op in dict.fromkeys(op for one in after for op in one.sent):
         most = [*map(max, zip(*(one.sent.get(op, (0, 0)) for one in before), strict=True))]
         least = [*map(min, zip(*(one.sent.get(op, (0, 0)) for one in after), strict=True))]
         if least[0] > most[0] or least[1] > most[1]:
-            found.append(More(op=op, calls=(most[0], least[0]), bytes=(most[1], least[1])))
-    return tuple(found)
+            increases.append(Increase(op=op, calls=(most[0], least[0]), bytes=(most[1], least[1])))
+    return tuple(increases)

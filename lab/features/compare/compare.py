@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from lab.features.calls.changes import CallChange, Calls, stretches, tell_changes
+from lab.features.calls.changes import CallChange, Calls, align_calls, describe_changes
 from lab.features.calls.snapshot import settled_calls, texts_of
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
 from lab.features.records.records import scenario_keys, scripts_of
@@ -39,19 +39,19 @@ class Counterparts(NamedTuple):
     """The same of the second run."""
 
 
-def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
+def match_calls(traces: tuple[Trace, Trace]) -> Counterparts:
     """Put together what each rank called in both runs; where world sizes differ, only what rank 0 called."""
-    found = Counterparts([], set(), set())
+    matches = Counterparts([], set(), set())
     calls, texts = [settled_calls(trace) for trace in traces], _compared_calls(traces)
     for rank in sorted({*texts[0], *texts[1]}):
-        for same, i1, i2, j1, j2 in stretches(*(of.get(rank, ()) for of in texts)):
+        for same, i1, i2, j1, j2 in align_calls(*(of.get(rank, ()) for of in texts)):
             ours, theirs = calls[0].get(rank, [])[i1:i2], calls[1].get(rank, [])[j1:j2]
             if same:
-                found.pairs.extend(zip(ours, theirs, strict=True))
+                matches.pairs.extend(zip(ours, theirs, strict=True))
             else:
-                found.removed.update((rank, call.index) for call in ours)
-                found.added.update((rank, call.index) for call in theirs)
-    return found
+                matches.removed.update((rank, call.index) for call in ours)
+                matches.added.update((rank, call.index) for call in theirs)
+    return matches
 
 
 def _compared_calls(traces: tuple[Trace, Trace]) -> tuple[Calls, Calls]:
@@ -191,7 +191,7 @@ class Comparison:
         return data
 
 
-def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Comparison:
+def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Comparison:
     """Compare two runs, which have these traces."""
     steps, runs = [*map(match_steps, traces)], (before.run, after.run)
     world_sizes = traces[0].world_size, traces[1].world_size
@@ -201,7 +201,7 @@ def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Compa
     buckets = _side_by_side([*map(_buckets, traces)], ())
     calls = settled_calls(traces[1])
 
-    def place(rank: int, call: int) -> str:
+    def source_line(rank: int, call: int) -> str:
         return calls[rank][call].source
 
     return Comparison(
@@ -210,7 +210,7 @@ def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Compa
         calls=(len(traces[0].calls), len(traces[1].calls)),
         span_s=(traces[0].last, traces[1].last),
         settings=settings_changed(before, after, traces),
-        sequence=tell_changes(*_compared_calls(traces), place, than=before.run, ended={}),
+        sequence=describe_changes(*_compared_calls(traces), source_line, than=before.run, ended={}),
         operations=_side_by_side(figures, None),
         waiting=sorted(waiting, key=attrgetter("name")),
         phases=_side_by_side([*map(_phases, traces)], (0.0, None)),
@@ -241,8 +241,8 @@ def _waiting(steps: Sequence[Step]) -> dict[int, float]:
 def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
     times: dict[str, list[float | None]] = defaultdict(list)
     for rank in trace.ranks.values():
-        begins = sorted(mark.begin for mark in rank.phases if mark.name == "backward")
-        spans = [(mark.name, mark.begin, mark.end) for mark in rank.phases]
+        begins = sorted(phase.begin for phase in rank.phases if phase.name == "backward")
+        spans = [(phase.name, phase.begin, phase.end) for phase in rank.phases]
         for name, begin, end in [*spans, *(("training step", *both) for both in pairwise(begins))]:
             times[name].append(None if end is None else end - begin)
     ranks = len(trace.ranks) or 1
@@ -263,31 +263,31 @@ _NOTABLE = 1.2
 """Times that differ by less than this factor are what any two runs differ by."""
 
 
-def diff_text(found: Comparison, style: Style) -> str:
+def diff_text(comparison: Comparison, style: Style) -> str:
     """What differs; of runs that did the same, one sentence."""
-    before, after = found.runs
-    if found.identical:
-        each = f"{found.calls[0]} calls of {found.world_sizes[0]} ranks"
-        spans = f"{format_duration(found.span_s[0])} and {format_duration(found.span_s[1])}"
+    before, after = comparison.runs
+    if comparison.identical:
+        each = f"{comparison.calls[0]} calls of {comparison.world_sizes[0]} ranks"
+        spans = f"{format_duration(comparison.span_s[0])} and {format_duration(comparison.span_s[1])}"
         return f"{before} and {after} are the same: {each} in the same order, with the same bytes, in {spans}."
     parts = [f"{style.paint(f'- {before}', 'red')}\n{style.paint(f'+ {after}', 'green')}"]
-    if found.per_rank:
-        sizes = f"{found.world_sizes[0]} and {found.world_sizes[1]} ranks"
+    if comparison.per_rank:
+        sizes = f"{comparison.world_sizes[0]} and {comparison.world_sizes[1]} ranks"
         parts.append(f"{sizes}: bytes and waiting are those of one rank on average, the order of calls is rank 0's")
-    settings = [(one.name, one.before or "(not set)", one.after or "(not set)") for one in found.settings]
+    settings = [(one.name, one.before or "(not set)", one.after or "(not set)") for one in comparison.settings]
     parts.append(_listed("settings", settings, style) or "settings: the same")
-    calls = [f"  {line}" for line in _first([one.text for one in found.sequence])]
+    calls = [f"  {line}" for line in _first([one.text for one in comparison.sequence])]
     title = style.paint("calls", "bold")
     parts.append("\n".join([title, *calls]) if calls else "calls: the same in the same order")
-    layouts = [(f"module {one.name}", _sizes(one.before), _sizes(one.after)) for one in found.buckets]
+    layouts = [(f"module {one.name}", _sizes(one.before), _sizes(one.after)) for one in comparison.buckets]
     parts.append(_listed("DDP buckets, elements", layouts, style))
-    head, waiting = waiting_rows(found)
+    head, waiting = waiting_rows(comparison)
     left = len(waiting) - _MOST_RANKS
-    more = [f"and {left} more ranks (`--json` has them all)"] if left > 0 else []
-    parts.append(_table(operation_rows(found), style))
-    parts.append("\n".join([_table((head, waiting[:_MOST_RANKS]), style), *more]))
-    parts.append(_table(phase_rows(found), style))
-    parts.append("\n".join(style.paint(problem, "yellow") for problem in found.problems))
+    rest = [f"and {left} more ranks (`--json` has them all)"] if left > 0 else []
+    parts.append(_table(operation_rows(comparison), style))
+    parts.append("\n".join([_table((head, waiting[:_MOST_RANKS]), style), *rest]))
+    parts.append(_table(phase_rows(comparison), style))
+    parts.append("\n".join(style.paint(problem, "yellow") for problem in comparison.problems))
     return "\n\n".join(filter(None, parts))
 
 
@@ -314,12 +314,12 @@ def _table(rows: Rows, style: Style) -> str:
     return table_text(*rows, style) if rows[1] else ""
 
 
-def operation_rows(found: Comparison) -> Rows:
+def operation_rows(comparison: Comparison) -> Rows:
     """What each operation did in both runs."""
     header = ["operation", "count", "bytes sent", "median", "total", "waited"]
     nothing = Figures(0, 0, None, 0, 0)
     rows = []
-    for one in found.operations:
+    for one in comparison.operations:
         before, after = one.before or nothing, one.after or nothing
         count = _changed(str(before.count), str(after.count))
         size = _changed(format_bytes(round(before.bytes)), format_bytes(round(after.bytes)))
@@ -328,17 +328,17 @@ def operation_rows(found: Comparison) -> Rows:
     return header, rows
 
 
-def waiting_rows(found: Comparison) -> Rows:
+def waiting_rows(comparison: Comparison) -> Rows:
     """Whose time went into waiting for others; who waits least is who the others wait for."""
-    waited = found.waiting if any(one.before or one.after for one in found.waiting) else []
+    waited = comparison.waiting if any(one.before or one.after for one in comparison.waiting) else []
     return ["rank", "waited for others"], [[str(o.name), _times(o.before, o.after, _MORE_OR_LESS)] for o in waited]
 
 
-def phase_rows(found: Comparison) -> Rows:
+def phase_rows(comparison: Comparison) -> Rows:
     """How often ranks went through each phase, and how long it took."""
     rows = [
         [one.name, _changed(f"{one.before[0]:g}", f"{one.after[0]:g}"), _times(one.before[1], one.after[1])]
-        for one in found.phases
+        for one in comparison.phases
     ]
     return ["phase", "times a rank", "median"], rows
 
@@ -360,10 +360,10 @@ def _times(before: float | None, after: float | None, words: tuple[str, str] = (
 _MOST_NEW = 5
 
 
-def baseline_text(found: Baseline, style: Style) -> str:
+def baseline_text(baseline: Baseline, style: Style) -> str:
     """What got slower, sends more, or is called otherwise; of cases that are as before, how many."""
-    lines = [style.paint(baseline_title(found), "bold")]
-    for case in found.cases:
+    lines = [style.paint(baseline_title(baseline), "bold")]
+    for case in baseline.cases:
         if case.changed:
             sign = style.paint("✘", "red") if case.worse else style.paint("·", "yellow")
             lines.append(f"{sign} {style.paint(case.name, 'bold')}")
@@ -371,19 +371,22 @@ def baseline_text(found: Baseline, style: Style) -> str:
     return "\n".join(lines)
 
 
-def baseline_title(found: Baseline) -> str:
+def baseline_title(baseline: Baseline) -> str:
     """`compared with main: 12 cases, 2 of them worse; not there before: ring on 3 x 1`."""
-    worse = sum(case.worse for case in found.cases)
-    counted = f"{plural(len(found.cases), 'case')}, {worse or 'none'} of them worse"
-    shown = [*found.new[:_MOST_NEW], f"{len(found.new) - _MOST_NEW} more" if len(found.new) > _MOST_NEW else ""]
-    new = f"; not there before: {listing(shown)}" if found.new else ""
-    return f"compared with {found.name}: {counted}{new}"
+    worse = sum(case.worse for case in baseline.cases)
+    counted = f"{plural(len(baseline.cases), 'case')}, {worse or 'none'} of them worse"
+    shown = [
+        *baseline.new[:_MOST_NEW],
+        f"{len(baseline.new) - _MOST_NEW} more" if len(baseline.new) > _MOST_NEW else "",
+    ]
+    new = f"; not there before: {listing(shown)}" if baseline.new else ""
+    return f"compared with {baseline.name}: {counted}{new}"
 
 
 def change_lines(case: CaseChange) -> list[str]:
     """What there is to say of one case, a line each."""
     lines = [_speed(case)] if case.speed else []
-    for one in case.more:
+    for one in case.increases:
         counts = f"{one.calls[0]} → {plural(one.calls[1], 'time')}" if one.calls[0] != one.calls[1] else ""
         sizes = f"{format_bytes(one.bytes[0])} → {format_bytes(one.bytes[1])}" if one.bytes[0] != one.bytes[1] else ""
         lines.append(f"more of {one.op}: {', '.join(filter(None, (counts, sizes)))}")

@@ -29,14 +29,14 @@ def add_baseline(container: argparse._ActionsContainer) -> None:
     container.add_argument("--slower", dest="tolerance", type=_part, metavar="PART", default=0.2, help=about)
 
 
-def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Baseline]:
+def make_comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Baseline]:
     """What compares runs with the earlier ones, or with the snapshots, that were asked for.
 
     Raises:
         LabError: there are none of that name, or a snapshot cannot be read.
     """
     from lab.features.calls.snapshot import SUFFIX, SnapshotFile
-    from lab.features.compare.baseline import hold_against_calls, hold_against_runs
+    from lab.features.compare.baseline import compare_with_calls, compare_with_runs
     from lab.features.records.records import earlier_records
     from lab.record.read import list_records
 
@@ -44,9 +44,9 @@ def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Ba
     files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
     if files and not list_records(folder):
         known = {path.name.removesuffix(SUFFIX): SnapshotFile(path=path, of="", how="").read() or {} for path in files}
-        return lambda after: hold_against_calls(known, after, name)
+        return lambda after: compare_with_calls(known, after, name)
     before = earlier_records(name, arguments.runs)
-    return lambda after: hold_against_runs(before, after, name, arguments.tolerance)
+    return lambda after: compare_with_runs(before, after, name, arguments.tolerance)
 
 
 def _part(word: str) -> float:
@@ -71,19 +71,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare them; needs no engine."""
     if arguments.baseline:
-        return _many(arguments)
+        return _compare_baseline(arguments)
     if arguments.before is None:
         raise UsageError("lab diff needs the name of a run, or --baseline RUNS", "`lab runs` lists them")
-    from lab.features.compare.compare import compare, diff_text
+    from lab.features.compare.compare import compare_runs, diff_text
     from lab.trace.read import open_trace
 
     before = find_record(arguments.before, arguments.runs)
     after = find_record(arguments.after, arguments.runs)
-    found = compare(before, after, (open_trace(before), open_trace(after)))
-    return answer(arguments, found.to_json, lambda style: diff_text(found, style))
+    comparison = compare_runs(before, after, (open_trace(before), open_trace(after)))
+    return answer(arguments, comparison.to_json, lambda style: diff_text(comparison, style))
 
 
-def _many(arguments: argparse.Namespace) -> int:
+def _compare_baseline(arguments: argparse.Namespace) -> int:
     """Compare many runs with earlier ones; the exit code is 1 where anything is worse."""
     from lab.features.compare.compare import baseline_text
     from lab.features.records.records import earlier_records, find_suite
@@ -99,8 +99,8 @@ def _many(arguments: argparse.Namespace) -> int:
             after = list(find_suite(None, arguments.runs).records)
         except RecordError:  # no run was made together with others
             after = [find_record(None, arguments.runs)]
-    found = comparison(arguments)(after)
-    return answer(arguments, found.to_json, lambda style: baseline_text(found, style)) or found.exit_code
+    baseline = make_comparison(arguments)(after)
+    return answer(arguments, baseline.to_json, lambda style: baseline_text(baseline, style)) or baseline.exit_code
 
 
 def _add_diff(parser: Parser) -> None:

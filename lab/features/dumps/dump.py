@@ -124,7 +124,7 @@ class Entry(Frozen):
     """Unix time."""
     ended_ns: int | None
     """Unix time when it was seen to have ended; None where it has not, or that is not told."""
-    place: tuple[str, int, str]
+    location: tuple[str, int, str]
     """The script's file that led to it, line and function; empty where that is not told."""
 
 
@@ -164,7 +164,7 @@ class Dump(Frozen):
         return False
 
 
-def printable(text: str) -> str:
+def escape_text(text: str) -> str:
     """A name on one line, without characters that act on a terminal: they are written as Python writes them."""
     return text if text.isprintable() else repr(text)[1:-1]
 
@@ -207,7 +207,7 @@ class _EntryReader:
             over=state == COMPLETED or (state == SCHEDULED and backend == "gloo" and bool(data.get("retired"))),
             begun_ns=_whole(data["time_created_ns"]),
             ended_ns=_whole(ended) if state == COMPLETED and ended else None,
-            place=self._place(data.get("frames") or ()),
+            location=self._script_location(data.get("frames") or ()),
         )
 
     def _spend(self, items: int, most: int) -> None:
@@ -227,7 +227,7 @@ class _EntryReader:
             _whole(tensors[-1].count)
         return tuple(tensors)
 
-    def _place(self, frames: Any) -> tuple[str, int, str]:
+    def _script_location(self, frames: Any) -> tuple[str, int, str]:
         """File, line and function of the innermost frame that is no library's; frames come from the inside out."""
         self._spend(len(frames), _MOST_FRAMES)
         frame = min(frames, key=lambda one: _owner(_text(one["filename"])), default=None)
@@ -251,7 +251,7 @@ def _whole(value: Any) -> int:
 def _text(value: Any) -> str:
     if type(value) is not str or len(value) > _LONGEST_TEXT:
         raise ValueError(value)
-    return printable(value)
+    return escape_text(value)
 
 
 _MOST_BYTES = 64 << 20
@@ -283,8 +283,8 @@ class Dumps:
         problems = self.problems
         if not self.by_rank:
             no_file = "no file's name ends in the number of a rank, as nccl_trace_rank_0 does"
-            more = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
-            why = f"{listing(problems[:_REPORTED]) or no_file}{more}"
+            others = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
+            why = f"{listing(problems[:_REPORTED]) or no_file}{others}"
             raise RecordError(f"there are no flight recorder dumps in {folder}: {why}")
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"{len(problems) - _MOST_PROBLEMS:,} more files have problems like these"]
@@ -314,8 +314,8 @@ class Dumps:
         most = self.limits.files
         try:
             with os.scandir(folder) as entries:
-                for seen, entry in enumerate(entries, start=1):
-                    if seen > most:
+                for count, entry in enumerate(entries, start=1):
+                    if count > most:
                         raise RecordError(f"{folder} holds more than {most:,} files, the most that are read", HINT)
                     rank = _rank_of(entry.name)
                     if rank is None:
@@ -404,7 +404,7 @@ class Dumps:
 
 def _shown(name: str) -> str:
     """The name of a file in a message."""
-    return clip_middle(printable(name), _LONGEST_NAME)
+    return clip_middle(escape_text(name), _LONGEST_NAME)
 
 
 def _rank_of(name: str) -> int | None:

@@ -30,7 +30,7 @@ from lab.record.write import RecordWriter
 from lab.trace.model import DUMPED
 from lab.words import name_ranks, plural
 
-MOST_APART = 64
+MAX_LISTED = 64
 """The most tensors that a trace lists for each rank. A larger group leaves them out, because all are alike."""
 _CALL, _GROUP, _CHARACTERS = 16, 4, 8
 
@@ -39,10 +39,10 @@ def cost_of_call(entry: Entry, members: int) -> int:
     """The cost of a call in a group of so many ranks."""
     items = sum(1 + len(tensor.shape) for tensors in (entry.inputs, entry.outputs) for tensor in tensors)
     op = find_operation(entry.op)
-    apart = op.cut is Cut.TENSORS or (op.giver is Who.ALL and op.cut is Cut.WHOLE and not (op.reduces or op.joined))
-    if apart and members <= MOST_APART:
+    is_listed = op.cut is Cut.TENSORS or (op.giver is Who.ALL and op.cut is Cut.WHOLE and not (op.reduces or op.joined))
+    if is_listed and members <= MAX_LISTED:
         items *= members
-    text = len(entry.op) + len(entry.group) + len(entry.place[0]) + len(entry.place[2])
+    text = len(entry.op) + len(entry.group) + len(entry.location[0]) + len(entry.location[2])
     return _CALL + items + text // _CHARACTERS
 
 
@@ -75,13 +75,16 @@ class Calls:
         """What is not known, a sentence each."""
         by_rank = dumps.by_rank
         merged = {rank: _merge(dump.entries) for rank, dump in sorted(by_rank.items())}
-        told = _members(by_rank, merged, problems)
-        self.by_rank = latest = _keep_latest(merged, told, dumps.limits)
+        groups = _members(by_rank, merged, problems)
+        self.by_rank = latest = _keep_latest(merged, groups, dumps.limits)
         """In order; of messages, those whose other ends are known."""
         whole = {rank for rank, dump in by_rank.items() if dump.whole and len(latest[rank]) == len(merged[rank])}
         used, cost = {entry.group for entries in latest.values() for entry in entries}, 0
         self.groups: Groups = {}
-        for name, ranks_of in told.items():  # those of calls, and of the others as many as cost a quarter of the limit
+        for (
+            name,
+            ranks_of,
+        ) in groups.items():  # those of calls, and of the others as many as cost a quarter of the limit
             cost += cost_of_group(ranks_of) if name not in used else 0
             if name in used or cost <= dumps.limits.work // 4:
                 self.groups[name] = ranks_of
@@ -94,8 +97,10 @@ class Calls:
         if older := sum(dump.older + len(merged[rank]) - len(latest[rank]) for rank, dump in by_rank.items()):
             what = f"all but the latest {plural(max(map(len, latest.values())), 'call')} of each rank"
             problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
-        if len(told) > len(self.groups):
-            problems.append(f"left out: {plural(len(told) - len(self.groups), 'group')} in which no call is on record")
+        if len(groups) > len(self.groups):
+            problems.append(
+                f"left out: {plural(len(groups) - len(self.groups), 'group')} in which no call is on record"
+            )
         if not self.messages:
             problems.append("the job sent messages between two ranks, and these dumps do not tell of them")
         if missing:
@@ -131,21 +136,23 @@ def _keep_latest(calls: dict[int, list[Entry]], groups: Groups, limits: Limits) 
 
 def _merge(entries: Iterable[Entry]) -> list[Entry]:
     """The calls of a rank; those that were coalesced are one call, but messages, which have the state of the whole."""
-    found: list[Entry] = []
+    merged: list[Entry] = []
     batches = groupby(entries, key=lambda one: (one.group, one.message, one.p2p_seq if one.message else one.seq))
     for _, together in batches:
         *inner, last = together
         if not inner or not last.op.endswith(_COALESCED):
-            found += [entry for entry in (*inner, last) if entry.op != _COALESCED]
+            merged += [entry for entry in (*inner, last) if entry.op != _COALESCED]
             continue
         inner = [replace(entry, over=last.over, ended_ns=last.ended_ns) for entry in inner]
         if not any(entry.message for entry in inner):
             op = inner[0].op
-            several = op if op.endswith(_COALESCED) else f"{op}_{_COALESCED}"
-            takes, gives = (tuple(chain.from_iterable(map(attrgetter(side), inner))) for side in ("inputs", "outputs"))
-            inner = [replace(inner[0], op=several if several in OPERATIONS else op, inputs=takes, outputs=gives)]
-        found += inner
-    return found
+            coalesced = op if op.endswith(_COALESCED) else f"{op}_{_COALESCED}"
+            inputs, outputs = (
+                tuple(chain.from_iterable(map(attrgetter(side), inner))) for side in ("inputs", "outputs")
+            )
+            inner = [replace(inner[0], op=coalesced if coalesced in OPERATIONS else op, inputs=inputs, outputs=outputs)]
+        merged += inner
+    return merged
 
 
 # -- groups
@@ -153,30 +160,30 @@ def _merge(entries: Iterable[Entry]) -> list[Entry]:
 
 def _members(dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], problems: list[str]) -> Groups:
     """The ranks of each group, for each rank that is in it: as told, or else those that called something in it."""
-    told: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = defaultdict(dict)
+    reported: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = defaultdict(dict)
     groups: Groups = defaultdict(dict)
     callers: dict[str, set[int]] = defaultdict(set)
     of_all: set[str] = set()
     """Groups of all ranks."""
     for rank, dump in dumps.items():
         for name, (ranks, _) in dump.groups.items():
-            ranks = told[name].setdefault(ranks, ranks) if ranks else ranks
+            ranks = reported[name].setdefault(ranks, ranks) if ranks else ranks
             if rank in ranks and name != _GLOOS:
                 groups[name][rank] = ranks
         for entry in calls[rank]:
             callers[entry.group].add(rank)
             if entry.description == words.DEFAULT_GROUP or (entry.group == "0" and not entry.description):
                 of_all.add(entry.group)
-    for name, lists in told.items():
+    for name, lists in reported.items():
         if len(lists) > _MOST_VARIANTS and name != _GLOOS:
             problems.append(f"left out: who is in the group {name!r}, of which the dumps tell {len(lists):,} lists")
             groups.pop(name, None)
     for name, ranks_of in callers.items():
         ranks = tuple(sorted(ranks_of))
-        if len(told[name]) == 1:
-            ranks = next(iter(told[name]))
+        if len(reported[name]) == 1:
+            ranks = next(iter(reported[name]))
         elif name in of_all and max(dumps) < _MOST_PER_DUMP * len(dumps):
-            ranks = tuple(range(max([max(dumps) + 1, *(len(of) for of in told[_GLOOS])])))
+            ranks = tuple(range(max([max(dumps) + 1, *(len(of) for of in reported[_GLOOS])])))
         for rank in ranks_of:
             groups[name].setdefault(rank, ranks)
     return {name: of for name, of in groups.items() if of}
@@ -222,8 +229,8 @@ def _leave_out_steps(calls: Calls, dumps: Mapping[int, Dump], whole: set[int]) -
         everything = sorted(set().union(*held[name].values()))
         for rank in ranks_of.keys() - whole if everything else ():
             seqs, enqueued = held[name].get(rank, set()), dumps[rank].enqueued
-            told = {enqueued[name]} if name in enqueued and not (seqs and dumps[rank].unbroken) else set()
-            before = everything[: bisect_right(everything, max(seqs | told, default=everything[-1]))]
+            known = {enqueued[name]} if name in enqueued and not (seqs and dumps[rank].unbroken) else set()
+            before = everything[: bisect_right(everything, max(seqs | known, default=everything[-1]))]
             if len(before) > len(seqs):
                 lost[name].update(seq for seq in before if seq not in seqs)
                 cut.add(rank)
@@ -275,7 +282,7 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
 
 def _short_names(entries: list[Entry]) -> dict[str, str]:
     """By file of a script: how it is called, relative to the folder that all scripts are in."""
-    files = {entry.place[0] for entry in entries}
+    files = {entry.location[0] for entry in entries}
     folders = {os.path.dirname(file) for file in files if file.startswith("/")}
     root = os.path.commonpath(folders) if folders else ""
     below = f"{root.rstrip('/')}/"
@@ -315,46 +322,46 @@ def _trace(rank: int, calls: Calls, groups: list[dict[str, Any]], files: Mapping
 def _call(entry: Entry, rank: int, calls: Calls, files: Mapping[str, str]) -> dict[str, Any]:
     """What is told of a call, without its times."""
     ranks = calls.groups[entry.group][rank]
-    takes, gives, bytes_in, bytes_out = _tensors(entry, len(ranks))
-    file, line, function = entry.place
+    inputs, outputs, bytes_in, bytes_out = _tensors(entry, len(ranks))
+    file, line, function = entry.location
     return {
         "op": entry.op,
         "g": entry.group,
         **({"peer": entry.peer, "tag": 0} if entry.message else {"seq": entry.seq, "async": True}),
-        "in": takes,
+        "in": inputs,
         "ib": bytes_in,
-        **({} if gives is None else {"out": gives, "ob": bytes_out}),
+        **({} if outputs is None else {"out": outputs, "ob": bytes_out}),
         **({"at": f"{files[file]}:{line}", "fn": function} if file else {}),
     }
 
 
-_Told = list[list[Any]]
+_TensorList = list[list[Any]]
 
 
-def _tensors(entry: Entry, ranks: int) -> tuple[_Told, _Told | None, int, int]:
+def _tensors(entry: Entry, ranks: int) -> tuple[_TensorList, _TensorList | None, int, int]:
     """The tensors that a call takes and gives, and their bytes; None: those that it takes.
 
     Tensors from or for all ranks stand in dumps as one. How an all_to_all was split does not, so they are left out.
     """
     op = find_operation(entry.op)
     bytes_in, bytes_out = (sum(tensor.bytes for tensor in of) for of in (entry.inputs, entry.outputs))
-    takes, gives = ([[tensor.dtype, [*tensor.shape]] for tensor in of] for of in (entry.inputs, entry.outputs))
+    inputs, outputs = ([[tensor.dtype, [*tensor.shape]] for tensor in of] for of in (entry.inputs, entry.outputs))
     if op.giver is Who.ALL and op.taker is Who.ALL and op.cut in (Cut.SPLITS, Cut.TENSORS) and not op.reduces:
         return [], [], bytes_in, bytes_out
     if op.cut is Cut.TENSORS:
-        takes = _apart(takes, ranks)
+        inputs = _list_by_rank(inputs, ranks)
     elif op.giver is Who.ALL and op.cut is Cut.WHOLE and not (op.reduces or op.joined):
-        gives = _apart(gives, ranks)
+        outputs = _list_by_rank(outputs, ranks)
     elif not op.receives and (op.cut is Cut.WHOLE and not op.joined):
-        return takes, None, bytes_in, bytes_in
-    return takes, gives, bytes_in, bytes_out
+        return inputs, None, bytes_in, bytes_in
+    return inputs, outputs, bytes_in, bytes_out
 
 
-def _apart(tensors: _Told, ranks: int) -> _Told:
+def _list_by_rank(tensors: _TensorList, ranks: int) -> _TensorList:
     """A tensor for each rank, where they stand as one; none in a large group."""
     if len(tensors) != 1:
         return tensors
-    if ranks > MOST_APART:
+    if ranks > MAX_LISTED:
         return []
     dtype, sizes = tensors[0]
     return [[dtype, sizes[1:]]] * ranks if sizes and sizes[0] == ranks else []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Literal
 
 from lab.diagnosis import finding as f
@@ -32,7 +32,7 @@ class GroupsDiffer(Finding):
     """What the odd ranks made, or everybody where nobody is odd; `what` is the list of members."""
     common: f.Side | None = None
     """What the others made."""
-    slip: Literal["", "left_out", "added"] = ""
+    deviation: Literal["", "left_out", "added"] = field(default="", metadata={"key": "slip"})
 
     def render(self) -> Words:
         """Who made which group, and where."""
@@ -40,9 +40,9 @@ class GroupsDiffer(Finding):
         if self.common is None:
             head = f"the {ordinal(self.number)} new_group of ranks was not for the same group"
             return f"{head}: {'; '.join(made)}", _GROUP_RULE
-        slip = {"": "", "left_out": f": {name_ranks(self.ranks)} left that one out", "added": ", a group more"}
+        deviations = {"": "", "left_out": f": {name_ranks(self.ranks)} left that one out", "added": ", a group more"}
         whose = f"{'its' if len(self.ranks) == 1 else 'their'} {ordinal(self.number)} group"
-        others = f"{name_ranks(self.others)} {_made(self.common)}{slip[self.slip]}"
+        others = f"{name_ranks(self.others)} {_made(self.common)}{deviations[self.deviation]}"
         return f"{listing(made)} as {whose}, where {others}", _GROUP_RULE
 
 
@@ -115,9 +115,9 @@ class Rendezvous(Finding):
         """What each rank looked for, and why it did not meet the others."""
         there, world = f"the store at {self.address} is there", self.world_size
         if self.how == "addresses":
-            looked = listing(join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
+            addresses = listing(join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
             silent = f"None answered {name_ranks(self.silent)}." if self.silent else ""
-            return f"ranks looked for the store of the rendezvous at different addresses: {looked}", silent
+            return f"ranks looked for the store of the rendezvous at different addresses: {addresses}", silent
         than = f", where {name_ranks(self.met)} found one" if self.met else ""
         error = f" ({self.error})" if self.error else ""
         each = {
@@ -147,7 +147,7 @@ def find_world_faults(evidence: Evidence) -> list[Finding]:
     return find_split_worlds(evidence) or find_group_faults(evidence)
 
 
-Made = Mapping[int, Sequence[Phase]]
+NewGroups = Mapping[int, Sequence[Phase]]
 """By rank: the `new_group` that it called in one world."""
 
 
@@ -163,40 +163,40 @@ def find_group_faults(evidence: Evidence) -> list[Finding]:
 # -- new_group
 
 
-def _made_otherwise(made: Made, evidence: Evidence) -> Finding | None:
+def _made_otherwise(made: NewGroups, evidence: Evidence) -> Finding | None:
     """The first new_group that made another group on some rank, if a rank got no further with that group or a later."""
     for number in range(max(map(len, made.values()), default=0)):
-        here = {rank: marks[number] for rank, marks in made.items() if len(marks) > number}
-        if len({mark.members for mark in here.values()}) > 1:
+        here = {rank: phases[number] for rank, phases in made.items() if len(phases) > number}
+        if len({phase.members for phase in here.values()}) > 1:
             # or a collective never ended in a group that was made by this new_group or a later one
             unended = (step.group.name.partition("'")[0] for step in evidence.steps if step.state != "completed")
             stuck = any(name.isdecimal() and int(name) > number for name in unended)
-            stuck = stuck or any(_stuck(rank, marks[number:], evidence) for rank, marks in made.items())
+            stuck = stuck or any(_stuck(rank, phases[number:], evidence) for rank, phases in made.items())
             return _difference(number, here, made) if stuck else None
     return None
 
 
-def _stuck(rank: int, marks: Sequence[Phase], evidence: Evidence) -> bool:
+def _stuck(rank: int, phases: Sequence[Phase], evidence: Evidence) -> bool:
     """Whether a rank never came out of one of these, or failed in the last of them."""
     calls, facts = evidence.calls(rank), evidence.ranks.get(rank)
-    last = bool(marks) and (not calls or calls[-1].begin < marks[-1].begin)
-    failed = last and facts is not None and facts.failed and evidence.trace.ranks[rank].phases[-1] is marks[-1]
-    return failed or any(mark.end is None for mark in marks)
+    last = bool(phases) and (not calls or calls[-1].begin < phases[-1].begin)
+    failed = last and facts is not None and facts.failed and evidence.trace.ranks[rank].phases[-1] is phases[-1]
+    return failed or any(phase.end is None for phase in phases)
 
 
-def _difference(number: int, here: Mapping[int, Phase], made: Made) -> Finding:
-    common, deviating = find_majority({rank: mark.members for rank, mark in here.items()})
+def _difference(number: int, here: Mapping[int, Phase], made: NewGroups) -> Finding:
+    common, deviating = find_majority({rank: phase.members for rank, phase in here.items()})
     others = tuple(rank for rank in here if rank not in deviating)
-    slip: Literal["", "left_out", "added"] = ""
+    deviation: Literal["", "left_out", "added"] = ""
     if common is not None:
-        rest, *tails = ([mark.members for mark in made[rank][number:]] for rank in (others[0], *deviating))
+        rest, *tails = ([phase.members for phase in made[rank][number:]] for rank in (others[0], *deviating))
         left_out, added = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
-        slip = "left_out" if left_out else "added" if added else ""
+        deviation = "left_out" if left_out else "added" if added else ""
     return GroupsDiffer(
         number=number + 1,
         sides=_sides({rank: here[rank] for rank in deviating} or here),
         common=_sides({others[0]: here[others[0]]})[0] if common is not None else None,
-        slip=slip,
+        deviation=deviation,
         ranks=deviating,
         others=others,
         step=f"new_group #{number + 1}",
@@ -204,27 +204,27 @@ def _difference(number: int, here: Mapping[int, Phase], made: Made) -> Finding:
     )
 
 
-def _sides(marks: Mapping[int, Phase]) -> tuple[f.Side, ...]:
+def _sides(phases: Mapping[int, Phase]) -> tuple[f.Side, ...]:
     """What ranks made, and where."""
-    made = {rank: (f"[{', '.join(map(str, mark.members))}]", mark.source) for rank, mark in marks.items()}
+    made = {rank: (f"[{', '.join(map(str, phase.members))}]", phase.source) for rank, phase in phases.items()}
     sides = f.group_ranks(made)
     return tuple(f.Side(ranks=tuple(ranks), what=what, lines=(line,)) for (what, line), ranks in sides.items())
 
 
-def _not_made(made: Made, evidence: Evidence, waits: Mapping[int, Wait]) -> Finding | None:
+def _not_made(made: NewGroups, evidence: Evidence, waits: Mapping[int, Wait]) -> Finding | None:
     """A new_group that ranks never came out of, because a member never came to it."""
     stuck = {one: of for one, of in made.items() if of and of[-1].end is None and evidence.ranks[one].alive}
     number = min(map(len, stuck.values()), default=0)
-    ours = {rank: marks[-1] for rank, marks in stuck.items() if len(marks) == number}
-    mark = next(iter(ours.values()), None)
-    missing = tuple(rank for rank in mark.members if len(made.get(rank, ())) < number) if mark is not None else ()
-    if mark is None or not missing:
+    ours = {rank: phases[-1] for rank, phases in stuck.items() if len(phases) == number}
+    phase = next(iter(ours.values()), None)
+    missing = tuple(rank for rank in phase.members if len(made.get(rank, ())) < number) if phase is not None else ()
+    if phase is None or not missing:
         return None
     lines = unique_lines(one.source for one in ours.values())
     elsewhere = [evidence.last_location(evidence.ranks[rank]) for rank in missing if rank in evidence.ranks]
     return GroupNotMade(
         kind=FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED,
-        members=tuple(mark.members),
+        members=tuple(phase.members),
         did=Waiting(evidence, waits).did(missing),
         at=lines,
         ranks=missing,
@@ -258,10 +258,10 @@ def _end_of_group(rank: int, group: Group, evidence: Evidence) -> Phase | None:
     """When a rank destroyed a group, or all groups and this one among them."""
     trace = evidence.trace.ranks.get(rank)
     begins = [call.begin for call in evidence.calls(rank) if call.group == group.name]
-    for mark in trace.phases if trace is not None else ():
-        used = any(begin < mark.begin for begin in begins) and is_end_of_world(mark, evidence.trace.groups)
-        if mark.name == "destroy_process_group" and (mark.group == group.name or used):
-            return mark
+    for phase in trace.phases if trace is not None else ():
+        used = any(begin < phase.begin for begin in begins) and is_end_of_world(phase, evidence.trace.groups)
+        if phase.name == "destroy_process_group" and (phase.group == group.name or used):
+            return phase
     return None
 
 
@@ -276,7 +276,7 @@ def _lived_on(evidence: Evidence, rank: int, end: Phase, worlds: Iterable[World]
 def _left_group(step: Step, gone: Mapping[int, Phase], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
     entered, calls = tuple(sorted(step.calls)), step.calls.values()
     alone, failed = len(gone) > len(entered), any(call.error for call in calls)
-    took, destroyed = _since(calls, evidence), [mark.source for mark in gone.values()]
+    took, destroyed = _since(calls, evidence), [phase.source for phase in gone.values()]
     used = [step.calls[rank].source for rank in (entered if alone else step.calls)]
     return GroupDestroyed(
         kind=FindingKind.WENT_ALONE if alone else FindingKind.GROUPS,
@@ -314,7 +314,9 @@ def explain_rendezvous(evidence: Evidence) -> list[Finding]:
 
 
 def _unmet(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous | None:
-    silent, met = (tuple(rank for rank, of in asked.items() if of.has_answer is found) for found in (False, True))
+    silent, met = (
+        tuple(rank for rank, of in asked.items() if of.has_answer is is_answered) for is_answered in (False, True)
+    )
     addresses = {rank: f"{of.host}:{of.port}" for rank, of in asked.items()}
     if len(set(addresses.values())) > 1:
         sides = sides_of({rank: f"at {address}" for rank, address in addresses.items()})
@@ -354,17 +356,17 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
 
 def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
     trace = evidence.trace.ranks.get(rank)
-    marks = [mark for mark in trace.phases if mark.name == "init_process_group"] if trace is not None else []
+    phases = [phase for phase in trace.phases if phase.name == "init_process_group"] if trace is not None else []
     stores = trace.stores if trace is not None else []
-    return stores[-1] if marks and stores and stores[-1].begin >= marks[-1].begin else None
+    return stores[-1] if phases and stores and stores[-1].begin >= phases[-1].begin else None
 
 
 def _is_stuck(evidence: Evidence, rank: int) -> bool:
     """Whether a rank never got out of its last init_process_group, or failed there."""
-    marks = [mark for mark in evidence.trace.ranks[rank].phases if mark.name == "init_process_group"]
+    phases = [phase for phase in evidence.trace.ranks[rank].phases if phase.name == "init_process_group"]
     location = evidence.last_location(evidence.ranks[rank])
     raised = evidence.ranks[rank].failed and location is not None and location.call == "init_process_group"
-    return marks[-1].end is None or raised
+    return phases[-1].end is None or raised
 
 
 def _is_runs(lookup: StoreLookup, evidence: Evidence) -> bool:

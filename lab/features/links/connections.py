@@ -45,8 +45,8 @@ class Cut(Finding):
         ways = [arrived.format(*way) if way else "" for way in self.one_way]
         if self.how == "links":
             shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(self.links), ways, strict=True)]
-            more = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
-            what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{more}"
+            extra = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
+            what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{extra}"
         elif self.how == "halves":
             parts = [listing(part) for part in self.parts]
             sides = listing(parts) if len(self.parts[0]) == 1 else " | ".join(parts)
@@ -179,12 +179,14 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         peer = facts.network.addresses.get(met["address"], "") if met else ""
         peer = store if store != rank.node and _STORE.search(rank.error) else peer
         peer = "" if peer == rank.node else peer
-        told_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
-        if closed and told_later:
-            told_later = together(rank.rank, peer) and not any(has_timed_out(one) for one in failed if one.node == peer)
-        if not broken and (not peer or peer in left or not told_later or (has_timed_out(rank) and not refused)):
+        failed_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
+        if closed and failed_later:
+            failed_later = together(rank.rank, peer) and not any(
+                has_timed_out(one) for one in failed if one.node == peer
+            )
+        if not broken and (not peer or peer in left or not failed_later or (has_timed_out(rank) and not refused)):
             return None
-        if peer and told_later and {rank.node, peer} not in broken:
+        if peer and failed_later and {rank.node, peer} not in broken:
             how = how or ("refused" if refused else "reset")
             broken.append({rank.node, peer})
     common = sorted(set.intersection(*broken)) if len(broken) > 1 else []

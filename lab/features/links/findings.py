@@ -246,9 +246,9 @@ def _narrow(reports: Reports) -> SlowLink | None:
     fast: dict[Pair, float] = {}
     for pair, ends in reports.items():
         for before, one in (two for end in ends for two in pairwise([Connections(0.0), *end])):
-            carried, busy_s = one.most_bytes - before.most_bytes, one.busy_s - before.busy_s
-            unread_s, speed = one.reader_late_s - before.reader_late_s, carried / max(busy_s, _CLOCK_S)
-            if carried >= _LEAST_BYTES and busy_s >= 0:
+            moved, busy_s = one.most_bytes - before.most_bytes, one.busy_s - before.busy_s
+            unread_s, speed = one.reader_late_s - before.reader_late_s, moved / max(busy_s, _CLOCK_S)
+            if moved >= _LEAST_BYTES and busy_s >= 0:
                 fast[pair] = max(fast.get(pair, 0.0), speed)
                 on_its_way = one.unacknowledged_bytes >= _LEAST_ON_ITS_WAY
                 if busy_s >= _LEAST_BUSY_S and on_its_way and unread_s <= _MOST_UNREAD * busy_s:

@@ -10,7 +10,7 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.ends import Wait, Waiting
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority
 from lab.diagnosis.wording import describe_activities, describe_wait, render_lines, render_ring, render_waited
-from lab.features.mismatches.findings import due, skipped
+from lab.features.mismatches.findings import find_due_call, find_skipped_calls
 from lab.trace.model import Call
 from lab.words import listing, name_ranks, plural
 
@@ -74,8 +74,8 @@ class UnmatchedMessage(Finding):
             return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
         verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
         if first.direction == "from":
-            more = f" more than the {plural(self.before, 'message')} before" if self.before else ""
-            verb = f"sent it {'anything' if first.peer is None else 'nothing'}{more}"
+            than_before = f" more than the {plural(self.before, 'message')} before" if self.before else ""
+            verb = f"sent it {'anything' if first.peer is None else 'nothing'}{than_before}"
         left, call = "", self.left_out
         if call is not None:
             once = f"had left out {describe_wait(call)} in one round, and gone on with what comes after it."
@@ -86,32 +86,34 @@ class UnmatchedMessage(Finding):
 def find_stand_off(run: Waiting) -> list[Finding]:
     """Messages that cannot come, or the one rank that left its loop half way and so closed a ring."""
     messages = _Messages(*run)
-    return messages.unmatched() or [*filter(None, [messages.strayed(ends.find_cycle(run.waits))])]
+    return messages.unmatched() or [*filter(None, [messages.find_leaving_rank(ends.find_cycle(run.waits))])]
 
 
 class _Messages(Waiting):
     """Makes these findings."""
 
-    def strayed(self, ring: Sequence[int]) -> Finding | None:
+    def find_leaving_rank(self, ring: Sequence[int]) -> Finding | None:
         """The only rank of all that wait that left its loop half way, if it is in the ring; None where nobody is.
 
         The others wait where their loops would have gone. Where several left theirs, they may have agreed on it.
         """
-        strayed = {rank: usual for rank, wait in self.waits.items() if (usual := self._left_half_way(wait)) is not None}
-        rank, usual = next(iter(strayed.items()), (-1, None))
-        if usual is None or len(strayed) > 1 or rank not in ring:
+        leaving = {rank: usual for rank, wait in self.waits.items() if (usual := self._left_half_way(wait)) is not None}
+        rank, usual = next(iter(leaving.items()), (-1, None))
+        if usual is None or len(leaving) > 1 or rank not in ring:
             return None
         step, wait = self.evidence.step(usual), self.waits[rank]
         if step is not None and step.message:
-            told = ends.call_facts(usual, step)
+            usual_call = ends.call_facts(usual, step)
         else:  # without its number
             group = "" if step is None or step.group.label == "default" else step.group.title
-            told = f.CallFacts(rank=rank, name=usual.op, source=usual.source if step is not None else "", group=group)
+            usual_call = f.CallFacts(
+                rank=rank, name=usual.op, source=usual.source if step is not None else "", group=group
+            )
         others = [other for other in ring if other != rank]
         return Strayed(
             cycle=tuple(ring),
             wait=wait.facts,
-            usual=told,
+            usual=usual_call,
             ranks=(rank,),
             others=tuple(others),
             step=wait.step.title,
@@ -122,9 +124,9 @@ class _Messages(Waiting):
     def _left_half_way(self, wait: Wait) -> Call | None:
         """The call that the loop of a rank went on with a round before, where it now waits in something else."""
         calls = self.evidence.calls(wait.rank)
-        place = next(n for n, call in enumerate(calls) if call is wait.call)
-        done = [(call.op, f"{call.source} {call.group}") for call in calls[: place + 1]]
-        before = due(done[:-1])
+        position = next(n for n, call in enumerate(calls) if call is wait.call)
+        done = [(call.op, f"{call.source} {call.group}") for call in calls[: position + 1]]
+        before = find_due_call(done[:-1])
         if before is None or (done[before] == done[-1] and calls[before].peer == wait.call.peer):
             return None
         return calls[before]
@@ -166,14 +168,14 @@ class _Messages(Waiting):
 
     def _in_mixed_ring(self, rank: int) -> bool:
         """Whether a rank waits for itself in the end, and not by messages alone."""
-        seen: dict[int, bool] = {}
+        reached: dict[int, bool] = {}
         todo = [(one, False) for one in self.waits[rank].on]
         while todo:
             one, mixed = todo.pop()
             if one == rank and mixed:
                 return True
-            if one in self.waits and one != rank and not (one in seen and seen[one] >= mixed):
-                seen[one] = mixed
+            if one in self.waits and one != rank and not (one in reached and reached[one] >= mixed):
+                reached[one] = mixed
                 todo += [(after, mixed or not self.waits[one].step.message) for after in self.waits[one].on]
         return False
 
@@ -192,12 +194,12 @@ class _Messages(Waiting):
         alone = ends.majority_step(self.waits) not in (None, wait.step.number)
         ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
         ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
-        more: dict[str, Any] = {"did": self.did(wait.on), "before": before}
+        facts: dict[str, Any] = {"did": self.did(wait.on), "before": before}
         left, is_next = self._left_out(wait)
         if left is not None:
             ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
-            more |= {"lines": lines, "left_out": left, "left_next": is_next}
-        return self._unmatched("nobody_there", ours, ranks, **more)
+            facts |= {"lines": lines, "left_out": left, "left_next": is_next}
+        return self._unmatched("nobody_there", ours, ranks, **facts)
 
     def _left_out(self, wait: Wait) -> tuple[f.CallFacts | None, bool]:
         """The call that the other end of a message left out, and whether its own loop would have come to it next.
@@ -209,10 +211,10 @@ class _Messages(Waiting):
             calls = calls[:-1]  # what it did instead
         answers = [c.peer == wait.rank and c.operation.sends == wait.call.operation.receives for c in calls]
         beats = [(call.op, call.source) for call in calls]
-        before = due(beats)
+        before = find_due_call(beats)
         if before is not None and answers[before]:
             return ends.call_facts(calls[before], wait.step), True
-        once = [calls[place] for place in skipped(beats) if answers[place]]
+        once = [calls[position] for position in find_skipped_calls(beats) if answers[position]]
         return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
 
     def _neighbour(self, wait: Wait) -> Finding | None:
@@ -228,13 +230,13 @@ class _Messages(Waiting):
         turn = alike[wait.rank].index(wait.call)
         there = {rank: ours[turn].peer for rank, ours in alike.items() if len(ours) > turn}
         meant = {rank: (peer - rank) % size for rank, peer in there.items() if peer is not None}
-        usual, odd = find_majority(meant)
-        if usual is None or odd != (wait.rank,) or len(meant) != size:
+        usual, deviating = find_majority(meant)
+        if usual is None or deviating != (wait.rank,) or len(meant) != size:
             return None
         others = tuple(rank for rank in meant if rank != wait.rank)
-        return self._unmatched("neighbour", (wait,), odd, usual_distance=usual, group_size=size, alike=others)
+        return self._unmatched("neighbour", (wait,), deviating, usual_distance=usual, group_size=size, alike=others)
 
-    def _unmatched(self, how: _How, ours: tuple[Wait, ...], ranks: tuple[int, ...] = (), **more: Any) -> Finding:
+    def _unmatched(self, how: _How, ours: tuple[Wait, ...], ranks: tuple[int, ...] = (), **facts: Any) -> Finding:
         common: dict[str, Any] = {
             "waits": tuple(wait.facts for wait in ours),
             "waited_s": ends.waited_s(self.evidence, ours[:1]),
@@ -243,18 +245,18 @@ class _Messages(Waiting):
             "lines": tuple(wait.call.source for wait in ours),
             "seconds": ends.waited_s(self.evidence, ours[:2]),
         }
-        return UnmatchedMessage(how=how, ranks=ranks, **{**common, **more})
+        return UnmatchedMessage(how=how, ranks=ranks, **{**common, **facts})
 
 
 # -- in words
 
 
 def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
-    one, several = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
-    further = f"the rank {plural(facts.usual_distance, 'place')} further on"
-    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, further)
-    others = f"{name_ranks(facts.alike)} {several} {whom}"
-    return f"rank {wait.rank} {one} rank {wait.peer}{render_lines([wait.source])}, where {others}, round and round"
+    verb, plural_verb = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
+    distance = f"the rank {plural(facts.usual_distance, 'place')} further on"
+    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, distance)
+    others = f"{name_ranks(facts.alike)} {plural_verb} {whom}"
+    return f"rank {wait.rank} {verb} rank {wait.peer}{render_lines([wait.source])}, where {others}, round and round"
 
 
 def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts) -> str:

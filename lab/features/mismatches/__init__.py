@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="mismatches", findings={"disagreements": "lab.features.mismatches.findings:disagreements"})
+FEATURE = Feature(name="mismatches", findings={"disagreements": "lab.features.mismatches.findings:find_disagreements"})

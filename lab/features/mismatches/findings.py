@@ -8,7 +8,7 @@ loop: then only a call out of the middle of the body shows that its rank has not
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from lab.diagnosis import finding as f
@@ -31,7 +31,7 @@ class Mismatch(Finding):
     """Of the call in its group."""
     group: str = ""
     """Empty for the default group."""
-    odd_sides: tuple[f.Side, ...] = ()
+    deviating_sides: tuple[f.Side, ...] = field(default=(), metadata={"key": "odd_sides"})
     """What the odd ones called."""
     sides: tuple[f.Side, ...] = ()
     """What the others called, or everybody where nobody is odd."""
@@ -44,9 +44,9 @@ class Mismatch(Finding):
     def render(self) -> Words:
         """Who called what."""
         number = f"call #{self.number}" + (f" of {self.group}" if self.group else "")
-        odd, others = _by_side(self.odd_sides, "called"), _by_side(self.sides, "called")
-        head, why = f"{listing(odd)} where {listing(others)} ({number})", ""
-        if not odd:
+        deviating, others = _by_side(self.deviating_sides, "called"), _by_side(self.sides, "called")
+        head, why = f"{listing(deviating)} where {listing(others)} ({number})", ""
+        if not deviating:
             head = f"in {number} ranks called different operations: {'; '.join(others)}"
             why = "No majority tells which is wrong."
         elif self.by_rhythm:
@@ -61,9 +61,9 @@ class Unequal(Finding):
     """What each side brought; the majority's first, if there is one."""
     misfits: tuple[Misfit, ...] = ()
     at: tuple[str, ...] = ()
-    wrong: f.UnexpectedElement | None = None
+    unexpected: f.UnexpectedElement | None = field(default=None, metadata={"key": "wrong"})
     """The first value that came out wrong."""
-    wrong_ranks: tuple[int, ...] = ()
+    affected_ranks: tuple[int, ...] = field(default=(), metadata={"key": "wrong_ranks"})
     again: int = 0
     """In how many other steps it was so."""
     stuck_s: float | None = None
@@ -74,11 +74,11 @@ class Unequal(Finding):
         sides, lines = _by_side(self.sides, verb), listing(self.at)
         head = f"{listing(sides[1:])}, where {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
         head = f"in {self.step} {_misfits(self.misfits) or head}{f' ({lines})' if lines else ''}"
-        wrong = ""
-        if self.wrong is not None:
-            who = capital(name_ranks(self.wrong_ranks))
-            wrong = f"{who} came out of it with wrong values: {render_unexpected(self.wrong)}."
-        return head, wrong, render_repeats(self.again), _stuck(self.stuck_s)
+        unexpected = ""
+        if self.unexpected is not None:
+            who = capital(name_ranks(self.affected_ranks))
+            unexpected = f"{who} came out of it with wrong values: {render_unexpected(self.unexpected)}."
+        return head, unexpected, render_repeats(self.again), _stuck(self.stuck_s)
 
 
 class Slipped(Finding):
@@ -109,18 +109,18 @@ class Slipped(Finding):
         return head, f"From {self.met_off} on they met {number} off." if self.met_off else ""
 
 
-def disagreements(evidence: Evidence) -> list[Finding]:
+def find_disagreements(evidence: Evidence) -> list[Finding]:
     """What ranks called differently, each kind at each place once; steps that never ended come first."""
-    by_place: dict[tuple[str, tuple[str, ...]], list[tuple[Step, Mismatch | Unequal]]] = {}
+    by_location: dict[tuple[str, tuple[str, ...]], list[tuple[Step, Mismatch | Unequal]]] = {}
     for clash in find_clashes(evidence.steps):
         finding = _mismatch(clash, evidence) if clash.kind == FindingKind.MISMATCH.value else _unequal(clash)
-        by_place.setdefault((finding.kind, finding.lines), []).append((clash.step, finding))
-    groups = sorted(by_place.values(), key=lambda group: all(step.state == "completed" for step, _ in group))
+        by_location.setdefault((finding.kind, finding.lines), []).append((clash.step, finding))
+    groups = sorted(by_location.values(), key=lambda group: all(step.state == "completed" for step, _ in group))
     clashing = [_waiting(*group[0], len(group) - 1, evidence) for group in groups]
-    slips, turns = find_slips(evidence), {step.title: step.number for step in evidence.steps}
+    skipped, turns = find_offset_ranks(evidence), {step.title: step.number for step in evidence.steps}
     first = min((turns[finding.step] for finding in clashing if finding.kind is FindingKind.MISMATCH), default=0)
-    before = [slip for slip in slips if turns.get(slip.step, first) < first]
-    return [*before, *clashing, *(slip for slip in slips if slip not in before)]
+    before = [finding for finding in skipped if turns.get(finding.step, first) < first]
+    return [*before, *clashing, *(finding for finding in skipped if finding not in before)]
 
 
 def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evidence) -> Finding:
@@ -134,14 +134,14 @@ def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evid
 def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
     """Ranks that called different operations where all had to call the same."""
     step = clash.step
-    odd = clash.deviating_ranks or _by_rhythm(step, evidence)
-    common = of_step(step, odd)
+    deviating = clash.deviating_ranks or _by_rhythm(step, evidence)
+    common = of_step(step, deviating)
     return Mismatch(
         number=step.seq,
         group="" if step.group.label == "default" else step.group.title,
-        odd_sides=_called(step, odd),
-        sides=_called(step, common["others"] if odd else [rank for _, ranks in clash.sides for rank in ranks]),
-        by_rhythm=bool(odd) and not clash.deviating_ranks,
+        deviating_sides=_called(step, deviating),
+        sides=_called(step, common["others"] if deviating else [rank for _, ranks in clash.sides for rank in ranks]),
+        by_rhythm=bool(deviating) and not clash.deviating_ranks,
         **common,
     )
 
@@ -151,7 +151,7 @@ def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
     if len(step.group.ranks) != _PAIR or len(step.calls) != _PAIR:
         return ()
     ranks, name = sorted(step.calls), step.group.name
-    who = out_of_step(*(beats(evidence.calls(rank), name) for rank in ranks))
+    who = out_of_step(*(list_beats(evidence.calls(rank), name) for rank in ranks))
     return () if who is None else (ranks[who],)
 
 
@@ -163,17 +163,17 @@ def _called(step: Step, ranks: Sequence[int]) -> tuple[f.Side, ...]:
 
 def _unequal(clash: Clash) -> Unequal:
     """Ranks that called the same operation with arguments that do not fit together."""
-    step, odd = clash.step, clash.deviating_ranks
-    wrong_results = hook("wrong_results") if clash.comparable else None
-    wrongs = wrong_results(step) if wrong_results else []
+    step, deviating = clash.step, clash.deviating_ranks
+    check_results = hook("check_results") if clash.comparable else None
+    elements = check_results(step) if check_results else []
     return Unequal(
         kind=FindingKind(clash.kind),
         sides=tuple(f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
         misfits=clash.misfits,
-        at=lines_of(step.calls[rank] for rank in odd or sorted(step.calls)),
-        wrong=wrongs[0] if wrongs else None,
-        wrong_ranks=tuple(wrong.rank for wrong in wrongs),
-        **of_step(step, odd),
+        at=lines_of(step.calls[rank] for rank in deviating or sorted(step.calls)),
+        unexpected=elements[0] if elements else None,
+        affected_ranks=tuple(element.rank for element in elements),
+        **of_step(step, deviating),
     )
 
 
@@ -190,7 +190,7 @@ Beat = tuple[str, str]
 """Operation and line."""
 
 
-def beats(calls: Sequence[Call], group: str) -> list[Beat]:
+def list_beats(calls: Sequence[Call], group: str) -> list[Beat]:
     """The collectives of a rank in a group, in order."""
     return [(call.op, call.source) for call in calls if call.group == group and call.seq is not None]
 
@@ -205,8 +205,8 @@ def out_of_step(one: Sequence[Beat], other: Sequence[Beat]) -> int | None:
     expected = body[position]
     if (here[0] == expected) == (here[1] == expected):
         return None
-    strayed = 0 if here[1] == expected else 1
-    return strayed if position or here[strayed] in body else None
+    leaving = 0 if here[1] == expected else 1
+    return leaving if position or here[leaving] in body else None
 
 
 def _parting(one: Sequence[Beat], other: Sequence[Beat], default: int) -> int:
@@ -214,15 +214,15 @@ def _parting(one: Sequence[Beat], other: Sequence[Beat], default: int) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), default)
 
 
-def due(done: Sequence[Beat]) -> int | None:
+def find_due_call(done: Sequence[Beat]) -> int | None:
     """Where in these calls the one stands that its loop would have done next; None where they end no body half way."""
     body, position = _body(done)
     return len(done) - len(body) if position else None
 
 
-def skipped(done: Sequence[Beat]) -> list[int]:
+def find_skipped_calls(done: Sequence[Beat]) -> list[int]:
     """Where in these calls those stand that were left out a round later, in the middle of a loop that then went on."""
-    places = []
+    positions = []
     runs = dict.fromkeys(range(1, _LONGEST + 1), 0)  # by period: how many calls in a row were those one period before
     for n, beat in enumerate(done):
         believed = [period for period, run in runs.items() if run + period >= _TURNS * period]
@@ -230,9 +230,9 @@ def skipped(done: Sequence[Beat]) -> list[int]:
         if period and runs[period] % period and beat != done[n - period]:
             body = done[n - period : n]
             if [*body, *body][1:3] == [*done[n : n + 2]]:
-                places.append(n - period)
+                positions.append(n - period)
         runs = {period: run + 1 if n >= period and done[n - period] == beat else 0 for period, run in runs.items()}
-    return places
+    return positions
 
 
 def _body(done: Sequence[Beat]) -> tuple[Sequence[Beat], int]:
@@ -256,7 +256,7 @@ _LEAST_MATCHED = 2
 """At least this many calls after the slip must be those of the others."""
 
 
-class _Slip(NamedTuple):
+class _Offset(NamedTuple):
     """Where one sequence of calls left another."""
 
     at: int
@@ -265,39 +265,41 @@ class _Slip(NamedTuple):
     """How many it left out; below 0: how many more it made."""
 
 
-def find_slips(evidence: Evidence) -> list[Finding]:
+def find_offset_ranks(evidence: Evidence) -> list[Finding]:
     """In each group with a step that never ended, ranks that had left out calls of the others or made more.
 
     Where no group tells, over all groups and messages: a step may hang in another group than where a call was left out.
     """
     collectives = {step.group.name: step.group for step in evidence.steps if not step.message}
     hung = {step.group.name for step in evidence.steps if not step.message and step.state != "completed"}
-    slips = []
+    findings = []
     for name in (name for name in collectives if name in hung):
         calls = {one: [c for c in evidence.calls(one) if c.group == name and c.seq] for one in collectives[name].ranks}
-        slips += _slips_in(evidence, calls, {one: beats(ours, name) for one, ours in calls.items() if ours})
-    if slips or all(step.state == "completed" for step in evidence.steps):
-        return slips
+        findings += _find_offsets(evidence, calls, {one: list_beats(ours, name) for one, ours in calls.items() if ours})
+    if findings or all(step.state == "completed" for step in evidence.steps):
+        return findings
     # A rank that left the loop which it and all others, two at least, had been in.
     calls = {rank: ours for rank in sorted(evidence.ranks) if (ours := evidence.calls(rank))}
     done = {rank: [(call.op, call.source) for call in ours] for rank, ours in calls.items()}
-    return _slips_in(evidence, calls, done, anywhere=True) if len(done) > _PAIR else []
+    return _find_offsets(evidence, calls, done, anywhere=True) if len(done) > _PAIR else []
 
 
-def _slips_in(
+def _find_offsets(
     evidence: Evidence, calls: Mapping[int, list[Call]], done: Mapping[int, list[Beat]], *, anywhere: bool = False
 ) -> list[Finding]:
     common = _in_step(done)
-    odd = [rank for rank in done if rank not in common]
-    if not common or not odd or (anywhere and len(odd) != 1):
+    deviating = [rank for rank in done if rank not in common]
+    if not common or not deviating or (anywhere and len(deviating) != 1):
         return []
     longest = max(common, key=lambda rank: len(done[rank]))
-    slips = {rank: slip for rank in odd if (slip := _slip(done[rank], done[longest])) is not None}
-    alike = group_ranks({one: (slip, done[longest if slip.calls > 0 else one][slip.at]) for one, slip in slips.items()})
+    offsets = {rank: offset for rank in deviating if (offset := _find_offset(done[rank], done[longest])) is not None}
+    alike = group_ranks(
+        {one: (offset, done[longest if offset.calls > 0 else one][offset.at]) for one, offset in offsets.items()}
+    )
     return [
-        _slipped(evidence, slip, ranks, common, calls[longest], calls[ranks[0]], body)
-        for (slip, _), ranks in alike.items()
-        if (body := _body(done[longest][: slip.at])[0] if anywhere else ()) or not anywhere
+        _slipped(evidence, offset, ranks, common, calls[longest], calls[ranks[0]], body)
+        for (offset, _), ranks in alike.items()
+        if (body := _body(done[longest][: offset.at])[0] if anywhere else ()) or not anywhere
     ]
 
 
@@ -313,20 +315,20 @@ def _in_step(done: Mapping[int, list[Beat]]) -> list[int]:
     return []
 
 
-def _slip(mine: Sequence[Beat], theirs: Sequence[Beat]) -> _Slip | None:
+def _find_offset(mine: Sequence[Beat], theirs: Sequence[Beat]) -> _Offset | None:
     """The first place where they part, if one goes on there as the other does a few calls later."""
     at = _parting(mine, theirs, -1)
     for calls in range(1, _MOST_CALLS + 1 if at >= 0 else 0):
         for sign, behind, ahead in ((1, theirs, mine), (-1, mine, theirs)):
             pairs = list(zip(ahead[at:], behind[at + calls :], strict=False))
             if len(pairs) >= _LEAST_MATCHED and all(a == b for a, b in pairs):
-                return _Slip(at, sign * calls)
+                return _Offset(at, sign * calls)
     return None
 
 
 def _slipped(
     evidence: Evidence,
-    slip: _Slip,
+    offset: _Offset,
     ranks: Sequence[int],
     common: Sequence[int],
     theirs: list[Call],
@@ -334,20 +336,20 @@ def _slipped(
     body: Sequence[Beat],
 ) -> Finding:
     """Where ranks slipped, by the calls of one group; with `body`, that of their loop, by all that they called."""
-    calls = theirs if slip.calls > 0 else mine
-    call, step = calls[slip.at], evidence.step(mine[slip.at])
+    calls = theirs if offset.calls > 0 else mine
+    call, step = calls[offset.at], evidence.step(mine[offset.at])
     lines = [each.source for each in calls]
-    turn = -(-lines[: slip.at + 1].count(call.source) // max(1, [line for _, line in body].count(call.source)))
+    turn = -(-lines[: offset.at + 1].count(call.source) // max(1, [line for _, line in body].count(call.source)))
     title = step.title if step is not None else ""
     return Slipped(
-        calls=slip.calls,
+        calls=offset.calls,
         call=f.CallFacts(rank=call.rank, name=call.op, source=call.source),
         turn=turn if lines.count(call.source) > 1 else 0,
         met_off="" if body else title,
         ranks=tuple(ranks),
         others=tuple(common),
         step=title,
-        lines=(mine[slip.at].source, theirs[slip.at].source),
+        lines=(mine[offset.at].source, theirs[offset.at].source),
     )
 
 
@@ -373,5 +375,5 @@ def _misfits(misfits: Sequence[Misfit]) -> str:
         f"for {one.expected_rows}"
         for one in misfits[:_MOST_MISFITS]
     )
-    more = len(misfits) - _MOST_MISFITS
-    return shown + (f"; so it is between {plural(more, 'more pair')}" if more > 0 else "")
+    extra_count = len(misfits) - _MOST_MISFITS
+    return shown + (f"; so it is between {plural(extra_count, 'more pair')}" if extra_count > 0 else "")

@@ -160,7 +160,7 @@ def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
 
 def keep_snapshots(request: pytest.FixtureRequest) -> None:
     """Have `result.calls.matches_snapshot()` keep its files beside the file of the test, until that is over."""
-    keep = hook("keep_beside_test")
+    keep = hook("use_test_snapshots")
     if keep is not None:
         item = request.node
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")

@@ -26,7 +26,7 @@ _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite
 """Findings that say what was broken where nobody is the culprit."""
 
 
-class Mark(Frozen):
+class FaultScore(Frozen):
     """How right the diagnosis of one run was, of one fault in it."""
 
     run: str
@@ -55,7 +55,7 @@ class Row(Frozen):
     faults: int
     right: int
     nobody: int
-    wrong: int
+    misnamed: int
     unharmed: int
     right_kind: int
     detected: int
@@ -64,7 +64,7 @@ class Row(Frozen):
     accused: int
 
 
-def mark_run(record: Record) -> list[Mark]:
+def score_run(record: Record) -> list[FaultScore]:
     """Hold the diagnosis of a run against what was broken in it; nothing where nothing was.
 
     A run has one culprit: where it is that of one fault, nothing is asked of the others, and where it is nobody's the
@@ -73,15 +73,15 @@ def mark_run(record: Record) -> list[Mark]:
     injected, result = find_injected(record), record.result()
     if not injected or result.exit_code == 130:
         return []
-    named = result.culprit or _first_told(record)
+    named = result.culprit or _find_first_telling(record)
     if named is not None and named.who:
         right = [one for one in injected if one.names(named.rank, named.node, named.link)]
     else:
         right = [one for one in injected if not one.alone and named is not None and named.cause in one.what.shown_as]
-    return [_mark(one, named, record, result, right=bool(right)) for one in right or injected[:1]]
+    return [_score_fault(one, named, record, result, right=bool(right)) for one in right or injected[:1]]
 
 
-def _first_told(record: Record) -> Culprit | None:
+def _find_first_telling(record: Record) -> Culprit | None:
     """What the explanation finds first that tells of something, where the verdict has no culprit."""
     from lab.diagnosis.explain import explain_run
 
@@ -93,12 +93,12 @@ def _first_told(record: Record) -> Culprit | None:
     return None
 
 
-def _mark(one: Injected, named: Culprit | None, record: Record, result: Result, *, right: bool) -> Mark:
+def _score_fault(one: Injected, named: Culprit | None, record: Record, result: Result, *, right: bool) -> FaultScore:
     broke = any(rank.stopped or rank.error or rank.signal for rank in result.ranks)
     well = result.verdict in ("passed", "failed") and result.culprit is None and not (broke or result.unmet_by_script)
     accused = "" if right or named is None else named.who if named.rank is None else f"rank {named.rank}"
     after_s = one.detection.after_s
-    return Mark(
+    return FaultScore(
         run=record.run,
         kind=key_of(type(one.what)),
         fault=one.detection.fault,
@@ -110,6 +110,14 @@ def _mark(one: Injected, named: Culprit | None, record: Record, result: Result, 
     )
 
 
+_KEYS = {"scores": "marks", "misnamed": "wrong"}
+"""Keys in JSON of fields with another name."""
+
+
+def _with_keys(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {_KEYS.get(name, name): value for name, value in items}
+
+
 class Score(Frozen):
     """The marks of many runs."""
 
@@ -117,34 +125,36 @@ class Score(Frozen):
     """In which something was broken."""
     rows: tuple[Row, ...]
     """By kind of fault; the last one, of no kind, is that of all."""
-    marks: tuple[Mark, ...]
+    scores: tuple[FaultScore, ...]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {**asdict(self), "misses": [asdict(mark) for mark in self.marks if mark.missed]}
+        data = asdict(self, dict_factory=_with_keys)
+        return {**data, "misses": [asdict(score) for score in self.scores if score.missed]}
 
 
-def score(records: Iterable[Record]) -> Score:
+def score_runs(records: Iterable[Record]) -> Score:
     """Hold the diagnoses of many runs against what was broken in them."""
-    by_run = [*filter(None, map(mark_run, records))]
-    marks = [*chain(*by_run)]
-    kinds = sorted({mark.kind for mark in marks})
-    rows = [_row(kind, [mark for mark in marks if mark.kind == kind]) for kind in kinds]
-    return Score(runs=len(by_run), rows=(*rows, _row("", marks)), marks=tuple(marks))
+    by_run = [*filter(None, map(score_run, records))]
+    scores = [*chain(*by_run)]
+    kinds = sorted({score.kind for score in scores})
+    rows = [_row(kind, [score for score in scores if score.kind == kind]) for kind in kinds]
+    return Score(runs=len(by_run), rows=(*rows, _row("", scores)), scores=tuple(scores))
 
 
-def _row(kind: str, marks: Sequence[Mark]) -> Row:
-    times = [mark.detected_s for mark in marks if mark.detected_s is not None and mark.culprit != "unharmed"]
-    culprits = [mark.culprit for mark in marks]
+def _row(kind: str, scores: Sequence[FaultScore]) -> Row:
+    times = [score.detected_s for score in scores if score.detected_s is not None and score.culprit != "unharmed"]
+    culprits = [score.culprit for score in scores]
     return Row(
         kind=kind,
-        faults=len(marks),
-        **{name: culprits.count(name) for name in ("right", "nobody", "wrong", "unharmed")},
-        right_kind=sum(mark.right_kind for mark in marks),
+        faults=len(scores),
+        **{name: culprits.count(name) for name in ("right", "nobody", "unharmed")},
+        misnamed=culprits.count("wrong"),
+        right_kind=sum(score.right_kind for score in scores),
         detected=len(times),
         median_s=median(times) if times else None,
         worst_s=max(times, default=None),
-        accused=sum(bool(mark.accused) for mark in marks),
+        accused=sum(bool(score.accused) for score in scores),
     )
 
 
@@ -152,18 +162,18 @@ _HEAD = ["fault", "faults", "right culprit", "nobody", "wrong", "unharmed", "rig
 _LONGEST_REASON = 200
 
 
-def score_text(found: Score, style: Style) -> str:
+def score_text(summary: Score, style: Style) -> str:
     """The table, and below it what was missed, with the reason that was given."""
-    if not found.marks:
+    if not summary.scores:
         return "nothing was broken on purpose in these runs"
-    lines = [table_text(_HEAD, [_cells(row) for row in found.rows], style)]
-    accused = found.rows[-1].accused
-    lines.append(f"{plural(found.runs, 'run')}; innocent accused: {accused or 'none'}")
-    for mark in filter(attrgetter("missed"), found.marks):
-        named = f"named {mark.accused}" if mark.accused else "named nobody"
-        what = "the right one was named, for something else" if mark.culprit == "right" else named
-        lines.append(f"{style.paint('✘', 'red')} {mark.run}: {mark.fault}: {what}")
-        lines.append(f"    {clip(mark.reason, _LONGEST_REASON)}")
+    lines = [table_text(_HEAD, [_cells(row) for row in summary.rows], style)]
+    accused = summary.rows[-1].accused
+    lines.append(f"{plural(summary.runs, 'run')}; innocent accused: {accused or 'none'}")
+    for score in filter(attrgetter("missed"), summary.scores):
+        named = f"named {score.accused}" if score.accused else "named nobody"
+        what = "the right one was named, for something else" if score.culprit == "right" else named
+        lines.append(f"{style.paint('✘', 'red')} {score.run}: {score.fault}: {what}")
+        lines.append(f"    {clip(score.reason, _LONGEST_REASON)}")
     return "\n".join(lines)
 
 
@@ -172,7 +182,7 @@ def _cells(row: Row) -> list[str]:
     noticed, worst = ("-" if one is None else format_duration(one) for one in (row.median_s, row.worst_s))
     if 0 < row.detected < asked:
         noticed += f" ({row.detected} of {asked})"
-    numbers = (row.nobody, row.wrong, row.unharmed)
+    numbers = (row.nobody, row.misnamed, row.unharmed)
     return [row.kind or "all", str(row.faults), f"{row.right} of {asked}", *(str(number or "-") for number in numbers),
             f"{row.right_kind} of {asked}", noticed, worst]  # fmt: skip
 
@@ -201,5 +211,5 @@ def run(arguments: argparse.Namespace) -> int:
     from lab.record.read import list_records
 
     named = [record for name in arguments.records for record in earlier_records(name, arguments.runs)]
-    found = score(named if arguments.records else list_records(arguments.runs))
-    return answer(arguments, found.to_json, lambda style: score_text(found, style))
+    summary = score_runs(named if arguments.records else list_records(arguments.runs))
+    return answer(arguments, summary.to_json, lambda style: score_text(summary, style))

@@ -51,22 +51,22 @@ def _meetings(joined: Iterable[Joined]) -> list[list[Joined]]:
 
     All at one place are together, unless several workers started somebody who says to be the same rank.
     """
-    places: dict[tuple[int, str], list[Joined]] = {}
+    meeting_points: dict[tuple[int, str], list[Joined]] = {}
     for one in sorted(joined, key=lambda one: one.time):
-        places.setdefault((one.world_size, one.meeting), []).append(one)
+        meeting_points.setdefault((one.world_size, one.meeting), []).append(one)
     meetings: list[list[Joined]] = []
-    for place in places.values():
-        owners = {(one.said, worker_of(one.rank)) for one in place}
+    for joiners in meeting_points.values():
+        owners = {(one.said, worker_of(one.rank)) for one in joiners}
         together = len(owners) == len({rank for rank, _ in owners})
         for worker in {None} if together else {worker for _, worker in owners}:
-            meetings += _turns(one for one in place if worker in (None, worker_of(one.rank)))
+            meetings += _turns(one for one in joiners if worker in (None, worker_of(one.rank)))
     return meetings
 
 
-def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
+def _turns(joiners: Iterable[Joined]) -> list[list[Joined]]:
     """One group after the other at the same place: the next begins with the first that comes again."""
     turns: list[list[Joined]] = []
-    for one in place:
+    for one in joiners:
         if not turns or any(one.said == other.said for other in turns[-1]):
             turns.append([])
         turns[-1].append(one)
@@ -127,9 +127,9 @@ class StartedByScript(Finding):
                 "What they print is in the log of their worker (lab logs --rank, with the number of the worker), "
                 "unless they were given pipes of their own.",
             )
-        beside = "in other groups than the one that is told here" if self.any_ranks else "in groups of their own"
+        where = "in other groups than the one that is told here" if self.any_ranks else "in groups of their own"
         workers = listing(f"worker {worker}" for worker in self.aside_workers)
-        met = f"{plural(self.aside, 'process', 'processes')} more that {workers} started met {beside}"
+        met = f"{plural(self.aside, 'process', 'processes')} more that {workers} started met {where}"
         return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
 
 
@@ -143,11 +143,10 @@ class ThreadEnded(Finding):
     def render(self) -> Words:
         """Whose threads ended, and by which error."""
         ranks = len(self.others)
-        many = "a thread" if self.count == 1 else "threads" if self.count == ranks else plural(self.count, "thread")
+        threads = "a thread" if self.count == 1 else "threads" if self.count == ranks else plural(self.count, "thread")
         them = "it" if self.count == 1 else "them"
-        return (
-            f"{many} of {name_ranks(self.others)} {render_raised(self.raised)}, and the script went on without {them}"
-        )
+        ended = f"{threads} of {name_ranks(self.others)} {render_raised(self.raised)}"
+        return f"{ended}, and the script went on without {them}"
 
 
 class WorkerFailed(Finding):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from math import comb
 from operator import attrgetter, itemgetter
 from statistics import median, mode
@@ -109,7 +110,7 @@ class Account(Finding):
     kind: Kind = TimeKind.ACCOUNT
     collectives: int = 0
     messages: int = 0
-    brought_bytes: int = 0
+    input_bytes: int = field(default=0, metadata={"key": "brought_bytes"})
     timed: bool = True
     untimed: Literal["", "stepped", "dumped"] = ""
     standing_out: str = ""
@@ -127,8 +128,8 @@ class Account(Finding):
         if not counts:
             return "no rank called a collective or sent a message"
         took = f" in {format_duration(self.seconds)}" if self.timed else ""
-        brought, what = format_bytes(self.brought_bytes), self.standing_out + render_lines(self.at)
-        head = f"{name_ranks(self.others)} entered {listing(counts)}{took} and brought {brought} to them"
+        size, what = format_bytes(self.input_bytes), self.standing_out + render_lines(self.at)
+        head = f"{name_ranks(self.others)} entered {listing(counts)}{took} and brought {size} to them"
         if self.untimed:
             return head, _STEPPED if self.untimed == "stepped" else _DUMPED
         if self.longest_s:
@@ -196,8 +197,8 @@ def find_straggler(evidence: Evidence) -> Iterator[Finding]:
     again = each - max(costs_each, default=0.0)  # one step may have been an accident
     if again < max(LEAST_S, share * window):
         return
-    place = mode(one.call.source for one in mine)
-    turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].phases)
+    source = mode(one.call.source for one in mine)
+    turns = sum(phase.name == "step" for phase in evidence.trace.ranks[slow].phases)
     jumped = [one.longest for one in jumps.late] or [0.0]
     collected_s, collected_in = _collected_in(mine, evidence.trace)
     yield Straggler(
@@ -215,7 +216,7 @@ def find_straggler(evidence: Evidence) -> Iterator[Finding]:
         collected_in=collected_in,
         ranks=(slow,),
         others=others,
-        lines=(place,) if place else (),
+        lines=(source,) if source else (),
         seconds=round(each * len(others), 6),
     )
 
@@ -312,7 +313,7 @@ def _by_chance(mine: int, every: int, ranks: int) -> float:
 
 def _collected_in(late: Sequence[Lateness], trace: Trace) -> tuple[float, int]:
     """For how long the garbage collector held a rank up, and how often; 0 where others waited for something else."""
-    held = [timing.length(_common(one, trace.ranks[one.call.rank].collections)) for one in late]
+    held = [timing.covered_s(_common(one, trace.ranks[one.call.rank].collections)) for one in late]
     if sum(held) < sum(map(attrgetter("longest"), late)) / 2:
         return 0.0, 0
     return sum(held), sum(map(bool, held))
@@ -363,7 +364,7 @@ def account_for(evidence: Evidence) -> Finding:
     return Account(
         collectives=len(steps) - messages,
         messages=messages,
-        brought_bytes=sum(call.bytes_in for call in calls),
+        input_bytes=sum(call.bytes_in for call in calls),
         timed=bool(ends),
         untimed=untimed,
         others=tuple(sorted({call.rank for call in calls})),
@@ -405,7 +406,7 @@ def _share(share: timing.TimeShare) -> str:
 
 def describe_part(part: timing.PathPart) -> str:
     """A part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
-    place = f"{part.op}{render_lines([part.source])}"
+    call = f"{part.op}{render_lines([part.source])}"
     if part.rank is None:
-        return f"communication in {place}"
-    return f"rank {part.rank}'s own work {f'before {place}' if part.op else 'after its last call'}"
+        return f"communication in {call}"
+    return f"rank {part.rank}'s own work {f'before {call}' if part.op else 'after its last call'}"

@@ -46,28 +46,28 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
     for call in rank.calls:
         if call.end is None or call.phase == "backward":
             continue
-        if not _gave_handle(call):
+        if not _has_script_handle(call):
             spans[call.index] = (call.begin, call.end)
         elif (wait := wait_for(call, rank)) is not None and call.end > wait.begin:
             spans[call.index] = (wait.begin, call.end)
-    for mark in rank.phases:
-        if mark.name == "backward" and mark.end is not None:
-            ours = [call for call in calls_within(rank.calls, mark.begin, mark.end) if call.end is not None]
+    for phase in rank.phases:
+        if phase.name == "backward" and phase.end is not None:
+            ours = [call for call in calls_within(rank.calls, phase.begin, phase.end) if call.end is not None]
             issued = max((call.begin for call in ours), default=0.0)
             for call in ours:
-                spans[call.index] = (max(call.begin, issued), max(issued, min(call.end or issued, mark.end)))
+                spans[call.index] = (max(call.begin, issued), max(issued, min(call.end or issued, phase.end)))
     return spans
 
 
-def _gave_handle(call: Call) -> bool:
+def _has_script_handle(call: Call) -> bool:
     """Whether the script got a handle; what DDP does in its construction and forward holds a rank up."""
     return call.has_handle and not call.via.startswith("DistributedDataParallel")
 
 
 def wait_for(call: Call, rank: RankTrace) -> Phase | None:
     """The first wait of the script that was over when a call was, or after that; None where none is on record."""
-    place = bisect_left(rank.waits, call.end or 0.0, key=lambda wait: wait.end or inf)
-    return rank.waits[place] if place < len(rank.waits) else None
+    position = bisect_left(rank.waits, call.end or 0.0, key=lambda wait: wait.end or inf)
+    return rank.waits[position] if position < len(rank.waits) else None
 
 
 def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
@@ -80,12 +80,12 @@ def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
 def unseen_calls(rank: RankTrace) -> list[Call]:
     """Calls with handles that nobody was seen to wait for: whether they held their rank up is not known."""
     over = (call for call in rank.calls if call.end is not None and call.phase != "backward")
-    return [call for call in over if _gave_handle(call) and wait_for(call, rank) is None]
+    return [call for call in over if _has_script_handle(call) and wait_for(call, rank) is None]
 
 
 def ready_at(rank: RankTrace) -> float:
     """When a rank's own time begins: at the end of init_process_group, or at its first line."""
-    ready = [mark.end for mark in rank.phases if mark.name == "init_process_group" and mark.end is not None]
+    ready = [phase.end for phase in rank.phases if phase.name == "init_process_group" and phase.end is not None]
     return min(ready) if ready else rank.first
 
 
@@ -96,11 +96,11 @@ def share_of(rank: RankTrace, steps: Mapping[tuple[int, int], Step]) -> tuple[Ti
     """
     spans = blocked_spans(rank)
     blocking = ((call, steps.get((rank.rank, call.index))) for call in rank.calls if call.index in spans)
-    waiting = length(waiting_span(step, call, spans[call.index]) for call, step in blocking if step is not None)
-    total, blocked = max(0.0, rank.last - ready_at(rank)), length(spans.values())
-    flying = length((call.begin, call.end) for call in rank.calls if call.end is not None)
+    waiting = covered_s(waiting_span(step, call, spans[call.index]) for call, step in blocking if step is not None)
+    total, blocked = max(0.0, rank.last - ready_at(rank)), covered_s(spans.values())
+    flying = covered_s((call.begin, call.end) for call in rank.calls if call.end is not None)
     unseen = [(call.begin, call.end or 0.0) for call in unseen_calls(rank)]
-    unknown, communicating = length([*spans.values(), *unseen]) - blocked, max(0.0, blocked - waiting)
+    unknown, communicating = covered_s([*spans.values(), *unseen]) - blocked, max(0.0, blocked - waiting)
     share = TimeShare(
         rank=rank.rank,
         total=total,
@@ -112,7 +112,7 @@ def share_of(rank: RankTrace, steps: Mapping[tuple[int, int], Step]) -> tuple[Ti
     return share, max(0.0, flying - blocked - unknown)
 
 
-def length(spans: Iterable[Span]) -> float:
+def covered_s(spans: Iterable[Span]) -> float:
     """Seconds that spans cover together; where they overlap, once."""
     total, until = 0.0, float("-inf")
     for begin, end in sorted(spans):
@@ -163,7 +163,7 @@ def critical_path(trace: Trace, steps: Mapping[tuple[int, int], Step]) -> list[P
     held = {rank: _in_order(own.calls, blocked_spans(own)) for rank, own in ranks.items()}
     unseen = {rank: _unseen_waits(own, steps) for rank, own in ranks.items()}
     makings = ("init_process_group", "new_group")  # there a rank may have waited for others
-    met = {rank: [mark.end for mark in own.phases if mark.name in makings] for rank, own in ranks.items()}
+    met = {rank: [phase.end for phase in own.phases if phase.name in makings] for rank, own in ranks.items()}
     at = max(ranks, key=lambda rank: ranks[rank].last)
     until, following = ranks[at].last, None
     pieces: list[Piece] = []

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Finding, Words, unique_lines
-from lab.features.stragglers.timing import Span, length
+from lab.features.stragglers.timing import Span, covered_s
 from lab.features.training.findings import TrainingKind
 from lab.trace.model import Buckets, Call, Phase, RankTrace, calls_within
 from lab.words import format_bytes, format_duration, listing, plural
@@ -37,7 +37,7 @@ class DdpStory(Finding):
     bytes: int = 0
     before: int = 0
     first: int = 0
-    more: int = 0
+    other_buckets: int = field(default=0, metadata={"key": "more"})
     number: int = 0
     share: float = 0.0
     step_s: float = 0.0
@@ -77,12 +77,15 @@ class DdpStory(Finding):
                 head = f"In {forwards} rank 0's buffers replace everybody's ({calls})"
                 return f"{head}: BatchNorm's running statistics, for example", "broadcast_buffers=False turns that off."
             case TrainingKind.DDP_REDUCED:
-                which, more = "It" if self.number == 1 else "The last", f"; {self.more} more" if self.more else ""
+                which, extra = (
+                    "It" if self.number == 1 else "The last",
+                    f"; {self.other_buckets} more" if self.other_buckets else "",
+                )
                 first = f", the first {self.first}" if self.first != self.count else ""
                 return (
                     f"{plural(self.number, 'backward')} added up gradients over all ranks, a call for each bucket as "
                     "soon as it is full",
-                    f"{which} had {plural(self.count, 'bucket')}{first}: {'; '.join(self.what)}{more}.",
+                    f"{which} had {plural(self.count, 'bucket')}{first}: {'; '.join(self.what)}{extra}.",
                 )
             case TrainingKind.DDP_COMPRESSED:
                 sizes = f"{format_bytes(self.bytes)} instead of {format_bytes(self.before)}"
@@ -97,8 +100,8 @@ class DdpStory(Finding):
                     f"{order}, and the buckets are rebuilt by it: {became}.",
                 )
             case TrainingKind.DDP_OVERLAP if self.single_bucket:
-                beside = "nothing of its all_reduce can run beside the computation"
-                full = f"With one bucket, full only when the last gradient is ready, {beside}"
+                serial = "nothing of its all_reduce can run beside the computation"
+                full = f"With one bucket, full only when the last gradient is ready, {serial}"
                 return (f"{full}: {format_duration(self.step_s)} a step",)
             case TrainingKind.DDP_OVERLAP:
                 return (
@@ -109,9 +112,9 @@ class DdpStory(Finding):
                 used = f"each backward also adds up who used which parameter ({calls}, a number for each parameter)"
                 return (f"With find_unused_parameters {used}: one that no rank used keeps its gradient as it was",)
             case TrainingKind.DDP_OTHER:
-                carried = f"{plural(self.count, 'call')} in backward carried no whole bucket ({calls})"
+                sent = f"{plural(self.count, 'call')} in backward carried no whole bucket ({calls})"
                 whose = "a communication hook sends something else, or they are SyncBatchNorm's or the script's own"
-                return (f"{carried}: {whose}",)
+                return (f"{sent}: {whose}",)
         backwards = f"{self.count} of {plural(self.of, 'backward')}"
         return (f"{backwards} sent nothing: under no_sync() gradients are only added up locally",)
 
@@ -157,25 +160,25 @@ def find_modules(rank: RankTrace) -> list[Module]:
     Where there are several, that is its construction, its forwards, and the buckets of its gradients.
     """
 
-    def during(mark: Phase) -> Sequence[Call]:
-        return calls_within(rank.calls, mark.begin, math.inf if mark.end is None else mark.end)
+    def during(phase: Phase) -> Sequence[Call]:
+        return calls_within(rank.calls, phase.begin, math.inf if phase.end is None else phase.end)
 
-    built, modules = [mark for mark in rank.phases if mark.name == "DDP()"], list[Module]()
+    built, modules = [phase for phase in rank.phases if phase.name == "DDP()"], list[Module]()
     alone = len(built) == 1
     for number, begun in enumerate(built, start=1):
         module = Module(number, begun.source, [one for one in rank.buckets if one.module == number], during(begun))
         modules.append(module)
         forward: Phase | None = None
-        for mark in (mark for mark in rank.phases if mark.begin >= begun.begin):
-            if mark.name == "forward" and (mark.module == number or (alone and mark.module is None)):
-                forward = mark
-                sent = [call for call in during(mark) if call.op == "broadcast"]
+        for phase in (phase for phase in rank.phases if phase.begin >= begun.begin):
+            if phase.name == "forward" and (phase.module == number or (alone and phase.module is None)):
+                forward = phase
+                sent = [call for call in during(phase) if call.op == "broadcast"]
                 module.forwards.append([call for call in sent if call.via.startswith("DistributedDataParallel")])
-            elif mark.name == "backward" and not alone:
-                if buckets := [call for call in during(mark) if call.module == number]:
+            elif phase.name == "backward" and not alone:
+                if buckets := [call for call in during(phase) if call.module == number]:
                     module.backwards.append(Backward(buckets))
-            elif mark.name == "backward" and forward is not None:
-                module.backwards.append(Backward(during(mark), quiet=not forward.synchronised))
+            elif phase.name == "backward" and forward is not None:
+                module.backwards.append(Backward(during(phase), quiet=not forward.synchronised))
                 forward = None  # a backward without a forward before it is some other model's
     return modules
 
@@ -189,11 +192,11 @@ def _dtype(call: Call) -> str:
 
 def explain_ddp(run: Explained) -> list[Finding]:
     """The story of a run that ended well; of one whose times say nothing, without them."""
-    story = tell_ddp_story(run.evidence) if run.ended_well and run.evidence.trace.recorded else []
+    story = build_ddp_story(run.evidence) if run.ended_well and run.evidence.trace.recorded else []
     return [one for one in story if not (run.evidence.untimed and one.kind is TrainingKind.DDP_OVERLAP)]
 
 
-def tell_ddp_story(evidence: Evidence) -> list[Finding]:
+def build_ddp_story(evidence: Evidence) -> list[Finding]:
     """What the DDP modules of the lowest rank sent; of later modules only what the earlier ones did not do."""
     modules = next((ours for rank in evidence.trace.ranks.values() if (ours := find_modules(rank))), [])
     story: dict[TrainingKind, Finding] = {}
@@ -268,9 +271,9 @@ def _rebuilding(module: Module) -> tuple[int, list[Call]]:
     return 0, []
 
 
-def _is_of_parameters(call: Call, module: Module, more: int) -> bool:
+def _is_of_parameters(call: Call, module: Module, extra: int) -> bool:
     """Whether it has a whole number for each parameter, and so many more."""
-    return _dtype(call) == "int32" and call.inputs[0].count == module.parameters + more
+    return _dtype(call) == "int32" and call.inputs[0].count == module.parameters + extra
 
 
 def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Iterator[Chapter]:
@@ -280,7 +283,12 @@ def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Ite
         f"{format_bytes(call.bytes_in)} of {call.inputs[0].dtype} ({_names(call.parameters)})"
         for call in last[:_MOST_BUCKETS]
     )
-    counts = {"number": len(reducing), "count": len(last), "first": len(first), "more": len(last[_MOST_BUCKETS:])}
+    counts = {
+        "number": len(reducing),
+        "count": len(last),
+        "first": len(first),
+        "other_buckets": len(last[_MOST_BUCKETS:]),
+    }
     yield TrainingKind.DDP_REDUCED, [*chain(*reducing)], {"what": shown, **counts}
     own, sent = {_dtype(call) for call in state}, {_dtype(call) for call in last if call.inputs}
     if len(sent) == 1 and own and not sent & own:
@@ -294,15 +302,15 @@ def _overlap(reducing: Sequence[Sequence[Call]]) -> dict[str, Any]:
 
     Gradients are taken to be complete when the last bucket of the backward has been issued.
     """
-    total, beside = 0.0, 0.0
+    total, overlapped = 0.0, 0.0
     for buckets in reducing:
         spans: list[Span] = [(call.begin, call.end) for call in buckets if call.end is not None]
         issued = max((begin for begin, _ in spans), default=0.0)
-        total += length(spans)
-        beside += length((begin, min(end, issued)) for begin, end in spans)
+        total += covered_s(spans)
+        overlapped += covered_s((begin, min(end, issued)) for begin, end in spans)
     single = all(len(buckets) == 1 for buckets in reducing)
-    step_s = (total if single else total - beside) / max(1, len(reducing))
-    return {"single_bucket": single, "share": beside / total, "step_s": step_s} if total else {}
+    step_s = (total if single else total - overlapped) / max(1, len(reducing))
+    return {"single_bucket": single, "share": overlapped / total, "step_s": step_s} if total else {}
 
 
 def _what(calls: Sequence[Call]) -> tuple[str, ...]:
@@ -315,5 +323,5 @@ def _bytes(calls: Sequence[Call]) -> int:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")

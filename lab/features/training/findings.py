@@ -73,13 +73,13 @@ Flags = Sequence[bool | None]
 def count_phases(evidence: Evidence) -> Iterator[Finding]:
     """In a run that broke, the first difference in how its ranks went through their training steps."""
     ranks = {number: rank for number, rank in evidence.trace.ranks.items() if rank.recorded}
-    marks = {number: _outermost(rank) for number, rank in ranks.items()}
+    phases = {number: _outermost(rank) for number, rank in ranks.items()}
     forwards, backwards = (
-        {number: [mark for mark in ours if mark.name == name] for number, ours in marks.items()}
+        {number: [phase for phase in ours if phase.name == name] for number, ours in phases.items()}
         for name in ("forward", "backward")
     )
     exchanged: dict[int, Flags] = {}
-    facts = _compare("forward", {number: _followed(ours) for number, ours in marks.items()})
+    facts = _compare("forward", {number: _followed(ours) for number, ours in phases.items()})
     if facts is None and any(rank.modules for rank in ranks.values()):
         exchanged = {number: _exchanged(rank, backwards[number]) for number, rank in ranks.items()}
         facts = _compare("backward", exchanged)
@@ -98,21 +98,21 @@ def count_phases(evidence: Evidence) -> Iterator[Finding]:
 def _outermost(rank: RankTrace) -> list[Phase]:
     """Forwards, backwards and steps that lie within no other: of a checkpoint, not the backward inside a backward."""
     kept: list[Phase] = []
-    for mark in (mark for mark in rank.phases if mark.name in ("forward", "backward", "step")):
-        if not kept or (kept[-1].end is not None and kept[-1].end <= mark.begin):
-            kept.append(mark)
+    for phase in (phase for phase in rank.phases if phase.name in ("forward", "backward", "step")):
+        if not kept or (kept[-1].end is not None and kept[-1].end <= phase.begin):
+            kept.append(phase)
     return kept
 
 
-def _followed(marks: Sequence[Phase]) -> Flags:
+def _followed(phases: Sequence[Phase]) -> Flags:
     """Of each forward, whether a backward came before the next one."""
     flags: list[bool | None] = []
-    for mark in marks:
-        if mark.name == "forward":
+    for phase in phases:
+        if phase.name == "forward":
             if flags and flags[-1] is None:
                 flags[-1] = False
             flags.append(None)
-        elif mark.name == "backward" and flags:
+        elif phase.name == "backward" and flags:
             flags[-1] = True
     return flags
 
@@ -120,10 +120,10 @@ def _followed(marks: Sequence[Phase]) -> Flags:
 def _exchanged(rank: RankTrace, backwards: Sequence[Phase]) -> Flags:
     """Of each backward, whether it exchanged gradients."""
     flags: list[bool | None] = []
-    for mark in backwards:
-        calls = calls_within(rank.calls, mark.begin, rank.last if mark.end is None else mark.end)
+    for phase in backwards:
+        calls = calls_within(rank.calls, phase.begin, rank.last if phase.end is None else phase.end)
         exchanged = any(call.asynchronous and call.operation.reduces for call in calls)
-        flags.append(True if exchanged else None if mark.end is None else False)
+        flags.append(True if exchanged else None if phase.end is None else False)
     return flags
 
 
@@ -134,12 +134,12 @@ def _compare(phase: Literal["forward", "backward"], flags: Mapping[int, Flags]) 
         here = {rank: of[n] for rank, of in known.items()}
         if None in here.values() or len(set(here.values())) == 1:
             continue
-        common, odd = find_majority(here)
+        common, deviating = find_majority(here)
         if common is None:
             habits = {rank: find_majority(dict(enumerate(of)))[0] for rank, of in known.items()}
-            odd = tuple(rank for rank, habit in habits.items() if habit is not None and here[rank] != habit)
-        named = bool(odd) and len({here[rank] for rank in odd}) == 1 and len(odd) < len(here)
-        did = here[min(odd if named else here)]
+            deviating = tuple(rank for rank, habit in habits.items() if habit is not None and here[rank] != habit)
+        named = bool(deviating) and len({here[rank] for rank in deviating}) == 1 and len(deviating) < len(here)
+        did = here[min(deviating if named else here)]
         first, second = (tuple(rank for rank, flag in here.items() if (flag == did) == same) for same in (True, False))
         ranks, others = (first, second) if named else ((), (*first, *second))
         return PhaseCounts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import chain, combinations, islice
 from typing import Any, Literal, NamedTuple
 
@@ -46,7 +47,7 @@ class Replicas(Finding):
     sides: tuple[Side, ...] = ()
     only_here: tuple[str, ...] = ()
     """Parameters that only the odd ranks have."""
-    place: int = 0
+    position: int = field(default=0, metadata={"key": "place"})
     """Number of the parameter, from 1."""
     parameter: str = ""
     steps: int = 0
@@ -57,7 +58,7 @@ class Replicas(Finding):
 
     def render(self) -> Words:
         """In what the replicas differ."""
-        title, place = f"the DDP module{render_lines(self.at)}", ordinal(self.place)
+        title, position = f"the DDP module{render_lines(self.at)}", ordinal(self.position)
         unlike = listing(map(_have, self.sides))
         why = ""
         match self.how:
@@ -66,9 +67,9 @@ class Replicas(Finding):
                 extra = f"; {names} only on {name_ranks(self.ranks)}" if names else ""
                 head = f"the replicas of {title} are not alike: {unlike}{extra}"
             case "parameter":
-                head = f"the replicas of {title} are not alike: as {place} parameter {unlike}"
+                head = f"the replicas of {title} are not alike: as {position} parameter {unlike}"
             case "order":
-                head = f"the replicas of {title} have the same parameters in another order: as {place} {unlike}"
+                head = f"the replicas of {title} have the same parameters in another order: as {position} {unlike}"
                 why = "DDP goes by their number, so gradients of different parameters were added up."
             case "norm":
                 why = "No backward had exchanged gradients." if self.no_exchange else ""
@@ -84,14 +85,14 @@ class Replicas(Finding):
         return head, why
 
 
-class WeightsApart(Finding):
+class DivergedWeights(Finding):
     """Weights that are trained by the same gradients, and differ."""
 
     kind: Kind = TrainingKind.DIVERGED
     reduced_at: tuple[str, ...]
     steps: int
     stepped_at: tuple[str, ...]
-    place: int
+    position: int = field(metadata={"key": "place"})
     sides: tuple[Side, ...]
 
     def render(self) -> Words:
@@ -99,7 +100,8 @@ class WeightsApart(Finding):
         return (
             f"{name_ranks((*self.ranks, *self.others))} train by the same gradients, reduced at "
             f"{listing(self.reduced_at)}, but not the same weights: after {plural(self.steps, 'step')} of the optimizer"
-            f"{render_lines(self.stepped_at)} the norm of its {ordinal(self.place)} parameter is {on_sides(self.sides)}"
+            f"{render_lines(self.stepped_at)} the norm of its {ordinal(self.position)} parameter is "
+            f"{on_sides(self.sides)}"
         )
 
 
@@ -114,14 +116,14 @@ def _have(side: Side) -> str:
 
 def find_unlike_state(evidence: Evidence) -> list[Finding]:
     """Replicas that are not alike, then weights without a module."""
-    return [*find_unlike_replicas(evidence), *find_weights_apart(evidence)]
+    return [*find_unlike_replicas(evidence), *find_diverged_weights(evidence)]
 
 
 def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
     """What differs between the replicas of each module: its parameters, or their order, or else their values."""
     findings = list[Finding]()
     for modules in _replicas(evidence):
-        rules = (_other_parameters, _other_order, _apart, _stepped_by_some)
+        rules = (_other_parameters, _other_order, _other_values, _stepped_by_some)
         findings += islice(filter(None, (rule(modules, evidence) for rule in rules)), 1)
     return findings
 
@@ -142,15 +144,17 @@ def _other_parameters(modules: Modules, evidence: Evidence) -> Finding | None:
     shapes = {rank: tuple((one.dtype, one.shape) for one in module.parameters) for rank, module in modules.items()}
     if len(set(shapes.values())) == 1:
         return None
-    odd = find_majority(shapes)[1] or tuple(rank for rank in find_majority(_compared(evidence))[1] if rank in shapes)
+    deviating = find_majority(shapes)[1] or tuple(
+        rank for rank in find_majority(_compared(evidence))[1] if rank in shapes
+    )
     if len({len(of) for of in shapes.values()}) > 1:
         counts = sides_of({rank: plural(len(of), "parameter") for rank, of in shapes.items()})
-        only_here = _only_here(modules, odd)
-        return _unlike(FindingKind.SHAPE, "parameters", modules, odd, sides=counts, only_here=only_here)
+        only_here = _only_here(modules, deviating)
+        return _unlike(FindingKind.SHAPE, "parameters", modules, deviating, sides=counts, only_here=only_here)
     first = _first_difference(shapes)
     parameters = {rank: module.parameters[first] for rank, module in modules.items()}
     shown = {rank: f"{one.name} ({one.dtype} {list(one.shape)})" for rank, one in parameters.items()}
-    return _unlike(FindingKind.SHAPE, "parameter", modules, odd, sides=sides_of(shown), place=first + 1)
+    return _unlike(FindingKind.SHAPE, "parameter", modules, deviating, sides=sides_of(shown), position=first + 1)
 
 
 def _first_difference(by_rank: Mapping[int, Sequence[object]]) -> int:
@@ -167,10 +171,10 @@ def _compared(evidence: Evidence) -> dict[int, tuple[object, ...]]:
     }
 
 
-def _only_here(modules: Modules, odd: tuple[int, ...]) -> tuple[str, ...]:
+def _only_here(modules: Modules, deviating: tuple[int, ...]) -> tuple[str, ...]:
     """Parameters that only the odd ranks have, by name."""
-    others = {one.name for rank, module in modules.items() if rank not in odd for one in module.parameters}
-    return tuple(one.name for rank in odd[:1] for one in modules[rank].parameters if one.name not in others)
+    others = {one.name for rank, module in modules.items() if rank not in deviating for one in module.parameters}
+    return tuple(one.name for rank in deviating[:1] for one in modules[rank].parameters if one.name not in others)
 
 
 def _other_order(modules: Modules, _: Evidence) -> Finding | None:
@@ -180,37 +184,37 @@ def _other_order(modules: Modules, _: Evidence) -> Finding | None:
         return None
     first = _first_difference(names)
     sides, deviating = sides_of({rank: of[first] for rank, of in names.items()}), find_majority(names)[1]
-    return _unlike(TrainingKind.PARAMETER_ORDER, "order", modules, deviating, place=first + 1, sides=sides)
+    return _unlike(TrainingKind.PARAMETER_ORDER, "order", modules, deviating, position=first + 1, sides=sides)
 
 
-def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
+def _other_values(modules: Modules, evidence: Evidence) -> Finding | None:
     """Ranks whose parameters have other values than those of most, the last time that all were looked at."""
     turns = sorted(set.intersection(*(set(module.norms) for module in modules.values())))
-    apart = [steps for steps in turns if not _alike({rank: module.norms[steps] for rank, module in modules.items()})]
-    if not apart or apart[-1] != turns[-1] or _are_averaged(modules, evidence):
+    diverged = [steps for steps in turns if not _alike({rank: module.norms[steps] for rank, module in modules.items()})]
+    if not diverged or diverged[-1] != turns[-1] or _are_averaged(modules, evidence):
         return None
-    norms = {rank: module.norms[apart[0]] for rank, module in modules.items()}
-    first, odd = _first_apart(norms)
+    norms = {rank: module.norms[diverged[0]] for rank, module in modules.items()}
+    first, deviating = _first_divergence(norms)
     traces = [evidence.trace.ranks[rank] for rank in modules]
     return _unlike(
         TrainingKind.DIVERGED,
         "norm",
         modules,
-        odd,
+        deviating,
         sides=sides_of({rank: f"{of[first]:.6g}" for rank, of in norms.items()}),
-        place=first + 1,
+        position=first + 1,
         parameter=next(iter(modules.values())).parameters[first].name,
-        steps=apart[0],
-        unused_forward=not any(mark.name == "forward" for trace in traces for mark in trace.phases),
+        steps=diverged[0],
+        unused_forward=not any(phase.name == "forward" for trace in traces for phase in trace.phases),
         no_exchange=not any(_exchanges(call) for trace in traces for call in trace.calls),
     )
 
 
-def _first_apart(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:
+def _first_divergence(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:
     """The first parameter whose norms differ, and the ranks whose norms are not those of most."""
     count = len(next(iter(norms.values())))
     first = next(n for n in range(count) if not _alike({rank: of[n : n + 1] for rank, of in norms.items()}))
-    alike = {rank: next(other for other in norms if close(norms[other], mine)) for rank, mine in norms.items()}
+    alike = {rank: next(other for other in norms if are_close(norms[other], mine)) for rank, mine in norms.items()}
     return first, find_majority(alike)[1]
 
 
@@ -224,13 +228,13 @@ def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
     if len(ours) in (0, len(modules)) or not moved or _are_averaged(modules, evidence):
         return None
     traces = {rank: evidence.trace.ranks[rank] for rank in modules}
-    firsts = [mark for rank in ours for mark in [mark for mark in traces[rank].phases if mark.name == "step"][:1]]
-    since = min((mark.begin for mark in firsts), default=math.inf)
+    firsts = [phase for rank in ours for phase in [phase for phase in traces[rank].phases if phase.name == "step"][:1]]
+    since = min((phase.begin for phase in firsts), default=math.inf)
     if not all(any(call.begin > since and _exchanges(call) for call in of.calls) for of in traces.values()):
         return None
-    lines = unique_lines(mark.source for mark in firsts)
-    odd = find_majority({rank: rank in ours for rank in modules})[1]
-    return _unlike(TrainingKind.DIVERGED, "steps", modules, odd, stepped=ours, stepped_at=lines)
+    lines = unique_lines(phase.source for phase in firsts)
+    deviating = find_majority({rank: rank in ours for rank in modules})[1]
+    return _unlike(TrainingKind.DIVERGED, "steps", modules, deviating, stepped=ours, stepped_at=lines)
 
 
 def _exchanges(call: Call) -> bool:
@@ -257,10 +261,10 @@ def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
 
 def _alike(norms: Mapping[int, Norms]) -> bool:
     first, *others = norms.values()
-    return all(close(first, other) for other in others)
+    return all(are_close(first, other) for other in others)
 
 
-def close(one: Norms, other: Norms) -> bool:
+def are_close(one: Norms, other: Norms) -> bool:
     """Whether norms are those of the same tensors, as far as they are known."""
     return len(one) == len(other) and all(map(_same, one, other))
 
@@ -271,11 +275,11 @@ def _same(one: float | None, other: float | None) -> bool:
     return one == other or (one != one and other != other) or abs(one - other) <= _CLOSE * max(abs(one), abs(other))
 
 
-def _unlike(kind: Kind, how: _How, modules: Modules, odd: tuple[int, ...], **more: Any) -> Finding:
-    others = tuple(rank for rank in modules if rank not in odd)
-    lines = (*more.get("stepped_at", ()), *(modules[rank].source for rank in (*odd, *others)))
+def _unlike(kind: Kind, how: _How, modules: Modules, deviating: tuple[int, ...], **facts: Any) -> Finding:
+    others = tuple(rank for rank in modules if rank not in deviating)
+    lines = (*facts.get("stepped_at", ()), *(modules[rank].source for rank in (*deviating, *others)))
     at = unique_lines(module.source for module in modules.values())
-    return Replicas(kind=kind, how=how, at=at, ranks=odd, others=others, lines=lines, **more)
+    return Replicas(kind=kind, how=how, at=at, ranks=deviating, others=others, lines=lines, **facts)
 
 
 # -- weights that ranks train by the same reduced gradients, without DDP, and that are not the same on all of them
@@ -298,7 +302,7 @@ class _Sum(NamedTuple):
     """Whether its elements are not all the same."""
 
 
-def find_weights_apart(evidence: Evidence) -> list[Finding]:
+def find_diverged_weights(evidence: Evidence) -> list[Finding]:
     """For each optimizer, ranks that went from other weights by gradients that they had reduced together.
 
     Weights may well differ: those of a pipeline's stages, of parts of a matrix, of an ensemble. But then gradients do,
@@ -314,7 +318,7 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
     for optimizer in sorted({number for number, _ in common}):
         numbers = [steps for number, steps in common if number == optimizer]
         first, last = (
-            [*_weights_apart(steps, {rank: of[optimizer, steps] for rank, of in of_ranks.items()}, evidence)]
+            [*_diverged_weights(steps, {rank: of[optimizer, steps] for rank, of in of_ranks.items()}, evidence)]
             for steps in (min(numbers), max(numbers))
         )
         still = [{*one.ranks, *one.others} for one in last]
@@ -322,7 +326,7 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
     return findings
 
 
-def _weights_apart(steps: int, turns: Turns, evidence: Evidence) -> Iterator[WeightsApart]:
+def _diverged_weights(steps: int, turns: Turns, evidence: Evidence) -> Iterator[DivergedWeights]:
     """Among the ranks that made a step, those of the same gradients whose weights differ."""
     for alike in _of_the_same_gradients(turns):
         norms = {rank: turn.norms for rank, turn in alike.items()}
@@ -330,18 +334,18 @@ def _weights_apart(steps: int, turns: Turns, evidence: Evidence) -> Iterator[Wei
         if _alike(norms) or not all(reduced):
             continue
         reduced_at = unique_lines(chain(*reduced))
-        first, odd = _first_apart(norms)
-        others = tuple(rank for rank in alike if rank not in odd)
+        first, deviating = _first_divergence(norms)
+        others = tuple(rank for rank in alike if rank not in deviating)
         shown = {rank: "unknown" if of[first] is None else f"{of[first]:.6g}" for rank, of in norms.items()}
-        yield WeightsApart(
+        yield DivergedWeights(
             reduced_at=reduced_at,
             steps=steps,
             stepped_at=unique_lines(turn.source for turn in alike.values()),
-            place=first + 1,
+            position=first + 1,
             sides=sides_of(shown),
-            ranks=odd,
+            ranks=deviating,
             others=others,
-            lines=(*reduced_at, *(alike[rank].source for rank in (*odd, *others))),
+            lines=(*reduced_at, *(alike[rank].source for rank in (*deviating, *others))),
         )
 
 
@@ -350,7 +354,7 @@ def _of_the_same_gradients(turns: Turns) -> Iterator[Turns]:
     left = dict(turns)
     while left:
         first = next(iter(left.values()))
-        same = [n for n, of in left.items() if of.sizes == first.sizes and close(of.gradients, first.gradients)]
+        same = [n for n, of in left.items() if of.sizes == first.sizes and are_close(of.gradients, first.gradients)]
         alike = {rank: left.pop(rank) for rank in same}
         if len(alike) > 1:
             yield alike
@@ -358,18 +362,18 @@ def _of_the_same_gradients(turns: Turns) -> Iterator[Turns]:
 
 def _sums(rank: int, turn: Turn, alike: Turns, evidence: Evidence) -> list[_Sum]:
     """What reductions over all of these ranks had given to one of them before its step, the latest first."""
-    found, groups = [], evidence.trace.groups
+    sums, groups = [], evidence.trace.groups
     before = [call for call in evidence.calls(rank) if call.end is not None and call.end <= turn.time]
     for call in reversed(before[-_MOST_CALLS:]):
         members = groups[call.group].ranks if call.group in groups else ()
         if call.operation.reduces and call.reduce_op in _ADDS and alike.keys() <= set(members):
-            found += [one for buffer in call.outputs if (one := _sum(call, buffer, len(members))) is not None]
-    return found
+            sums += [one for buffer in call.outputs if (one := _sum(call, buffer, len(members))) is not None]
+    return sums
 
 
 def _sum(call: Call, buffer: Buffer, size: int) -> _Sum | None:
-    values, told = buffer.values, buffer.summary or {}
-    norm, varied = told.get("norm"), told.get("min") != told.get("max")
+    values, summary = buffer.values, buffer.summary or {}
+    norm, varied = summary.get("norm"), summary.get("min") != summary.get("max")
     if values is not None and len(values) == buffer.count:
         norm, varied = math.hypot(*(abs(number_of(value)) for value in values)), len(set(map(str, values))) > 1
     return _Sum(call.source, buffer.count, (norm, norm / size), varied) if isinstance(norm, float) else None
@@ -386,7 +390,7 @@ def _reductions(turn: Turn, sums: Sequence[_Sum]) -> list[str]:
 
 
 def _find(count: int, norm: float, sums: Sequence[_Sum]) -> _Sum | None:
-    return next((one for one in sums if one.size == count and any(close((n,), (norm,)) for n in one.norms)), None)
+    return next((one for one in sums if one.size == count and any(are_close((n,), (norm,)) for n in one.norms)), None)
 
 
 class _Trained(NamedTuple):
@@ -429,8 +433,8 @@ def _problems(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) ->
         return
     trained: dict[tuple[str, int], dict[int, _Trained]] = {}
     for rank in ranks:
-        for place, one in _trained(traces[rank]).items():
-            trained.setdefault(place, {})[rank] = one
+        for identity, one in _trained(traces[rank]).items():
+            trained.setdefault(identity, {})[rank] = one
     if not trained:
         yield "(no step of an optimizer is on record)"
     for replicas in trained.values():
@@ -448,7 +452,7 @@ def _trained(trace: RankTrace) -> dict[tuple[str, int], _Trained]:
         if module.norms:
             trained["module", turn] = _Trained(f"the DDP module at {module.source}", names, {**module.norms})
     for (number, steps), one in turns_of(trace).items():
-        names = [f"its {ordinal(place + 1)} parameter" for place in range(len(one.sizes))]
+        names = [f"its {ordinal(position + 1)} parameter" for position in range(len(one.sizes))]
         optimizer = _Trained(f"the optimizer that steps at {one.source}", names, {})
         trained.setdefault(("optimizer", number), optimizer).norms[steps] = one.norms
     return trained

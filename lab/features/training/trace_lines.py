@@ -93,9 +93,9 @@ class ModuleReader:
         """A phase begins or ends; of a forward, which module's it is."""
         self._read_phase_line(line)
         if str(line["n"]) == "forward" and not line.get("e"):
-            mark = self.reader.nested[-1]
+            phase = self.reader.nested[-1]
             only = self.result.modules[0].number if len(self.result.modules) == 1 else None
-            mark.module, mark.synchronised = self._called or (only, True)
+            phase.module, phase.synchronised = self._called or (only, True)
             self._called = None
 
     def _module(self, line: Mapping[str, Any]) -> Module | None:
@@ -119,8 +119,8 @@ def assign_buckets(rank: RankTrace) -> None:
     divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
     due: dict[int, int] = {}
     before, since = set[int | None](), set[int | None]()  # modules that went forward before the last backward and since
-    marks = [mark for mark in rank.phases if mark.name in ("forward", "backward")]
-    timeline: list[Phase | Call] = [*marks, *rank.calls]
+    phases = [phase for phase in rank.phases if phase.name in ("forward", "backward")]
+    timeline: list[Phase | Call] = [*phases, *rank.calls]
     for one in sorted(timeline, key=lambda one: (one.begin, isinstance(one, Call))):
         if isinstance(one, Phase):
             if one.name == "forward":

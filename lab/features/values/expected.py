@@ -79,7 +79,7 @@ def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     op, count = call.operation, call.outputs[index].count
     if op.cut is Cut.SPLITS:
         return _by_splits(step, call, index)
-    ranks, me = step.group.ranks, _place(step, call.rank)
+    ranks, me = step.group.ranks, _group_rank(step, call.rank)
     nothing = op.cut is Cut.OTHER or op.sends or not op.moves_data
     if nothing or (op.taker is Who.ROOT and call.rank != call.root):
         return ()
@@ -110,7 +110,7 @@ def same_for_all(op: Operation) -> bool:
 
 
 def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
-    me, sizes = _place(step, call.rank), slice_sizes(call, len(step.group.ranks), of_output=True)
+    me, sizes = _group_rank(step, call.rank), slice_sizes(call, len(step.group.ranks), of_output=True)
     if sum(sizes) != call.outputs[index].count:
         return ()
     starts = [step.cached(("starts", rank), partial(_starts, step, rank)) for rank in step.group.ranks]
@@ -128,7 +128,7 @@ RULES: dict[str, Rule] = {}
 """By name: rules of operations whose line in the table does not say where their results come from."""
 
 
-def _place(step: Step, rank: int) -> int:
+def _group_rank(step: Step, rank: int) -> int:
     """The rank within the group."""
     return step.group.ranks.index(rank) if rank in step.group.ranks else 0
 
@@ -162,18 +162,20 @@ def _once(step: Step, parts: Sequence[Part], what: Hashable, find: Callable[[], 
     if not same_for_all(step.operation):
         return find()
     # Kept with the parts themselves: no others can come to stand where they are.
-    _, found = step.cached((id(parts), what), lambda: (parts, find()))
-    return found
+    _, value = step.cached((id(parts), what), lambda: (parts, find()))
+    return value
 
 
-def compared(step: Step, parts: Sequence[Part], dtype: str, values: Sequence[Any]) -> list[tuple[Number | None, bool]]:
+def compare_values(
+    step: Step, parts: Sequence[Part], dtype: str, values: Sequence[Any]
+) -> list[tuple[Number | None, bool]]:
     """Of each element of a tensor what it ought to be, None where nobody can say, and whether it is not that.
 
     Nobody can say it where an input is not on record, or where the definition leaves it open.
     """
     expected = _once(step, parts, dtype, lambda: [one for part in parts for one in _of_part(step, part, dtype)])
     return [
-        (value, value is not None and got != value and not agrees(got, value, tolerance))
+        (value, value is not None and got != value and not is_expected_value(got, value, tolerance))
         for got, (value, tolerance) in zip(values, expected, strict=False)
     ]
 
@@ -213,7 +215,7 @@ def _bounds(step: Step, part: Part, buffer: Buffer) -> list[tuple[Number | None,
     """The least and the greatest element that a reduction can give, with tolerances; nothing where nobody can say."""
     origins = [source_buffer(step, source) for source in part.sources if not source.start]
     alike = [one for one in origins if one is not None and (one.count, one.dtype) == (buffer.count, buffer.dtype)]
-    known, red = [given for one in alike if (given := _range(one)) is not None], reduce_op(step)
+    known, red = [limits for one in alike if (limits := _range(one)) is not None], reduce_op(step)
     if len(known) < max(2, len(part.sources), len(alike)) or red not in (*_ADDS, "MIN", "MAX"):
         return []
     return [reduce_numbers(red, buffer.dtype, [one[side] for one in known]) for side in (0, 1)]
@@ -256,8 +258,8 @@ def source_buffer(step: Step, source: Source) -> Buffer | None:
 
 def reduce_op(step: Step) -> str:
     """`SUM`, `MAX`, ...; empty where the ranks did not say the same."""
-    said = {call.reduce_op for call in step.calls.values()}
-    return said.pop() if len(said) == 1 else ""
+    names = {call.reduce_op for call in step.calls.values()}
+    return names.pop() if len(names) == 1 else ""
 
 
 def number_of(value: Any) -> Number:
@@ -331,7 +333,7 @@ def _wrap(value: int, dtype: str) -> int:
     return value - (1 << bits) if not dtype.startswith("u") and value >> (bits - 1) else value
 
 
-def agrees(actual: Any, expected: Number, tolerance: float) -> bool:
+def is_expected_value(actual: Any, expected: Number, tolerance: float) -> bool:
     """Whether a recorded value is the expected one."""
     number = actual if type(actual) is float else number_of(actual)
     if number == expected or (number != number and expected != expected):  # nan, also among complex numbers

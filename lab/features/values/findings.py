@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from operator import ne
@@ -13,7 +14,7 @@ from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, Kind, UnexpectedElement, Words, find_majority
 from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
-from lab.features.values.expected import compared, is_copy, is_outside, output_parts
+from lab.features.values.expected import compare_values, is_copy, is_outside, output_parts
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
@@ -31,10 +32,10 @@ class ValueKind(Kind):
     SAME_VALUES = "same_values"
 
 
-class WrongResult(Finding):
+class UnexpectedResult(Finding):
     """A step that gave ranks something else than it should have."""
 
-    wrong_ranks: tuple[int, ...]
+    affected_ranks: tuple[int, ...] = field(metadata={"key": "wrong_ranks"})
     first: UnexpectedElement
     at: tuple[str, ...] = ()
     handles: bool = False
@@ -46,7 +47,7 @@ class WrongResult(Finding):
 
     def render(self) -> Words:
         """What stands where it should not, and why."""
-        where, who, why = f"{self.step}{render_lines(self.at)}", name_ranks(self.wrong_ranks), ""
+        where, who, why = f"{self.step}{render_lines(self.at)}", name_ranks(self.affected_ranks), ""
         if self.handles and self.waits_at:
             what = f"{capital(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
             waits = render_lines(self.waits_at)
@@ -59,7 +60,7 @@ class WrongResult(Finding):
         return head, why, render_repeats(self.again)
 
 
-class OddValues(Finding):
+class SpoilingValues(Finding):
     """Values that some ranks brought to a reduction and that spoil it."""
 
     how: Literal["nan", "far", "other"]
@@ -105,53 +106,55 @@ class SameValues(Finding):
 
 # -- results that are not what their operation should have given: computed anew from what all ranks brought
 
-MOST_STEPS = 5000
+MAX_STEPS = 5000
 """Steps that are looked at."""
 
 
-def wrong_results(step: Step) -> list[UnexpectedElement]:
+def check_results(step: Step) -> list[UnexpectedElement]:
     """The first wrong output of each rank, where all ranks came and it is plain what each should have got."""
     if step.missing:
         return []
     calls = [call for call in step.calls.values() if call.state == "completed" and not call.late]
-    return [wrong for call in calls for wrong in islice(_wrong_outputs(step, call), 1)]
+    return [element for call in calls for element in islice(_unexpected_outputs(step, call), 1)]
 
 
-def _wrong_outputs(step: Step, call: Call) -> Iterator[UnexpectedElement]:
+def _unexpected_outputs(step: Step, call: Call) -> Iterator[UnexpectedElement]:
     if call.operation.sends:
         return
-    wrong = partial(UnexpectedElement, rank=call.rank, tensors=len(call.outputs), reduces=call.operation.reduces)
+    make_element = partial(UnexpectedElement, rank=call.rank, tensors=len(call.outputs), reduces=call.operation.reduces)
     for tensor, (buffer, parts) in enumerate(zip(call.outputs, output_parts(step, call), strict=True)):
         if buffer.values is not None and len(buffer.values) == buffer.count:
-            for element, (expected, is_wrong) in enumerate(compared(step, parts, buffer.dtype, buffer.values)):
-                if is_wrong:
-                    yield wrong(tensor=tensor, element=element, got=buffer.values[element], expected=expected)
+            for element, (expected, is_unexpected) in enumerate(
+                compare_values(step, parts, buffer.dtype, buffer.values)
+            ):
+                if is_unexpected:
+                    yield make_element(tensor=tensor, element=element, got=buffer.values[element], expected=expected)
                     break
         elif is_copy(step, buffer, parts) is False or is_outside(step, buffer, parts):
-            yield wrong(tensor=tensor, element=None)
+            yield make_element(tensor=tensor, element=None)
 
 
-def find_wrong_results(evidence: Evidence) -> list[Finding]:
+def find_unexpected_results(evidence: Evidence) -> list[Finding]:
     """Steps that gave ranks something else than they should have, those from the same lines together."""
     by_lines: dict[tuple[str, ...], list[tuple[Step, list[UnexpectedElement]]]] = {}
-    for step in islice(evidence.steps, MOST_STEPS):
-        wrongs = wrong_results(step) if clash_in(step) is None else []
-        if wrongs:
+    for step in islice(evidence.steps, MAX_STEPS):
+        elements = check_results(step) if clash_in(step) is None else []
+        if elements:
             lines = tuple(sorted({call.source for call in step.calls.values()}))
-            by_lines.setdefault((step.op, *lines), []).append((step, wrongs))
-    return [_wrong_result(*steps[0], len(steps) - 1, evidence) for steps in by_lines.values()]
+            by_lines.setdefault((step.op, *lines), []).append((step, elements))
+    return [_unexpected_result(*steps[0], len(steps) - 1, evidence) for steps in by_lines.values()]
 
 
-def _wrong_result(step: Step, wrongs: list[UnexpectedElement], again: int, evidence: Evidence) -> Finding:
-    ranks = tuple(wrong.rank for wrong in wrongs)
+def _unexpected_result(step: Step, elements: list[UnexpectedElement], again: int, evidence: Evidence) -> Finding:
+    ranks = tuple(element.rank for element in elements)
     handles = [step.calls[rank] for rank in ranks if step.calls[rank].has_handle]
     waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
     changers, (first, *rest) = _who_changed(step, evidence), [buffer.values for buffer in step.calls[ranks[0]].outputs]
     alike = bool(rest) and first is not None and all(values == first for values in rest)
-    return WrongResult(
+    return UnexpectedResult(
         kind=ValueKind.CHANGED_BEFORE_WAIT if handles else ValueKind.WRONG_RESULT,
-        wrong_ranks=ranks,
-        first=wrongs[0],
+        affected_ranks=ranks,
+        first=elements[0],
         at=lines_of(step.calls.values()),
         handles=bool(handles),
         waits_at=tuple(wait.source for wait in waits),
@@ -189,13 +192,13 @@ _FAR = 1e4
 _NEAR = 1e2
 
 
-def find_odd_values(evidence: Evidence) -> list[Finding]:
+def find_spoiled_reductions(evidence: Evidence) -> list[Finding]:
     """The first reduction to which a rank brought NaN or an outlier: after it the others have it from there."""
     largest: dict[tuple[str, str, int], list[float]] = {}  # value of any rank, by step
     for step in (step for step in evidence.steps if step.operation.reduces and not step.message):
         guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
         if guilty and _spoils(step):
-            return [_odd_values(step, guilty, "nan")]
+            return [_spoiling_values(step, guilty, "nan")]
         if (far := _far(step, largest.setdefault(_line_of(step), []))) is not None:
             return [far]
     return _departures(evidence)
@@ -222,23 +225,23 @@ def _far(step: Step, before: list[float]) -> Finding | None:
     is_known = len(earlier) >= _LEAST_BEFORE and usual and min(earlier) * _NEAR >= usual
     if not is_known or len(far) != 1 or not 0 < rest <= _NEAR * usual:
         return None
-    return _odd_values(step, far, "far", value=known[far[0]], rest=rest, usual=usual, steps=len(earlier))
+    return _spoiling_values(step, far, "far", value=known[far[0]], rest=rest, usual=usual, steps=len(earlier))
 
 
 def _departures(evidence: Evidence) -> list[Finding]:
     """One rank that once brought something else to a line where all ranks brought the same before and after."""
     by_line: dict[tuple[str, str, int], list[tuple[Step, dict[int, Hashable]]]] = {}
-    for step, values in _all_brought(evidence):
+    for step, values in _list_inputs(evidence):
         if len(values) > _LEAST_BEFORE:
             by_line.setdefault(_line_of(step), []).append((step, values))
     findings = []
     for steps in by_line.values():
-        places = [place for place, (_, values) in enumerate(steps) if len(set(values.values())) > 1]
-        before = {next(iter(values.values())) for _, values in steps[: places[0] if places else 0]}
-        if len(places) == 1 and len(before) > _LEAST_BEFORE:
-            step, values = steps[places[0]]
-            if len(odd := find_majority(values)[1]) == 1:
-                findings.append(_odd_values(step, odd, "other", steps=len(steps) - 1))
+        positions = [position for position, (_, values) in enumerate(steps) if len(set(values.values())) > 1]
+        before = {next(iter(values.values())) for _, values in steps[: positions[0] if positions else 0]}
+        if len(positions) == 1 and len(before) > _LEAST_BEFORE:
+            step, values = steps[positions[0]]
+            if len(deviating := find_majority(values)[1]) == 1:
+                findings.append(_spoiling_values(step, deviating, "other", steps=len(steps) - 1))
     return findings
 
 
@@ -248,9 +251,9 @@ def _line_of(step: Step) -> tuple[str, str, int]:
     return step.op, call.source, sum(buffer.count for buffer in call.inputs)
 
 
-def _odd_values(step: Step, ranks: Sequence[int], how: Literal["nan", "far", "other"], **more: Any) -> Finding:
+def _spoiling_values(step: Step, ranks: Sequence[int], how: Literal["nan", "far", "other"], **facts: Any) -> Finding:
     at, kind = lines_of(step.calls[rank] for rank in ranks), ValueKind.NONFINITE if how == "nan" else ValueKind.OUTLIER
-    return OddValues(kind=kind, how=how, at=at, **more, **of_step(step, ranks))
+    return SpoilingValues(kind=kind, how=how, at=at, **facts, **of_step(step, ranks))
 
 
 def _holds_nan(buffer: Buffer) -> bool:
@@ -283,8 +286,8 @@ _LEAST_STEPS = 2
 def find_same_values(evidence: Evidence) -> list[Finding]:
     """For each line whose reductions of floats brought nothing but the same from all ranks: that it was so."""
     by_line: dict[tuple[str, str], list[tuple[Step, Hashable | None]]] = {}
-    for step, brought in _all_brought(evidence):
-        same, *others = set(brought.values())
+    for step, inputs in _list_inputs(evidence):
+        same, *others = set(inputs.values())
         by_line.setdefault(_line_of(step)[:2], []).append((step, None if others else same))
     every = [({same for _, same in steps}, [step for step, _ in steps]) for steps in by_line.values()]
     alike = [steps for values, steps in every if None not in values and len(values) >= _LEAST_STEPS]
@@ -300,16 +303,16 @@ def find_same_values(evidence: Evidence) -> list[Finding]:
     return findings
 
 
-def _all_brought(evidence: Evidence) -> Iterator[tuple[Step, dict[int, Hashable]]]:
+def _list_inputs(evidence: Evidence) -> Iterator[tuple[Step, dict[int, Hashable]]]:
     """Reductions of several ranks with what each brought; not of counts, flags, and what is too plain to say much."""
     for step in evidence.steps:
         if step.operation.reduces and len(step.calls) > 1 and not step.missing:
-            values = {rank: _brought(call) for rank, call in step.calls.items()}
+            values = {rank: _comparable_inputs(call) for rank, call in step.calls.items()}
             if None not in values.values():
                 yield step, values
 
 
-def _brought(call: Call) -> Hashable | None:
+def _comparable_inputs(call: Call) -> Hashable | None:
     """What a call brought, so that equal things are equal; None where that would say nothing."""
     contents = tuple(map(_content, call.inputs))
     return contents if call.reduce_op in _ADDS and any(one is not None for one in contents) else None
@@ -324,5 +327,5 @@ def _content(buffer: Buffer) -> Hashable | None:
         # Ones and counts say nothing: numbers have to differ from each other, and not to be all whole.
         is_varied = any(number % 1 for number in numbers) and any(number != numbers[0] for number in numbers)
         return tuple(values) if is_varied else None
-    told = tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
-    return told if summary.get("hash") and summary.get("min") != summary.get("max") else None
+    shown = tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
+    return shown if summary.get("hash") and summary.get("min") != summary.get("max") else None

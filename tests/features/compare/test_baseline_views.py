@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.features.compare.baseline import Baseline, CaseChange, More
+from lab.features.compare.baseline import Baseline, CaseChange, Increase
 from lab.features.compare.compare import baseline_text
 from lab.features.suite.view import junit_xml, suite_markdown
 from lab.report.style import Style
@@ -24,7 +24,7 @@ def compared() -> Baseline:
         runs=(("a",), ("b",)),
         times_s=((1.0, 1.1, 1.2), (2.0, 2.1, 2.2)),
         speed="slower",
-        more=(More(op="all_reduce", calls=(2, 3), bytes=(128, 256)),),
+        more=(Increase(op="all_reduce", calls=(2, 3), bytes=(128, 256)),),
         calls=tuple(f"{HOSTILE} {i}" for i in range(20)),
         notes=(),
     )

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.features.compare.compare import compare
+from lab.features.compare.compare import compare_runs
 from lab.features.export.tracks import chrome_trace, make_tracks, perfetto_trace
 from lab.features.export.verb import trace_json, traffic_text
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
@@ -228,4 +228,4 @@ def test_a_trace_that_is_cut_short_anywhere_is_still_shown(rank: int, keep: floa
         assert len(perfetto_trace(record, trace, steps)) > 0
         assert sum(len(step["calls"]) for step in trace_json(record, trace, steps)["steps"]) == len(trace.calls)
         assert "run" in traffic_text(record.run, trace, steps, Style(colour=False))
-        compare(record, record, (trace, trace))
+        compare_runs(record, record, (trace, trace))

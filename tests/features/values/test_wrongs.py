@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge_run
-from lab.features.values.findings import find_wrong_results
+from lab.features.values.findings import find_unexpected_results
 from tests.diagnosis.facts import exited, told_facts, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -23,7 +23,7 @@ def made(tmp_path: Path) -> TraceMaker:
 
 
 def found(made: TraceMaker) -> list[Finding]:
-    return find_wrong_results(read_evidence(made.record()))
+    return find_unexpected_results(read_evidence(made.record()))
 
 
 def reduce(made: TraceMaker, results: tuple[float, float], **more: object) -> None:
@@ -125,7 +125,7 @@ def test_right_results_are_not_told(made: TraceMaker) -> None:
     reduce(made, (2.0, 2.0))
     write_events(made, exited(0), exited(1))
     evidence = read_evidence(made.record())
-    assert find_wrong_results(evidence) == []
+    assert find_unexpected_results(evidence) == []
     assert "but" not in judge_run(evidence).reason
 
 
