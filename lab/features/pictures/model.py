@@ -149,7 +149,7 @@ class Block:
     """Elements that are not as expected."""
     wrong_hash: bool = False
     """Whether it is not the tensor that it should be a copy of, as the hashes of both tell."""
-    compare_values: int = 0
+    compared: int = 0
     """Elements that were compared with what they ought to be."""
     pickled: bool = False
     """Whether these bytes are a Python object."""
@@ -346,9 +346,9 @@ def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, 
         expected = tuple(typed_value(plain_number(value), block.dtype) for value, _ in pairs)
         known = sum(value is not None for value in expected)
         wrong = tuple(i for i, (_, is_wrong) in enumerate(pairs) if is_wrong)
-        block = replace(block, expected=expected if known else None, wrong=wrong, compare_values=known)
+        block = replace(block, expected=expected if known else None, wrong=wrong, compared=known)
     elif (same := is_copy(step, buffer, parts)) is not None:
-        block = replace(block, compare_values=buffer.count, wrong_hash=not same)
+        block = replace(block, compared=buffer.count, wrong_hash=not same)
     if call.late and (block.wrong or block.wrong_hash):
         return replace(_block(call, buffer, parts), values=None, summary=None, late=True)
     return block
