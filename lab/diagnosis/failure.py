@@ -1,4 +1,4 @@
-"""A run that failed: whose fault it was, and what that did to the other ranks."""
+"""Explain a run that failed: which rank is responsible, and how the failure affected the others."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from lab.trace.model import Call
 from lab.trace.steps import Step
 
 _LEAST_ALIKE = 2
-"""So many ranks that raise the same have met the same."""
+"""This many ranks with the same error have the same cause."""
 
 
 def judge_failure(evidence: Evidence) -> Judgement:
-    """Say whose fault it was.
+    """Return the judgement on a run that failed.
 
-    The first culprit is the earliest rank or node whose failure was its own. A rank that lost its peer is secondary;
-    if only such ranks failed, the culprit is the rank that left the others without failing itself, because it exited
-    or because it went on without them.
+    The culprit is the earliest rank or node that failed by itself. A rank that lost its peer is secondary. If only such
+    ranks failed, the culprit is the rank that left the others: it exited, or went on without them.
     """
     facts = evidence.facts
     failed = sorted((rank for rank in facts.ranks if rank.failed), key=failed_at)
@@ -92,7 +91,7 @@ def _blame_node(facts: RunFacts, lost: NodeLost) -> Judgement:
 
 
 def _lost_together(facts: RunFacts, lost: NodeLost) -> FirstFailure:
-    """How a node was lost, and those that were lost with it; and the ranks there."""
+    """Return how a node was lost, the nodes that were lost with it, and their ranks."""
     together = (one for one in facts.lost_nodes if one.how == lost.how and abs(one.time - lost.time) <= DETECTION_LAG_S)
     nodes = {lost.node, *(one.node for one in together)}
     ranks = tuple(rank.rank for rank in facts.ranks if rank.node in nodes)
@@ -100,7 +99,10 @@ def _lost_together(facts: RunFacts, lost: NodeLost) -> FirstFailure:
 
 
 def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequence[RankFacts]) -> Judgement | None:
-    """The rank that called something else than most others, as PyTorch or the trace tells; None where none did."""
+    """Return a judgement on the rank whose call differs from most others; None if none does.
+
+    PyTorch's errors or the trace show the calls.
+    """
     if (deviating := errors.find_deviating_call(failed)) is not None:
         rank = evidence.facts.rank(deviating.ranks[0])
         location = evidence.raise_location(rank)
@@ -108,7 +110,7 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
     if not (all(map(errors.failed_in_torch, own)) and evidence.has_readable_trace):
         return None
     unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
-    if unlike:  # DDP refuses such replicas
+    if unlike:  # DDP raises for such replicas
         return _judge_by(unlike[0], evidence, failed[0])
     makes_worlds = (FindingKind.GROUPS, FindingKind.RENDEZVOUS)
     for one in split_disagreements(evidence)[0]:
@@ -121,7 +123,7 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
 
 
 def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
-    """The first rank that failed by itself, and those that did so for another reason."""
+    """Return a judgement on the first rank that failed by itself, and on others that failed for another reason."""
     first, end = own[0], end_of(evidence, own[0])
     hit = evidence.broken_call(first.rank) if evidence.has_readable_trace else None
     peer, then = hit[0].peer if hit is not None else None, errors.way_to_module(evidence.facts, first)
@@ -135,10 +137,10 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
 
 
 def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts]:
-    """Ranks whose failures have nothing to do with that of the first: they raised something else, elsewhere, by then.
+    """Return ranks whose failures are independent of the first failure.
 
-    A rank that had failed in torch.distributed, given up, or ended later than the first one's end can be felt, may
-    have failed because of it.
+    They raised another error at another line before the first rank ended. A rank may have failed because of the first
+    rank if it failed in torch.distributed or seems to have timed out.
     """
     first, independent = own[0], dict[tuple[str, str], RankFacts]()
     for rank in own[1:]:
@@ -156,7 +158,7 @@ def _failed(rank: RankFacts, end: End) -> Finding:
 
 
 def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "") -> Judgement:
-    """A rank as the culprit, by what a finding says that it did."""
+    """Return a judgement that names a rank as the culprit, by what a finding says it did."""
     did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.cause
     return Judgement(
         verdict="failed",
@@ -170,19 +172,19 @@ def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "
 def _judge_by(
     finding: Finding, evidence: Evidence, victim: RankFacts, reason: str = "", *, brief: bool = False
 ) -> Judgement:
-    """What a finding says, and whom it names as the culprit."""
+    """Return a judgement with the words of a finding, and with the culprit that it names."""
     headline, culprit = finding.headline, culprit_by(finding, evidence)
     reason = reason or f"{headline}; {wording.then_failed(victim.rank, end_of(evidence, victim, brief=brief))}"
     return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=headline)
 
 
 def failed_at(rank: RankFacts) -> float:
-    """When it failed: when it raised, or else when it ended."""
+    """Return when a rank failed: when it raised, or else when it ended."""
     return rank.raised or rank.ended or float("inf")
 
 
 def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
-    """What is behind the first failure: arguments that do not fit, state or values that are others than most ranks'."""
+    """Return the cause of the first failure, if it is in arguments that do not fit, or in deviating state or values."""
     if not evidence.has_readable_trace:
         return None
     first, deeper = own[0], list[Finding]()
@@ -192,7 +194,9 @@ def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
         deeper += [one for one in stopping if "misfit" in one.kind.properties]
     raised = _raised_as(evidence, first)
     alike = [rank for rank in own if raised is not None and _raised_as(evidence, rank) == raised]
-    if not deeper and len(alike) >= _LEAST_ALIKE:  # several raised alike at one line: they had compared their state
+    if (
+        not deeper and len(alike) >= _LEAST_ALIKE
+    ):  # ranks that raise the same error at one line have compared their state
         deeper += [one for one in apply_rules(evidence, "state") if one.ranks]
     if not deeper and errors.error_cause(first.error) == "not_a_number":
         deeper += [one for one in apply_rules(evidence, "values") if one.ranks and one.others]
@@ -200,13 +204,13 @@ def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
 
 
 def _raised_as(evidence: Evidence, rank: RankFacts) -> tuple[str, str] | None:
-    """What a rank raised, and at which line; None where that is not known."""
+    """Return the type of a rank's error and its line; None if unknown."""
     location = evidence.raise_location(rank)
     return None if location is None else (rank.error.partition(":")[0], location.at)
 
 
 def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
-    """The rank that was gone when another got into trouble, or came too late, or had nothing to do with it."""
+    """Return the rank that a failed rank missed: it was gone or late; None if there is no such rank."""
     ranks = evidence.facts.ranks
     before = failed_at(victim) + DETECTION_LAG_S
     hit = evidence.broken_call(victim.rank) if evidence.has_readable_trace else None
@@ -233,7 +237,7 @@ def _make_missed(rank: RankFacts, victim: RankFacts, **facts: Any) -> Missed:
 
 
 def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> Missed | None:
-    """The last of those to come for whom a rank had waited until it gave up; None where everybody came in time."""
+    """Return the last needed rank to enter after the victim had given up; None if all entered in time."""
     came = {rank: step.calls[rank].begin for rank in step.needs(call) if rank in step.calls}
     never = [evidence.ranks[rank] for rank in step.needs(call) if rank not in came and rank in evidence.ranks]
     for facts in (rank for rank in never if rank.alive):
@@ -246,11 +250,11 @@ def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> Miss
     return _make_missed(rank, victim, how="came_late", seconds=late_s, step=step.title, source=source)
 
 
-# -- what a failure did to the other ranks
+# -- how a failure affected the other ranks
 
 
 def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
-    """Who failed first, the culprit if one is known already, and in which calls that found the others."""
+    """Return who failed first, or the known culprit, and in which calls this affected the others."""
     stuck = explain_stand_off(evidence)
     if stuck and (culprit is None or culprit in stuck[0].ranks):
         return stuck
@@ -267,7 +271,7 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
 
 
 def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
-    """How the first to fail did so, and the steps in which that found the others."""
+    """Return how the first rank failed, and the steps in which this affected others."""
     location = evidence.last_location(first)
     failed = sorted((rank for rank in evidence.facts.ranks if rank.failed and errors.lost_a_peer(rank)), key=failed_at)
     victim = next((rank for rank in failed if errors.has_timed_out(rank)), failed[0] if failed else None)
@@ -303,7 +307,7 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
 
 
 def _hits(evidence: Evidence, ended: Sequence[int]) -> list[tuple[Step, list[Call]]]:
-    """The steps in which the end of some ranks found others, and their calls."""
+    """Return the steps in which the end of some ranks affected others, with the calls of the others."""
     hits: dict[int, tuple[Step, list[Call]]] = {}
     for rank in evidence.facts.ranks:
         hit = evidence.broken_call(rank.rank) if rank.rank not in ended and not rank.left else None
@@ -313,7 +317,7 @@ def _hits(evidence: Evidence, ended: Sequence[int]) -> list[tuple[Step, list[Cal
 
 
 def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
-    """That a rank failed in a call because all whom it needed there had ended with code 0."""
+    """Return a finding if a rank failed in a call because all ranks that it needed had ended with code 0."""
     hit = evidence.broken_call(first.rank) if first.failed else None
     if hit is None:
         return None

@@ -1,4 +1,4 @@
-"""A run that did not go on: who never came, who waited, and where everybody was."""
+"""Explain a run that hung: which ranks never entered a step, which waited, and where all ranks were."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lab.diagnosis.wording import Activities, InFlight, MissedStep, Ring
 from lab.trace.steps import Step
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
-"""A wait that is shorter than both, in seconds and in parts of the time limit, is no standstill."""
+"""A wait shorter than both is no standstill: in seconds, and as a part of the time limit."""
 
 
 def judge_hang(evidence: Evidence) -> Judgement:
-    """Say who was waited for: the stacks tell it, unless the trace knows better."""
+    """Return who the others waited for: by the stacks, unless the trace shows more."""
     facts, standing = evidence.facts, ends.Standing.of(evidence)
     outside, going_on, causes = find_external_causes(evidence), None, list[Finding]()
     blocking = standing.waited_for(evidence)
@@ -30,8 +30,8 @@ def judge_hang(evidence: Evidence) -> Judgement:
         causes = [] if outside else _causes(evidence)
     culprit = blocking.ranks[0] if blocking is not None and going_on is None else None
     error = blocking.what_it_did() if blocking is not None else ""
-    # The trace tells more where it blames somebody else than the stacks do, or tells what that one called, or knows
-    # that nobody can be blamed.
+    # Prefer the trace if it blames another rank than the stacks, if it shows the call of that rank, or if it shows
+    # that no rank can be blamed.
     first = next(iter(outside or causes), None)
     if first is not None and not outside:
         by_calls = culprit not in first.ranks or "by_calls" in first.kind.properties
@@ -58,7 +58,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
 
 
 def _causes(evidence: Evidence) -> list[Finding]:
-    """What the trace says first, and what has nothing to do with it; nothing where the first is about no step."""
+    """Return the trace's first cause and independent causes; nothing if the first is about no step."""
     stopping, other = split_disagreements(evidence)
     hung = explain_hang(evidence, stopping)
     known = stopping or hung or other
@@ -73,9 +73,12 @@ def _causes(evidence: Evidence) -> list[Finding]:
 
 
 def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
-    """What kept the run from going on; ranks that wait after others called different things wait because of that."""
+    """Return what kept the run from going on.
+
+    Ranks that wait after others called something different wait because of that.
+    """
     if any(finding.kind is FindingKind.RENDEZVOUS for finding in differing):
-        return []  # they are not in the same world, so nobody waits for whom it means
+        return []  # the ranks are in different worlds, so nobody waits for the rank that it names
     hang = _Hang(evidence, waits := ends.find_waits(evidence))
     findings = hang.stand_off(differing)
     if not findings and not differing and hang.longest_s() is not None:
@@ -92,29 +95,29 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
 
 
 def explain_stand_off(evidence: Evidence) -> list[Finding]:
-    """Why ranks failed of which none did so by itself: they had waited for each other until one gave up."""
+    """Return why ranks failed if none failed by itself: they waited for each other until one gave up."""
     if not all(lost_a_peer(rank) for rank in evidence.facts.ranks if rank.failed):
         return []
     return _Hang(evidence, ends.find_waits(evidence, until_failed=True)).stand_off(())
 
 
 class _Hang(Waiting):
-    """Makes the findings on a run that did not go on."""
+    """Creates the findings on a run that hung."""
 
     def longest_s(self) -> float | None:
-        """The longest wait, where the time was up before anybody had waited long for ranks that could still come."""
+        """Return the longest wait if the time was up before any rank had waited long; else None."""
         facts, longest_s = self.evidence.facts, ends.longest_wait_s(self.evidence, self.waits.values())
         if not self.waits or not facts.timed_out or longest_s >= min(_BRIEF_S, _BRIEF_PART * facts.timeout_s):
             return None
         return longest_s if all(rank.alive for rank in self.evidence.ranks.values()) else None
 
     def missed(self, step: Step, waiting: tuple[int, ...], missing: tuple[int, ...], *, explained: bool) -> Finding:
-        """A step that some ranks waited in and others never entered."""
+        """Return a finding on a step that some ranks waited in and others never entered."""
         ranks_of, dumped = self.evidence.ranks, self.evidence.dumped
         unknown = tuple(rank for rank in missing if dumped and rank not in ranks_of)
         missing = tuple(rank for rank in missing if rank not in unknown)
         calls = tuple(self.waits[rank].facts for rank in waiting)
-        if not missing:  # perhaps they waited for ranks that left no dump
+        if not missing:  # the missing ranks may be those that left no dump
             common = self._common(waiting, step=step)
             return MissedStep(kind=FindingKind.NOT_KNOWN, waits=calls, missing=(), unknown=unknown, **common)
         free = tuple(rank for rank in missing if rank not in self.waits)
@@ -129,7 +132,7 @@ class _Hang(Waiting):
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
             in_other_groups = bool(groups - {step.group}) and not step.message and not explained
         untold: tuple[int, ...] = ()
-        if free and dumped:  # what they did instead is not known
+        if free and dumped:  # dumps do not show what they did instead
             untold = () if dumped.messages else free
             ranks = ranks if dumped.messages and len(free) <= len(waiting) else ()
         refused = ends.calls_at(step.calls[rank] for rank in missing if rank in step.calls)
@@ -148,7 +151,7 @@ class _Hang(Waiting):
         )
 
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
-        """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
+        """Return ranks that wait for each other only: for messages that cannot come, or in a ring."""
         waits, cycle = self.waits, ends.find_cycle(self.waits)
         known = [] if differing else apply_rules(self, "stand_off")
         messages = all(waits[rank].step.message for rank in cycle)
@@ -158,7 +161,12 @@ class _Hang(Waiting):
         return [self.ring(cycle, sorted(rank for rank, wait in waits.items() if wait.step.number in steps))]
 
     def ring(self, cycle: tuple[int, ...], ranks: Sequence[int]) -> Finding:
-        """Ranks that wait for each other in a ring; all who wait in its steps, and of each step one."""
+        """Return a finding on a ring.
+
+        Args:
+            cycle: One rank of each step of the ring.
+            ranks: All ranks that wait in these steps.
+        """
         ours = [self.waits[rank] for rank in ranks]
         collectives = not any(wait.step.message for wait in ours)
         receives = all(wait.call.operation.receives for wait in ours)
@@ -173,7 +181,7 @@ class _Hang(Waiting):
         )
 
     def all_there(self, named: set[str]) -> list[Finding]:
-        """Steps that everybody entered and that still did not end."""
+        """Return steps that all ranks entered and that still did not end."""
         findings = list[Finding]()
         for step in {wait.step.number: wait.step for wait in self.waits.values() if not wait.on}.values():
             if step.title not in named and (step.message or len({call.op for call in step.calls.values()}) == 1):
@@ -184,12 +192,15 @@ class _Hang(Waiting):
         return findings
 
     def still_going_on(self) -> Finding:
-        """Ranks that the time limit met at work: whoever a call lacked was about to come, for all that is known."""
+        """Return a finding that ranks were still at work when the time was up.
+
+        A rank that a call lacked may have been about to enter.
+        """
         alive = [rank for rank, facts in sorted(self.evidence.ranks.items()) if facts.alive]
         return self._activities(FindingKind.OUT_OF_TIME, alive, longest_s=self.longest_s())
 
     def no_waits(self) -> list[Finding]:
-        """Nobody waited in a call on record: where everybody was."""
+        """Return where all ranks were, if no recorded call was waiting."""
         evidence, standing = self.evidence, ends.Standing.of(self.evidence)
         outside = [rank for rank in standing.absent if evidence.ranks[rank].stack]
         if not (alive := sorted([*standing.waiting, *outside])):
@@ -222,7 +233,7 @@ class _Hang(Waiting):
     def _common(
         self, waiting: Sequence[int], ranks: Sequence[int] = (), step: Step | None = None, others: Sequence[int] = ()
     ) -> dict[str, Any]:
-        """The lines where ranks were, and for how long the others had waited."""
+        """Return the lines of ranks, and for how long the others had waited."""
         return {
             "ranks": tuple(ranks),
             "others": tuple(others or waiting),
@@ -232,7 +243,7 @@ class _Hang(Waiting):
         }
 
     def _line(self, rank: int) -> str:
-        """The line where a rank was; empty where that is not known."""
+        """Return the line of a rank; empty if unknown."""
         if rank in self.waits:
             return self.waits[rank].call.source
         facts = self.evidence.ranks.get(rank)
@@ -243,10 +254,10 @@ class _Hang(Waiting):
 
 
 def left_by(evidence: Evidence, rank: int) -> int | None:
-    """The other end of the message that a rank failed in, if it had ended before that one was over.
+    """Return the other end of the message that a rank failed in, if it ended first and is to blame.
 
-    Where it had not even begun, it is only where it called less than most ranks did, and the one that failed as often
-    as they: else that one may have called once too often.
+    If the other end had not begun the call, it is to blame only if it called less than most ranks, and the failed rank
+    called as much as most. Otherwise the failed rank may have made one call too many.
     """
     hit = evidence.broken_call(rank) if evidence.has_readable_trace else None
     if hit is None or not hit[1].message:
@@ -262,11 +273,11 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     return other if other in step.calls or called_less else None
 
 
-# -- what ranks did differently, as features find it
+# -- what ranks did differently, from rules of features
 
 
 def split_disagreements(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
-    """What ranks did differently that can keep a run from going on, faults of groups first; and all other."""
+    """Split what ranks did differently: what can stop a run, faults of groups first, and everything else."""
     stopping, other = list[Finding](), list[Finding]()
     for one in apply_rules(evidence, "disagreements"):
         stops = one.kind in (FindingKind.MISMATCH, FindingKind.SLIPPED) or one.step in evidence.unfinished_steps
@@ -275,6 +286,6 @@ def split_disagreements(evidence: Evidence) -> tuple[list[Finding], list[Finding
 
 
 def differed_before(evidence: Evidence, rank: int) -> Finding | None:
-    """What ranks called differently in a step that a rank came out of before it failed."""
+    """Return what ranks called differently in a step that a rank completed before it failed."""
     steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.has_readable_trace else ()
     return next((one for one in split_disagreements(evidence)[1] if one.step in steps), None) if steps else None
