@@ -1,8 +1,8 @@
-"""Groups and worlds that ranks made otherwise than others did, or destroyed while others still used them.
+"""Find groups and worlds that ranks created differently, or destroyed while others still used them.
 
-Every rank has to make every group, in the same order, whether it is a member or not: PyTorch finds the members of a
-group by the number of its `new_group`. A script may break that unharmed; it is told where a run stopped over a group.
-The first group is made by a rendezvous, where ranks look for a store.
+Every rank must create every group, in the same order, whether or not it is a member: PyTorch identifies the members of
+a group by the number of its `new_group`. A script may break this rule without harm. Findings report it only if a run
+stopped over a group. The first group is created by a rendezvous, in which ranks connect to a store.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from lab.words import capital, format_duration, listing, name_ranks, ordinal, pl
 
 
 class GroupsDiffer(Finding):
-    """A new_group that made another group on some ranks."""
+    """A new_group that created different groups on some ranks."""
 
     kind: Kind = FindingKind.GROUPS
     number: int
     sides: tuple[f.Side, ...]
-    """What the odd ranks made, or everybody where nobody is odd; `what` is the list of members."""
+    """What the deviating ranks created, or all ranks without a majority; `what` is the list of members."""
     common: f.Side | None = None
-    """What the others made."""
+    """What the others created."""
     deviation: Literal["", "left_out", "added"] = field(default="", metadata={"key": "slip"})
 
     def render(self) -> Words:
-        """Who made which group, and where."""
+        """Say who created which group, and where."""
         made = join_ranks((rank, _made(side)) for side in self.sides for rank in side.ranks)
         if self.common is None:
             head = f"the {ordinal(self.number)} new_group of ranks was not for the same group"
@@ -47,7 +47,7 @@ class GroupsDiffer(Finding):
 
 
 class GroupNotMade(Finding):
-    """A new_group that ranks never came out of, because a member never came to it."""
+    """A new_group that ranks never completed, because a member never called it."""
 
     kind: Kind = FindingKind.GROUPS
     members: tuple[int, ...]
@@ -55,7 +55,7 @@ class GroupNotMade(Finding):
     at: tuple[str, ...] = ()
 
     def render(self) -> Words:
-        """Who never called new_group, and who waited there."""
+        """Say who never called new_group, and who waited there."""
         there = f"{format_duration(self.seconds)}, at {listing(self.at)}; {listing(describe_activities(self.did))}"
         head = f"{name_ranks(self.ranks)} never called new_group for [{', '.join(map(str, self.members))}]"
         return head, f"{capital(name_ranks(self.others))} waited there {there}."
@@ -68,7 +68,7 @@ class GroupDestroyed(Finding):
     gone: tuple[int, ...]
     entered: tuple[int, ...]
     alone: bool
-    """Whether those that used it are fewer, and so went on alone."""
+    """Whether fewer ranks used it than destroyed it, so that they went on alone."""
     group: str = ""
     """Empty for the default group."""
     destroyed_at: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class GroupDestroyed(Finding):
     did: tuple[f.Activity, ...] = ()
 
     def render(self) -> Words:
-        """Who destroyed the group, and who still used it."""
+        """Say who destroyed the group, and who still used it."""
         gone, entered = name_ranks(self.gone), name_ranks(self.entered)
         group = f"group {self.group}" if self.group else "the default group"
         destroyed = f"destroyed {group} at {listing(self.destroyed_at)}"
@@ -92,17 +92,17 @@ class GroupDestroyed(Finding):
 
 
 class Rendezvous(Finding):
-    """Ranks that did not find each other in init_process_group."""
+    """Ranks that did not meet in init_process_group."""
 
     kind: Kind = FindingKind.RENDEZVOUS
     how: Literal["addresses", "unanswered", "sizes", "same_rank", "beyond", "unconnected", "missing"]
     address: str = ""
     sides: tuple[f.Side, ...] = ()
-    """What ranks looked at, or expected."""
+    """What ranks looked for, or expected."""
     silent: tuple[int, ...] = ()
-    """Whom no store answered."""
+    """Ranks that no store answered."""
     met: tuple[int, ...] = ()
-    """Who found one."""
+    """Ranks that a store answered."""
     error: str = ""
     world_size: int = 0
     run_size: int = 0
@@ -112,7 +112,7 @@ class Rendezvous(Finding):
     stuck: tuple[int, ...] = ()
 
     def render(self) -> Words:
-        """What each rank looked for, and why it did not meet the others."""
+        """Say what each rank looked for, and why it did not meet the others."""
         there, world = f"the store at {self.address} is there", self.world_size
         if self.how == "addresses":
             addresses = listing(join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
@@ -143,16 +143,16 @@ class Rendezvous(Finding):
 
 
 def find_world_faults(evidence: Evidence) -> list[Finding]:
-    """What ranks did to worlds or groups that can have stopped a run which hung or failed."""
+    """Return faults of worlds or groups that can stop a run that hung or failed."""
     return find_split_worlds(evidence) or find_group_faults(evidence)
 
 
 NewGroups = Mapping[int, Sequence[Phase]]
-"""By rank: the `new_group` that it called in one world."""
+"""By rank: its calls of `new_group` in one world."""
 
 
 def find_group_faults(evidence: Evidence) -> list[Finding]:
-    """What ranks did to groups that can have stopped a run which hung or failed, the earliest first."""
+    """Return faults of groups that can stop a run that hung or failed, the earliest first."""
     worlds = {rank: worlds_of(trace, evidence.trace.groups) for rank, trace in evidence.trace.ranks.items()}
     waits, turns = find_waits(evidence, until_failed=True), range(max(map(len, worlds.values()), default=0))
     made = [{rank: ours[turn].made for rank, ours in worlds.items() if len(ours) > turn} for turn in turns]
@@ -164,11 +164,11 @@ def find_group_faults(evidence: Evidence) -> list[Finding]:
 
 
 def _made_otherwise(made: NewGroups, evidence: Evidence) -> Finding | None:
-    """The first new_group that made another group on some rank, if a rank got no further with that group or a later."""
+    """Return the first new_group that differs between ranks, if a rank got stuck in this group or a later one."""
     for number in range(max(map(len, made.values()), default=0)):
         here = {rank: phases[number] for rank, phases in made.items() if len(phases) > number}
         if len({phase.members for phase in here.values()}) > 1:
-            # or a collective never ended in a group that was made by this new_group or a later one
+            # A collective that never ended, in a group from this new_group or a later one, counts too.
             unended = (step.group.name.partition("'")[0] for step in evidence.steps if step.state != "completed")
             stuck = any(name.isdecimal() and int(name) > number for name in unended)
             stuck = stuck or any(_stuck(rank, phases[number:], evidence) for rank, phases in made.items())
@@ -177,7 +177,7 @@ def _made_otherwise(made: NewGroups, evidence: Evidence) -> Finding | None:
 
 
 def _stuck(rank: int, phases: Sequence[Phase], evidence: Evidence) -> bool:
-    """Whether a rank never came out of one of these, or failed in the last of them."""
+    """Return whether a rank never completed one of these calls, or failed in the last of them."""
     calls, facts = evidence.calls(rank), evidence.ranks.get(rank)
     last = bool(phases) and (not calls or calls[-1].begin < phases[-1].begin)
     failed = last and facts is not None and facts.failed and evidence.trace.ranks[rank].phases[-1] is phases[-1]
@@ -205,14 +205,14 @@ def _difference(number: int, here: Mapping[int, Phase], made: NewGroups) -> Find
 
 
 def _sides(phases: Mapping[int, Phase]) -> tuple[f.Side, ...]:
-    """What ranks made, and where."""
+    """Return which groups ranks created, and where."""
     made = {rank: (f"[{', '.join(map(str, phase.members))}]", phase.source) for rank, phase in phases.items()}
     sides = f.group_ranks(made)
     return tuple(f.Side(ranks=tuple(ranks), what=what, lines=(line,)) for (what, line), ranks in sides.items())
 
 
 def _not_made(made: NewGroups, evidence: Evidence, waits: Mapping[int, Wait]) -> Finding | None:
-    """A new_group that ranks never came out of, because a member never came to it."""
+    """Return a new_group that ranks never completed, because a member never called it."""
     stuck = {one: of for one, of in made.items() if of and of[-1].end is None and evidence.ranks[one].alive}
     number = min(map(len, stuck.values()), default=0)
     ours = {rank: phases[-1] for rank, phases in stuck.items() if len(phases) == number}
@@ -236,7 +236,7 @@ def _not_made(made: NewGroups, evidence: Evidence, waits: Mapping[int, Wait]) ->
 
 
 def _since(began: Iterable[Phase | Call], evidence: Evidence) -> float:
-    """Seconds from the first of these until the run was over."""
+    """Return the seconds from the first of these until the run was over."""
     return round(max(0.0, evidence.end_s - min(one.begin for one in began)), 6)
 
 
@@ -244,7 +244,7 @@ def _since(began: Iterable[Phase | Call], evidence: Evidence) -> float:
 
 
 def _destroyed(evidence: Evidence, worlds: Mapping[int, list[World]], waits: Mapping[int, Wait]) -> Iterator[Finding]:
-    """Steps that ranks waited or failed in, whose missing ranks had destroyed the group and lived on."""
+    """Yield steps that ranks waited or failed in, whose missing ranks had destroyed the group and lived on."""
     hits = filter(None, map(evidence.broken_call, evidence.ranks))
     broken = [step for _, step in hits if not step.message]
     for step in {step.number: step for step in broken}.values():
@@ -255,7 +255,7 @@ def _destroyed(evidence: Evidence, worlds: Mapping[int, list[World]], waits: Map
 
 
 def _end_of_group(rank: int, group: Group, evidence: Evidence) -> Phase | None:
-    """When a rank destroyed a group, or all groups and this one among them."""
+    """Return when a rank destroyed a group, by itself or with all groups."""
     trace = evidence.trace.ranks.get(rank)
     begins = [call.begin for call in evidence.calls(rank) if call.group == group.name]
     for phase in trace.phases if trace is not None else ():
@@ -266,7 +266,10 @@ def _end_of_group(rank: int, group: Group, evidence: Evidence) -> Phase | None:
 
 
 def _lived_on(evidence: Evidence, rank: int, end: Phase, worlds: Iterable[World]) -> bool:
-    """Whether a rank began anew, or was there for long, after it had destroyed a group: else the others met its end."""
+    """Return whether a rank lived on for long after it destroyed a group, or started a new world.
+
+    Otherwise the others only noticed the end of the rank.
+    """
     facts = evidence.ranks[rank]
     ended = (facts.ended or 0.0) - evidence.trace.origin
     anew = any(world.begun.begin > end.begin for world in worlds)
@@ -297,16 +300,16 @@ def _left_group(step: Step, gone: Mapping[int, Phase], evidence: Evidence, waits
     )
 
 
-# -- ranks that did not find each other in init_process_group, by the stores that they looked for
+# -- ranks that did not meet in init_process_group, by the stores that they tried to reach
 
 _LOOPBACK = re.compile(r"localhost|127\.|::1$")
 """Addresses that each node has for itself."""
 Lookups = Mapping[int, StoreLookup]
-"""By rank: the store that it looked for in its last init_process_group."""
+"""By rank: the store that it tried to reach in its last init_process_group."""
 
 
 def explain_rendezvous(evidence: Evidence) -> list[Finding]:
-    """What kept ranks in init_process_group, or failed them there; nothing where that is not on record."""
+    """Return what blocked ranks in init_process_group, or made them fail there; empty if nothing was recorded."""
     lookups = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
     stuck = tuple(rank for rank in lookups if _is_stuck(evidence, rank))
     asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.has_answer}
@@ -322,12 +325,14 @@ def _unmet(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendez
         sides = sides_of({rank: f"at {address}" for rank, address in addresses.items()})
         deviating = find_majority(addresses)[1]
         return Rendezvous(how="addresses", sides=sides, silent=silent if met else (), ranks=deviating)
-    # No store at the one address; unless rank 0 hosts one there, and only waits for the others.
+    # No store answers at the address, unless rank 0 hosts the store there and only waits for the others.
     hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
     if silent and not (hosts and (met or len(silent) == 1)):
         why = next((of.error.partition("\n")[0] for of in asked.values() if of.error), "")
         return Rendezvous(how="unanswered", address=addresses[silent[0]], silent=silent, met=met, error=why)
-    return _numbered(asked, stuck, evidence) if met else None  # rank 0 alone: whether it hosts a store is not known
+    return (
+        _numbered(asked, stuck, evidence) if met else None
+    )  # if rank 0 is alone, it is unknown whether it hosts a store
 
 
 def _rendezvous(facts: Rendezvous | None, asked: Lookups, evidence: Evidence) -> list[Finding]:
@@ -341,7 +346,10 @@ def _rendezvous(facts: Rendezvous | None, asked: Lookups, evidence: Evidence) ->
 
 
 def find_split_worlds(evidence: Evidence) -> list[Finding]:
-    """Ranks that met at one store and do not agree how many they are, or who: whatever they do then hangs or fails."""
+    """Return ranks that met at one store but disagree about the number of ranks, or about who they are.
+
+    Whatever they do then hangs or fails.
+    """
     met: dict[str, dict[int, StoreLookup]] = {}
     for rank, facts in evidence.ranks.items():
         lookup = None if facts.left else _lookup(evidence, rank)
@@ -362,7 +370,7 @@ def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
 
 
 def _is_stuck(evidence: Evidence, rank: int) -> bool:
-    """Whether a rank never got out of its last init_process_group, or failed there."""
+    """Return whether a rank never completed its last init_process_group, or failed there."""
     phases = [phase for phase in evidence.trace.ranks[rank].phases if phase.name == "init_process_group"]
     location = evidence.last_location(evidence.ranks[rank])
     raised = evidence.ranks[rank].failed and location is not None and location.call == "init_process_group"
@@ -370,13 +378,13 @@ def _is_stuck(evidence: Evidence, rank: int) -> bool:
 
 
 def _is_runs(lookup: StoreLookup, evidence: Evidence) -> bool:
-    """Whether the lab itself has a store at that address."""
+    """Return whether the store at that address is the lab's own."""
     plan = evidence.record.plan()
     return (lookup.host, lookup.port) == (plan.master_addr, plan.master_port)
 
 
 def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous:
-    """The store is there: ranks that expect more of them than came, or that say they are the same one."""
+    """Return what is wrong at a store that answers: missing ranks, or duplicate rank numbers."""
     if (disagreement := _disagreement(asked)) is not None:
         return disagreement
     first = next(iter(asked.values()))
@@ -395,7 +403,7 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
 
 
 def _disagreement(asked: Lookups) -> Rendezvous | None:
-    """Ranks that expect different numbers of them, or say that they are the same one."""
+    """Return ranks that expect different world sizes, or that use the same rank number."""
     first = next(iter(asked.values()))
     address = f"{first.host}:{first.port}"
     worlds = {rank: str(of.world_size) for rank, of in asked.items()}

@@ -1,4 +1,7 @@
-"""Messages that cannot come: sends nobody receives, receives nobody sends to; and who left its loop for one."""
+"""Find messages that cannot come, and ranks that left their loop for one.
+
+Such a message is a send without a receive, or a receive without a send.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,23 @@ from lab.trace.model import Call
 from lab.words import listing, name_ranks, plural
 
 _FEWEST = 3
-"""Ranks of which most can do alike."""
+"""Fewest ranks for a majority."""
 
 
 _How = Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"]
 
 
 class Strayed(Finding):
-    """The rank of a ring that waits elsewhere than its own loop would have gone."""
+    """The rank of a ring that waits in something else than the next call of its own loop."""
 
     kind: Kind = FindingKind.DEADLOCK
     cycle: tuple[int, ...]
     wait: f.CallFacts
     usual: f.CallFacts
-    """What it went on with in its rounds before."""
+    """The next call in its earlier rounds."""
 
     def render(self) -> Words:
-        """Where it waited, and where its loop would have gone."""
+        """Say where it waited, and how its loop would have continued."""
         waited, usual = f"{describe_wait(self.wait)}{render_waited(self.seconds)}", describe_wait(self.usual)
         head = f"rank {self.wait.rank} waited in {waited}, where in its rounds before it went on with {usual}"
         return head, f"So ranks wait for each other in a ring ({render_ring(self.cycle)})."
@@ -45,22 +48,22 @@ class UnmatchedMessage(Finding):
     waits: tuple[f.CallFacts, ...]
     last_rank: int = 0
     waited_s: float | None = None
-    """How long the first had been waiting; of `passing_by` and `other_peers`, the first two."""
+    """How long the first rank had waited; for `passing_by` and `other_peers`, the first two."""
     usual_distance: int = 0
-    """Whom all others mean: the rank so many places further on."""
+    """Distance in ranks to the peer that all others address."""
     alike: tuple[int, ...] = ()
-    """Those others."""
+    """Those other ranks."""
     group_size: int = 0
     did: tuple[f.Activity, ...] = ()
     before: int = 0
     """How many such messages had come before."""
     left_out: f.CallFacts | None = None
-    """What the other end left out of its own loop."""
+    """The call that the other end skipped in its own loop."""
     left_next: bool = False
-    """Whether its loop would have come to that next; else it had gone on after leaving it out once."""
+    """Whether that was the next call of its loop; otherwise it skipped the call once and went on."""
 
     def render(self) -> Words:
-        """Who waited for the message, and why it cannot come."""
+        """Say who waited for the message, and why it cannot come."""
         first, did = self.waits[0], "; ".join(describe_activities(self.did))
         head, took = f"rank {first.rank} waited in {describe_wait(first)}", render_waited(self.waited_s)
         if self.how == "neighbour":
@@ -84,18 +87,18 @@ class UnmatchedMessage(Finding):
 
 
 def find_stand_off(run: Waiting) -> list[Finding]:
-    """Messages that cannot come, or the one rank that left its loop half way and so closed a ring."""
+    """Return messages that cannot come, or the one rank that left its loop and closed a ring."""
     messages = _Messages(*run)
     return messages.unmatched() or [*filter(None, [messages.find_leaving_rank(ends.find_cycle(run.waits))])]
 
 
 class _Messages(Waiting):
-    """Makes these findings."""
+    """Creates these findings."""
 
     def find_leaving_rank(self, ring: Sequence[int]) -> Finding | None:
-        """The only rank of all that wait that left its loop half way, if it is in the ring; None where nobody is.
+        """Return a finding on the only waiting rank that left its loop half way, if it is in the ring.
 
-        The others wait where their loops would have gone. Where several left theirs, they may have agreed on it.
+        The others wait where their loops would have gone. If several left theirs, they may have agreed on it.
         """
         leaving = {rank: usual for rank, wait in self.waits.items() if (usual := self._left_half_way(wait)) is not None}
         rank, usual = next(iter(leaving.items()), (-1, None))
@@ -122,7 +125,7 @@ class _Messages(Waiting):
         )
 
     def _left_half_way(self, wait: Wait) -> Call | None:
-        """The call that the loop of a rank went on with a round before, where it now waits in something else."""
+        """Return the call that a rank's loop made next a round before, if the rank now waits in something else."""
         calls = self.evidence.calls(wait.rank)
         position = next(n for n, call in enumerate(calls) if call is wait.call)
         done = [(call.op, f"{call.source} {call.group}") for call in calls[: position + 1]]
@@ -132,10 +135,10 @@ class _Messages(Waiting):
         return calls[before]
 
     def unmatched(self) -> list[Finding]:
-        """Messages that ranks waited in, and that cannot come even if every other rank goes on as it can.
+        """Return messages that ranks waited in and that cannot come, even if every other rank goes on as far as it can.
 
-        A message whose other end may still come, because that rank is in its own code or waits for such a one, is none;
-        nor is one in a ring of messages only, of which each may come when another one does.
+        A message may still come if its other end is in its own code, or waits for such a rank. A message in a ring of
+        messages only may come when another one does.
         """
         waits = self.waits
         pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
@@ -167,7 +170,7 @@ class _Messages(Waiting):
         return findings
 
     def _in_mixed_ring(self, rank: int) -> bool:
-        """Whether a rank waits for itself in the end, and not by messages alone."""
+        """Return whether a rank indirectly waits for itself, through more than messages."""
         reached: dict[int, bool] = {}
         todo = [(one, False) for one in self.waits[rank].on]
         while todo:
@@ -180,17 +183,17 @@ class _Messages(Waiting):
         return False
 
     def _passing_by(self, ours: tuple[Wait, ...]) -> Finding:
-        """A send and a receive of two ranks that mean each other, and that differ in their tags or groups."""
+        """Return a finding on a send and a receive of two ranks that address each other with other tags or groups."""
         differ = len({one.call.group for one in ours}) > 1
         calls = tuple(ends.call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours)
         return self._unmatched("passing_by", ours, waits=calls, waited_s=ends.waited_s(self.evidence, ours))
 
     def _nobody_there(self, wait: Wait) -> Finding:
-        """A message whose other end waits in something else."""
-        source, destination = wait.step.source, wait.step.destination  # of which one may be any rank
+        """Return a finding on a message whose other end waits in something else."""
+        source, destination = wait.step.source, wait.step.destination  # one of them may be any rank
         came = [step for step in self.evidence.steps if step.state == "completed" and step.message]
         before = sum(source in (None, one.source) and destination in (None, one.destination) for one in came)
-        as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
+        as_before = before and wait.call.operation.receives  # then the rank that lacks a message may be right
         alone = ends.majority_step(self.waits) not in (None, wait.step.number)
         ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
         ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
@@ -202,13 +205,13 @@ class _Messages(Waiting):
         return self._unmatched("nobody_there", ours, ranks, **facts)
 
     def _left_out(self, wait: Wait) -> tuple[f.CallFacts | None, bool]:
-        """The call that the other end of a message left out, and whether its own loop would have come to it next.
+        """Return the call that the other end of a message skipped, and whether its loop would have made it next.
 
-        Or else it had been about to when it went on with what comes after it there. None where it left nothing out.
+        Otherwise it skipped the call once and went on with the next one. None if it skipped nothing.
         """
         calls = self.evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
         if calls and calls[-1].state == "unfinished":
-            calls = calls[:-1]  # what it did instead
+            calls = calls[:-1]  # drop what it did instead
         answers = [c.peer == wait.rank and c.operation.sends == wait.call.operation.receives for c in calls]
         beats = [(call.op, call.source) for call in calls]
         before = find_due_call(beats)
@@ -218,9 +221,9 @@ class _Messages(Waiting):
         return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
 
     def _neighbour(self, wait: Wait) -> Finding | None:
-        """A rank that has another neighbour than the others at the same line.
+        """Return a finding on a rank that addresses another neighbor than the others at the same line.
 
-        With three or more ranks: most address the rank at the same distance from their own, and this one does not.
+        With three or more ranks, most address the rank at the same distance from their own.
         """
         ranks, wanted = wait.step.group.ranks, (wait.call.op, wait.call.source, wait.call.group)
         calls, size = {rank: self.evidence.calls(rank) for rank in ranks}, len(ranks)

@@ -1,8 +1,8 @@
-"""Steps in which ranks did not do the same, and calls that ranks left out or made once more.
+"""Find steps in which ranks did not do the same, and calls that ranks skipped or repeated.
 
-The calls of a training loop repeat. Of two ranks, where there is no majority to tell, the one whose call is not what
-its loop would have done next is out of step. Where the loop's body is over, either of them may rightly have left the
-loop: then only a call out of the middle of the body shows that its rank has not.
+The calls of a training loop repeat. With two ranks there is no majority. Then the rank whose call is not the next call
+of its loop is out of step. At the end of the loop's body, either rank may legally have left the loop. There only a call
+from the middle of the body shows that its rank has not left the loop.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from lab.words import capital, format_duration, listing, name_ranks, plural
 
 
 class Mismatch(Finding):
-    """Ranks that called different operations where all had to call the same."""
+    """Ranks that called different operations where all had to call the same one."""
 
     kind: Kind = FindingKind.MISMATCH
     number: int | None
-    """Of the call in its group."""
+    """Number of the call in its group."""
     group: str = ""
     """Empty for the default group."""
     deviating_sides: tuple[f.Side, ...] = field(default=(), metadata={"key": "odd_sides"})
-    """What the odd ones called."""
+    """What the deviating ranks called."""
     sides: tuple[f.Side, ...] = ()
-    """What the others called, or everybody where nobody is odd."""
+    """What the others called, or all ranks without a majority."""
     by_rhythm: bool = False
-    """Whether the odd one was found by its own loop, not by a majority."""
+    """Whether the deviating rank is known from its own loop, not from a majority."""
     again: int = 0
-    """In how many other steps it was so."""
+    """In how many other steps the same happened."""
     stuck_s: float | None = None
 
     def render(self) -> Words:
-        """Who called what."""
+        """Say who called what."""
         number = f"call #{self.number}" + (f" of {self.group}" if self.group else "")
         deviating, others = _by_side(self.deviating_sides, "called"), _by_side(self.sides, "called")
         head, why = f"{listing(deviating)} where {listing(others)} ({number})", ""
@@ -58,18 +58,18 @@ class Unequal(Finding):
     """Ranks that called the same operation with arguments that do not fit together."""
 
     sides: tuple[f.Side, ...]
-    """What each side brought; the majority's first, if there is one."""
+    """What each side passed; the majority first, if there is one."""
     misfits: tuple[Misfit, ...] = ()
     at: tuple[str, ...] = ()
     unexpected: f.UnexpectedElement | None = field(default=None, metadata={"key": "wrong"})
-    """The first value that came out wrong."""
+    """The first unexpected value."""
     affected_ranks: tuple[int, ...] = field(default=(), metadata={"key": "wrong_ranks"})
     again: int = 0
-    """In how many other steps it was so."""
+    """In how many other steps the same happened."""
     stuck_s: float | None = None
 
     def render(self) -> Words:
-        """Who brought what, and what came of it."""
+        """Say who passed what, and what came of it."""
         verb = {"root": "named", "reduce_op": "reduced by"}.get(self.kind.value, "brought")
         sides, lines = _by_side(self.sides, verb), listing(self.at)
         head = f"{listing(sides[1:])}, where {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
@@ -82,20 +82,20 @@ class Unequal(Finding):
 
 
 class Slipped(Finding):
-    """Ranks that left out calls of the others, or made more."""
+    """Ranks that skipped calls of the others, or made extra ones."""
 
     kind: Kind = FindingKind.SLIPPED
     calls: int
-    """How many they left out; below 0: how many more they made."""
+    """How many calls they skipped; a negative number counts extra calls."""
     call: f.CallFacts
     """The first of them."""
     turn: int = 0
-    """The round of their loop; 0 where the line comes only once."""
+    """The round of their loop; 0 if the line occurs only once."""
     met_off: str = ""
-    """The step from which on they met the others off by that."""
+    """The first step in which they met the others with a wrong call."""
 
     def render(self) -> Words:
-        """Who left out which calls, or made them once more."""
+        """Say who skipped which calls, or made them once more."""
         count, common = abs(self.calls), name_ranks(self.others)
         number = "one call" if count == 1 else plural(count, "call")
         it, are = ("they", "are") if len(self.ranks) > 1 else ("it", "is")
@@ -110,7 +110,7 @@ class Slipped(Finding):
 
 
 def find_disagreements(evidence: Evidence) -> list[Finding]:
-    """What ranks called differently, each kind at each place once; steps that never ended come first."""
+    """Return what ranks called differently, each kind and location once; steps that never ended come first."""
     by_location: dict[tuple[str, tuple[str, ...]], list[tuple[Step, Mismatch | Unequal]]] = {}
     for clash in find_clashes(evidence.steps):
         finding = _mismatch(clash, evidence) if clash.kind == FindingKind.MISMATCH.value else _unequal(clash)
@@ -124,7 +124,7 @@ def find_disagreements(evidence: Evidence) -> list[Finding]:
 
 
 def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evidence) -> Finding:
-    """The finding with how often it came, and how long ranks had been waiting in its step when the run was over."""
+    """Add to a finding how often it occurred, and how long ranks had waited in its step when the run was over."""
     stopped = {rank for rank, facts in evidence.ranks.items() if facts.stopped}
     since = [call.begin for call in step.calls.values() if call.state == "unfinished" and call.rank in stopped]
     took = round(max(0.0, evidence.end_s - min(since)), 6) if since else None
@@ -132,7 +132,7 @@ def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evid
 
 
 def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
-    """Ranks that called different operations where all had to call the same."""
+    """Return a finding on ranks that called different operations."""
     step = clash.step
     deviating = clash.deviating_ranks or _by_rhythm(step, evidence)
     common = of_step(step, deviating)
@@ -147,7 +147,7 @@ def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
 
 
 def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
-    """Of two ranks, the one that did not do what both had been doing."""
+    """Return which of two ranks deviates from what both had been doing."""
     if len(step.group.ranks) != _PAIR or len(step.calls) != _PAIR:
         return ()
     ranks, name = sorted(step.calls), step.group.name
@@ -156,13 +156,13 @@ def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
 
 
 def _called(step: Step, ranks: Sequence[int]) -> tuple[f.Side, ...]:
-    """What ranks called, that may have called different things."""
+    """Group ranks by what they called."""
     sides = f.sides_of({rank: step.calls[rank].op for rank in ranks})
     return tuple(replace(side, lines=lines_of(step.calls[rank] for rank in side.ranks)) for side in sides)
 
 
 def _unequal(clash: Clash) -> Unequal:
-    """Ranks that called the same operation with arguments that do not fit together."""
+    """Return a finding on arguments that do not fit together."""
     step, deviating = clash.step, clash.deviating_ranks
     check_results = hook("check_results") if clash.comparable else None
     elements = check_results(step) if check_results else []
@@ -182,21 +182,21 @@ def _unequal(clash: Clash) -> Unequal:
 _PAIR = 2
 """Ranks without a majority."""
 _LONGEST = 64
-"""Calls of the longest loop body that is looked for."""
+"""Calls of the longest loop body to look for."""
 _TURNS = 2
-"""A body has to have been repeated so often to be believed."""
+"""How often a loop body must repeat to count."""
 
 Beat = tuple[str, str]
 """Operation and line."""
 
 
 def list_beats(calls: Sequence[Call], group: str) -> list[Beat]:
-    """The collectives of a rank in a group, in order."""
+    """Return the collectives of a rank in a group, in order."""
     return [(call.op, call.source) for call in calls if call.group == group and call.seq is not None]
 
 
 def out_of_step(one: Sequence[Beat], other: Sequence[Beat]) -> int | None:
-    """0 if the first sequence left the common rhythm, 1 if the second did, None if that cannot be told."""
+    """Return 0 if the first sequence left the common rhythm, 1 if the second did, None if unknown."""
     common = _parting(one, other, min(len(one), len(other)))
     body, position = _body(one[:common])
     if not body:
@@ -210,20 +210,25 @@ def out_of_step(one: Sequence[Beat], other: Sequence[Beat]) -> int | None:
 
 
 def _parting(one: Sequence[Beat], other: Sequence[Beat], default: int) -> int:
-    """The first place where two sequences differ."""
+    """Return the first position where two sequences differ."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), default)
 
 
 def find_due_call(done: Sequence[Beat]) -> int | None:
-    """Where in these calls the one stands that its loop would have done next; None where they end no body half way."""
+    """Return the position of an earlier call that the loop would make next.
+
+    Return None if the calls do not end inside a loop body.
+    """
     body, position = _body(done)
     return len(done) - len(body) if position else None
 
 
 def find_skipped_calls(done: Sequence[Beat]) -> list[int]:
-    """Where in these calls those stand that were left out a round later, in the middle of a loop that then went on."""
+    """Return the positions of calls that the next round skipped, in the middle of a loop that then went on."""
     positions = []
-    runs = dict.fromkeys(range(1, _LONGEST + 1), 0)  # by period: how many calls in a row were those one period before
+    runs = dict.fromkeys(
+        range(1, _LONGEST + 1), 0
+    )  # period -> number of consecutive calls that equal the call one period before
     for n, beat in enumerate(done):
         believed = [period for period, run in runs.items() if run + period >= _TURNS * period]
         period = max(believed, key=lambda period: runs[period] + period, default=0)
@@ -236,7 +241,7 @@ def find_skipped_calls(done: Sequence[Beat]) -> list[int]:
 
 
 def _body(done: Sequence[Beat]) -> tuple[Sequence[Beat], int]:
-    """The body of the loop that these calls end in, and how far into it they end; empty where nothing repeats."""
+    """Return the loop body that these calls end in, and the position in it; empty if nothing repeats."""
     length, period = 0, 0
     for candidate in range(1, min(_LONGEST, len(done) // _TURNS) + 1):
         tail = candidate
@@ -248,27 +253,27 @@ def _body(done: Sequence[Beat]) -> tuple[Sequence[Beat], int]:
     return done[start : start + period], length % period if period else 0
 
 
-# -- ranks that left out a call of their group, or made one more: from then on they meet the others one call off
+# -- ranks that skipped a call of their group, or made an extra one: after it their calls meet the wrong ones
 
 _MOST_CALLS = 8
-"""So many calls left out in a row are looked for."""
+"""Largest number of consecutive skipped calls to look for."""
 _LEAST_MATCHED = 2
-"""At least this many calls after the slip must be those of the others."""
+"""This many calls after the skipped ones must match those of the others."""
 
 
 class _Offset(NamedTuple):
-    """Where one sequence of calls left another."""
+    """Where one sequence of calls departed from another."""
 
     at: int
     """Position in both."""
     calls: int
-    """How many it left out; below 0: how many more it made."""
+    """How many calls it skipped; a negative number counts extra calls."""
 
 
 def find_offset_ranks(evidence: Evidence) -> list[Finding]:
-    """In each group with a step that never ended, ranks that had left out calls of the others or made more.
+    """Return ranks that skipped calls of the others or made extra ones, in each group with a step that never ended.
 
-    Where no group tells, over all groups and messages: a step may hang in another group than where a call was left out.
+    If no group shows it, compare all calls: a step may hang in another group than the one with the skipped call.
     """
     collectives = {step.group.name: step.group for step in evidence.steps if not step.message}
     hung = {step.group.name for step in evidence.steps if not step.message and step.state != "completed"}
@@ -278,7 +283,7 @@ def find_offset_ranks(evidence: Evidence) -> list[Finding]:
         findings += _find_offsets(evidence, calls, {one: list_beats(ours, name) for one, ours in calls.items() if ours})
     if findings or all(step.state == "completed" for step in evidence.steps):
         return findings
-    # A rank that left the loop which it and all others, two at least, had been in.
+    # A rank that left the loop that it shared with all others, at least two.
     calls = {rank: ours for rank in sorted(evidence.ranks) if (ours := evidence.calls(rank))}
     done = {rank: [(call.op, call.source) for call in ours] for rank, ours in calls.items()}
     return _find_offsets(evidence, calls, done, anywhere=True) if len(done) > _PAIR else []
@@ -304,7 +309,10 @@ def _find_offsets(
 
 
 def _in_step(done: Mapping[int, list[Beat]]) -> list[int]:
-    """Ranks that made the same calls, as far as each came: more than half, or of two the one that kept its rhythm."""
+    """Return the ranks that made the same calls, as far as each came.
+
+    They are more than half, or the one of two that kept its rhythm.
+    """
     if len(done) == _PAIR:
         one, other = done
         return {0: [other], 1: [one], None: []}[out_of_step(done[one], done[other])]
@@ -316,7 +324,7 @@ def _in_step(done: Mapping[int, list[Beat]]) -> list[int]:
 
 
 def _find_offset(mine: Sequence[Beat], theirs: Sequence[Beat]) -> _Offset | None:
-    """The first place where they part, if one goes on there as the other does a few calls later."""
+    """Return where two sequences part, if one continues there like the other does a few calls later."""
     at = _parting(mine, theirs, -1)
     for calls in range(1, _MOST_CALLS + 1 if at >= 0 else 0):
         for sign, behind, ahead in ((1, theirs, mine), (-1, mine, theirs)):
@@ -335,7 +343,11 @@ def _slipped(
     mine: list[Call],
     body: Sequence[Beat],
 ) -> Finding:
-    """Where ranks slipped, by the calls of one group; with `body`, that of their loop, by all that they called."""
+    """Return a finding on skipped or extra calls.
+
+    Args:
+        body: The loop body if the calls of all groups are compared; empty if only one group is.
+    """
     calls = theirs if offset.calls > 0 else mine
     call, step = calls[offset.at], evidence.step(mine[offset.at])
     lines = [each.source for each in calls]
@@ -359,7 +371,7 @@ _MOST_MISFITS = 3
 
 
 def _by_side(sides: Iterable[f.Side], verb: str) -> list[str]:
-    """`rank 1 called broadcast at train.py:22`, for each side."""
+    """Return `rank 1 called broadcast at train.py:22`, for each side."""
     return [f"{name_ranks(side.ranks)} {verb} {side.what}{render_lines(side.lines)}" for side in sides]
 
 
@@ -368,7 +380,7 @@ def _stuck(seconds: float | None) -> str:
 
 
 def _misfits(misfits: Sequence[Misfit]) -> str:
-    """`rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
+    """Return `rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
     shown = "; ".join(
         f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
         f"{plural(one.rows, 'row')}, where {'that one' if one.taker != one.giver else 'it'} has room "

@@ -1,4 +1,4 @@
-"""Values that are wrong though nothing fails: results that no inputs give, NaN, outliers, the same from all ranks."""
+"""Find wrong values in runs that do not fail: unexpected results, NaN, outliers, and equal inputs of all ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ValueKind(Kind):
 
 
 class UnexpectedResult(Finding):
-    """A step that gave ranks something else than it should have."""
+    """A step that returned something else than it should."""
 
     affected_ranks: tuple[int, ...] = field(metadata={"key": "wrong_ranks"})
     first: UnexpectedElement
@@ -41,12 +41,12 @@ class UnexpectedResult(Finding):
     handles: bool = False
     waits_at: tuple[str, ...] = ()
     alike: int = 0
-    """How many tensors hold the same as if they were one; 0 where they do not."""
+    """Number of output tensors, if all hold the same values as if they were one tensor; otherwise 0."""
     again: int = 0
-    """In how many other steps it was so."""
+    """In how many other steps the same happened."""
 
     def render(self) -> Words:
-        """What stands where it should not, and why."""
+        """Say which value is unexpected, and why."""
         where, who, why = f"{self.step}{render_lines(self.at)}", name_ranks(self.affected_ranks), ""
         if self.handles and self.waits_at:
             what = f"{capital(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
@@ -61,7 +61,7 @@ class UnexpectedResult(Finding):
 
 
 class SpoilingValues(Finding):
-    """Values that some ranks brought to a reduction and that spoil it."""
+    """Inputs of some ranks that spoil a reduction."""
 
     how: Literal["nan", "far", "other"]
     at: tuple[str, ...] = ()
@@ -69,10 +69,10 @@ class SpoilingValues(Finding):
     rest: float = 0.0
     usual: float = 0.0
     steps: int = 0
-    """Before it, or of the same line."""
+    """Number of steps before it, or at the same line."""
 
     def render(self) -> Words:
-        """Who brought what, and what the others did."""
+        """Say who passed what, and what the others passed."""
         where, gets = f"{self.step}{render_lines(self.at)}", "who gets its result gets"
         what = {
             "nan": f"NaN to {where}, the first NaN on record; {gets} NaN",
@@ -85,7 +85,7 @@ class SpoilingValues(Finding):
 
 
 class SameValues(Finding):
-    """Reductions to which all ranks brought the same."""
+    """Reductions to which all ranks passed the same values."""
 
     kind: Kind = ValueKind.SAME_VALUES
     steps: int
@@ -95,7 +95,7 @@ class SameValues(Finding):
     others_differ: bool = False
 
     def render(self) -> Words:
-        """To which steps all brought the same, and why that may be."""
+        """Say in which steps all inputs were equal, and possible reasons."""
         what = f"each of {plural(self.steps, self.op)}" if self.steps > 1 else self.step
         why = "all of them have the same data, or what they bring has been reduced before"
         if self.others_differ:
@@ -104,14 +104,14 @@ class SameValues(Finding):
         return f"{name_ranks(self.others)} brought the same values to {what}{phase}{render_lines(self.at)}: as if {why}"
 
 
-# -- results that are not what their operation should have given: computed anew from what all ranks brought
+# -- unexpected results, recomputed from the inputs of all ranks
 
 MAX_STEPS = 5000
-"""Steps that are looked at."""
+"""Most steps that are checked."""
 
 
 def check_results(step: Step) -> list[UnexpectedElement]:
-    """The first wrong output of each rank, where all ranks came and it is plain what each should have got."""
+    """Return the first unexpected output of each rank, if all ranks entered and the expected values are known."""
     if step.missing:
         return []
     calls = [call for call in step.calls.values() if call.state == "completed" and not call.late]
@@ -135,7 +135,7 @@ def _unexpected_outputs(step: Step, call: Call) -> Iterator[UnexpectedElement]:
 
 
 def find_unexpected_results(evidence: Evidence) -> list[Finding]:
-    """Steps that gave ranks something else than they should have, those from the same lines together."""
+    """Return steps with unexpected results, grouped by the lines of their calls."""
     by_lines: dict[tuple[str, ...], list[tuple[Step, list[UnexpectedElement]]]] = {}
     for step in islice(evidence.steps, MAX_STEPS):
         elements = check_results(step) if clash_in(step) is None else []
@@ -168,9 +168,9 @@ def _unexpected_result(step: Step, elements: list[UnexpectedElement], again: int
 
 
 def _who_changed(step: Step, evidence: Evidence) -> tuple[int, ...]:
-    """Ranks that had changed a tensor of their call before they waited for it; nobody where all or none had.
+    """Return ranks that changed a tensor of their call before they waited for it; empty if all or none did.
 
-    Parts of one tensor are taken for changed when any of them is, as all ranks may do rightly.
+    A change of any part of a tensor counts as a change of all parts, so all ranks may legally do it.
     """
     changers = []
     for rank, call in sorted(step.calls.items()):
@@ -180,21 +180,24 @@ def _who_changed(step: Step, evidence: Evidence) -> tuple[int, ...]:
     return tuple(changers) if len(changers) < len(step.calls) else ()
 
 
-# -- ranks that bring to a reduction what spoils it for everybody: NaN, or values far from all that were brought there
+# -- inputs that spoil a reduction for all ranks: NaN, or values far from all others
 
 _ADDS = ("SUM", "AVG")
 _ARITHMETIC = (*_ADDS, "PRODUCT", "PREMUL_SUM")
-"""Reductions of which NaN makes NaN."""
+"""Reductions in which NaN leads to NaN."""
 _LEAST_BEFORE = 2
-"""So many earlier steps at the same line have to tell what is usual there."""
+"""This many earlier steps at the same line define what is usual."""
 _FAR = 1e4
-"""A value so many times as large as all others is far from them."""
+"""A value this many times as large as all others is an outlier."""
 _NEAR = 1e2
 
 
 def find_spoiled_reductions(evidence: Evidence) -> list[Finding]:
-    """The first reduction to which a rank brought NaN or an outlier: after it the others have it from there."""
-    largest: dict[tuple[str, str, int], list[float]] = {}  # value of any rank, by step
+    """Return the first reduction to which a rank passed NaN or an outlier.
+
+    After it the other ranks have the value from its result.
+    """
+    largest: dict[tuple[str, str, int], list[float]] = {}  # largest value of any rank, by step
     for step in (step for step in evidence.steps if step.operation.reduces and not step.message):
         guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
         if guilty and _spoils(step):
@@ -205,7 +208,7 @@ def find_spoiled_reductions(evidence: Evidence) -> list[Finding]:
 
 
 def _spoils(step: Step) -> bool:
-    """Whether NaN gets into what a reduction gives; one that only compares may drop it, which its results show."""
+    """Return whether NaN reaches the result: reductions that only compare may drop it, which their results show."""
     outputs = [buffer for call in step.calls.values() for buffer in call.outputs]
     results = [buffer for buffer in outputs if buffer.values is not None or bool(buffer.summary)]
     adds = all(call.reduce_op in _ARITHMETIC for call in step.calls.values())
@@ -213,7 +216,7 @@ def _spoils(step: Step) -> bool:
 
 
 def _far(step: Step, before: list[float]) -> Finding | None:
-    """Whether one rank brought to this step what is far from everything before and from what the others brought."""
+    """Return a finding if one rank's input is far from all earlier inputs and from those of the others."""
     known = {rank: value for rank, call in step.calls.items() if (value := _largest(call)) is not None}
     adds = all(call.reduce_op in _ADDS for call in step.calls.values())
     if step.missing or not adds or len(step.calls) < 2 or len(known) < len(step.calls):
@@ -229,7 +232,7 @@ def _far(step: Step, before: list[float]) -> Finding | None:
 
 
 def _departures(evidence: Evidence) -> list[Finding]:
-    """One rank that once brought something else to a line where all ranks brought the same before and after."""
+    """Return steps in which one rank once passed another value to a line where otherwise all inputs are equal."""
     by_line: dict[tuple[str, str, int], list[tuple[Step, dict[int, Hashable]]]] = {}
     for step, values in _list_inputs(evidence):
         if len(values) > _LEAST_BEFORE:
@@ -246,7 +249,7 @@ def _departures(evidence: Evidence) -> list[Finding]:
 
 
 def _line_of(step: Step) -> tuple[str, str, int]:
-    """Steps at the same line, of tensors of the same size."""
+    """Return the line and size of a step, to compare it with others."""
     call = next(iter(step.calls.values()))
     return step.op, call.source, sum(buffer.count for buffer in call.inputs)
 
@@ -258,13 +261,13 @@ def _spoiling_values(step: Step, ranks: Sequence[int], how: Literal["nan", "far"
 
 def _holds_nan(buffer: Buffer) -> bool:
     if buffer.values is not None:
-        return "nan" in buffer.values or any(map(ne, buffer.values, buffer.values))  # it differs from itself
+        return "nan" in buffer.values or any(map(ne, buffer.values, buffer.values))  # NaN differs from itself
     norm = (buffer.summary or {}).get("norm")
     return norm == "nan" or (isinstance(norm, float) and math.isnan(norm))
 
 
 def _largest(call: Call) -> float | None:
-    """The largest absolute value that a call brought; None where that is not known, or of whole numbers."""
+    """Return the largest absolute value in a call's inputs; None if unknown or no floats."""
     values: list[Any] = []
     for buffer in call.inputs:
         if not buffer.dtype.startswith(("float", "bfloat")):
@@ -278,13 +281,13 @@ def _largest(call: Call) -> float | None:
     return None if any(map(math.isnan, sizes)) else max(sizes, default=None)
 
 
-# -- reductions to which all ranks bring the same: the same data everywhere, or gradients that were reduced already
+# -- reductions with equal inputs on all ranks: the same data everywhere, or gradients that were already reduced
 
 _LEAST_STEPS = 2
 
 
 def find_same_values(evidence: Evidence) -> list[Finding]:
-    """For each line whose reductions of floats brought nothing but the same from all ranks: that it was so."""
+    """Return lines whose reductions of floats had only equal inputs from all ranks."""
     by_line: dict[tuple[str, str], list[tuple[Step, Hashable | None]]] = {}
     for step, inputs in _list_inputs(evidence):
         same, *others = set(inputs.values())
@@ -304,7 +307,7 @@ def find_same_values(evidence: Evidence) -> list[Finding]:
 
 
 def _list_inputs(evidence: Evidence) -> Iterator[tuple[Step, dict[int, Hashable]]]:
-    """Reductions of several ranks with what each brought; not of counts, flags, and what is too plain to say much."""
+    """Yield reductions with the inputs of each rank; leave out counts, flags, and trivial inputs."""
     for step in evidence.steps:
         if step.operation.reduces and len(step.calls) > 1 and not step.missing:
             values = {rank: _comparable_inputs(call) for rank, call in step.calls.items()}
@@ -313,7 +316,7 @@ def _list_inputs(evidence: Evidence) -> Iterator[tuple[Step, dict[int, Hashable]
 
 
 def _comparable_inputs(call: Call) -> Hashable | None:
-    """What a call brought, so that equal things are equal; None where that would say nothing."""
+    """Return the inputs of a call in a form that compares equal for equal inputs; None if they are trivial."""
     contents = tuple(map(_content, call.inputs))
     return contents if call.reduce_op in _ADDS and any(one is not None for one in contents) else None
 
@@ -321,10 +324,10 @@ def _comparable_inputs(call: Call) -> Hashable | None:
 def _content(buffer: Buffer) -> Hashable | None:
     values, summary = buffer.values or (), buffer.summary or {}
     if not buffer.dtype.startswith(("float", "bfloat")) or any(isinstance(one, list) for one in values):
-        return None  # no floats are pairs
+        return None  # pairs are complex numbers
     if buffer.values is not None:
         numbers = [one for one in values if not isinstance(one, str)]
-        # Ones and counts say nothing: numbers have to differ from each other, and not to be all whole.
+        # Ones and counts are trivial: the numbers must differ from each other, and not all may be integers.
         is_varied = any(number % 1 for number in numbers) and any(number != numbers[0] for number in numbers)
         return tuple(values) if is_varied else None
     shown = tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
