@@ -1,4 +1,4 @@
-"""Calls: what ranks called, and what they are expected to call, as a scenario states it, or as a snapshot has it."""
+"""Calls: what ranks called, and what they are expected to call, from a scenario or a snapshot."""
 
 from lab.feature import Feature
 

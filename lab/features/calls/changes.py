@@ -1,4 +1,4 @@
-"""What ranks call otherwise than before: their calls aligned, and the difference in words."""
+"""Compare the calls of ranks with earlier ones: align them, and describe the differences."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from lab.trace.model import Buffer
 from lab.words import format_bytes, listing, name_ranks, plural
 
 _MOST_EDITS = 600
-"""Calls that have gone or come and are looked at together; time and memory go with the square of it."""
+"""Most insertions and deletions that are aligned at once; time and memory grow with its square."""
 
 
 class Stretch(NamedTuple):
-    """Calls of two runs from one place to another: the same ones, or those that stand in their place."""
+    """A range of calls in two runs: the same calls, or calls that replace each other."""
 
     same: bool
     i1: int
-    """Its beginning in the first run, from 0."""
+    """Begin in the first run, from 0."""
     i2: int
-    """Its end there."""
+    """End in the first run."""
     j1: int
-    """Its beginning in the second run."""
+    """Begin in the second run."""
     j2: int
 
 
 class _Run(NamedTuple):
-    """Calls that follow each other alike in both runs."""
+    """Consecutive calls that are equal in both runs."""
 
     i: int
-    """The first of them in the first run."""
+    """Begin in the first run."""
     j: int
-    """The first of them in the second run."""
+    """Begin in the second run."""
     length: int
     before: _Run | None = None
-    """The last such calls before them."""
+    """The previous run of equal calls."""
 
 
 def align_calls(before: Sequence[str], after: Sequence[str]) -> list[Stretch]:
-    """What is the same in both and what is not, in order."""
+    """Return the equal and the different ranges of both sequences, in order."""
     stretches: list[Stretch] = []
     i = j = 0
     for run in (*_runs(before, after), _Run(len(before), len(after), 0)):
@@ -58,7 +58,7 @@ def align_calls(before: Sequence[str], after: Sequence[str]) -> list[Stretch]:
 
 
 def _runs(first: Sequence[str], second: Sequence[str]) -> Iterator[_Run]:
-    """What is alike in both, in order."""
+    """Yield the equal runs, in order."""
     numbers: dict[str, int] = {}
     a, b = ([numbers.setdefault(text, len(numbers)) for text in texts] for texts in (first, second))
     i = j = 0
@@ -73,12 +73,12 @@ def _runs(first: Sequence[str], second: Sequence[str]) -> Iterator[_Run]:
 
 
 def _align(a: Sequence[int], b: Sequence[int]) -> tuple[int, int, _Run | None]:
-    """How far both are aligned after so many edits, and the last run on the way there.
+    """Return how far both are aligned after the limit of edits, and the last equal run on the way.
 
     Myers, An O(ND) Difference Algorithm and Its Variations, 1986.
     """
     n, m = len(a), len(b)
-    furthest: dict[int, tuple[int, _Run | None]] = {1: (0, None)}  # in `a`, by diagonal
+    furthest: dict[int, tuple[int, _Run | None]] = {1: (0, None)}  # diagonal -> position in `a`
     best: tuple[int, int, _Run | None] = 0, 0, None
     for edits in range(_MOST_EDITS + 1):
         for diagonal in range(-edits + 2 * max(0, edits - m), edits - 2 * max(0, edits - n) + 1, 2):
@@ -99,16 +99,16 @@ def _align(a: Sequence[int], b: Sequence[int]) -> tuple[int, int, _Run | None]:
 
 
 _FARTHEST = 50
-"""Calls that changed places are looked for among so many changes."""
+"""How many changes ahead to look for calls that moved."""
 Calls = Mapping[int, Sequence[str]]
-"""What each rank called, by rank: every call as a line."""
+"""By rank: each call as a line."""
 SourceLines = Callable[[int, int], str]
-"""The line of the script that makes a call: rank, and number of the call from 0; empty where that is not known."""
+"""Returns the line of the script for a rank and the index of its call, from 0; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallChange:
-    """Something that ranks call otherwise."""
+    """A difference in what ranks call."""
 
     ranks: tuple[int, ...]
     text: str
@@ -116,27 +116,27 @@ class CallChange:
 
 
 class _Event(NamedTuple):
-    """Something that one rank calls otherwise; `{who}`, `{Who}` and `{s}` in it stand for all who do."""
+    """A difference in what one rank calls; `{who}`, `{Who}`, and `{s}` are placeholders for all ranks that share it."""
 
     what: str
     where: str
     position: int
-    """Number of the call of before, from 0, at which it is."""
+    """Index of the earlier call, from 0."""
     now: int | None
-    """Number of the call that does it now; None where none does."""
+    """Index of the current call; None if there is none."""
 
 
 def describe_changes(
     before: Calls, after: Calls, source_line: SourceLines, *, than: str, ended: Mapping[int, bool]
 ) -> list[CallChange]:
-    """What ranks call otherwise, the first first.
+    """Return the differences in what ranks call, in order.
 
     Args:
-        before: what they called.
-        after: what they call now.
-        place: where they call it now.
-        than: what `before` is: `the snapshot`.
-        ended: of each rank, whether it came to the end; of one that did not, nothing is missing after its last call.
+        before: The earlier calls.
+        after: The current calls.
+        source_line: Lines of the current calls.
+        than: Name of `before`, such as `the snapshot`.
+        ended: By rank: whether it came to its end. If not, nothing is missing after its last call.
     """
     known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], list[_Event]] = {}
     shared: dict[str, dict[int, list[_Event]]] = {}
@@ -170,7 +170,7 @@ def _sentence(
 
 
 class _Rank:
-    """What one rank calls otherwise; or several that do the same."""
+    """Differences in what one rank calls, or several ranks with the same calls."""
 
     def __init__(self, before: tuple[str, ...], after: tuple[str, ...], ended: bool, than: str) -> None:
         self.before = before if ended else before[: len(after)]
@@ -180,7 +180,7 @@ class _Rank:
         self.missing = not before
 
     def events(self) -> Iterator[_Event]:
-        """What is otherwise, in order."""
+        """Yield the differences, in order."""
         changes = [
             change for one in align_calls(self.before, self.after) if not one.same for change in self._refined(one)
         ]
@@ -198,7 +198,7 @@ class _Rank:
                 yield self._changed(change)
 
     def _refined(self, one: Stretch) -> Iterator[Stretch]:
-        """Calls that stand in the place of others, each with the one of its operation that it stands for."""
+        """Split a replaced range into pairs of calls with the same operation."""
         kinds = (map(_kind_of, calls) for calls in (self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]))
         for same, a1, a2, b1, b2 in align_calls(*map(list, kinds)):
             i, j = one.i1 + a1, one.j1 + b1
@@ -208,7 +208,7 @@ class _Rank:
                 yield Stretch(False, i, one.i1 + a2, j, one.j1 + b2)
 
     def _moved_to(self, changes: Sequence[Stretch], number: int, matched: set[int]) -> int | None:
-        """The later change that takes back this one: what went here comes there, or the other way round."""
+        """Return a later change that reverts this one: calls that are missing here appear there, or the reverse."""
         one = changes[number]
         for other in range(number + 1, min(number + _FARTHEST, len(changes))):
             gone, come = (one, changes[other]) if one.j1 == one.j2 else (changes[other], one)
@@ -259,18 +259,18 @@ _NUMBERS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh
 def _parsed(text: str) -> CallPattern:
     try:
         return parse_calls(text, longest=len(text))[0]
-    except (ScenarioError, IndexError):  # an operation or a dtype that is not known here
+    except (ScenarioError, IndexError):  # an unknown operation or dtype
         return CallPattern(text=text, op=text.partition(" ")[0])
 
 
 def _kind_of(text: str) -> str:
-    """What two calls have in common of which one may have become the other: operation, group and bucket."""
+    """Return what a call keeps when it changes: its operation, group, and bucket."""
     call = _parsed(text)
     return f"{call.op} {call.group or ''} {call.bucket or ''}"
 
 
 def _bytes(call: CallPattern) -> int:
-    """Of its tensors; 0 where it has none, or their sizes are open."""
+    """Return the bytes of its tensors; 0 if it has none, or if a size is open."""
     known = [Buffer(dtype, shape).bytes for dtype, shape in call.tensors or () if shape is not None]
     return sum(known) if len(known) == len(call.tensors or ()) else 0
 
@@ -281,7 +281,7 @@ def _size(call: CallPattern) -> str:
 
 
 def _name_of(text: str) -> str:
-    """`all_reduce (SUM float32[1024], 4.1 kB)`; `all_reduce of DDP's second bucket (2.1 MB)`."""
+    """Return `all_reduce (SUM float32[1024], 4.1 kB)`, or `all_reduce of DDP's second bucket (2.1 MB)`."""
     call = _parsed(text)
     if call.bucket is not None:
         return f"{call.op} of {_bucket(call)} ({_size(call)})"
@@ -296,7 +296,7 @@ def _bucket(call: CallPattern) -> str:
 
 
 def _name_calls(texts: Sequence[str]) -> str:
-    """The call, or how many, and of what kinds."""
+    """Name a single call; for several, their number and kinds."""
     return _name_of(texts[0]) if len(texts) == 1 else f"{len(texts)} calls ({_kinds(texts)})"
 
 
@@ -308,7 +308,7 @@ def _kinds(texts: Sequence[str]) -> str:
 
 
 def _replaced(gone: str, come: str, than: str) -> str:
-    """That one call stands in the place of another."""
+    """Say that one call replaces another."""
     was, now = _parsed(gone), _parsed(come)
     if now.bucket is not None and was != now == replace(was, text=now.text, tensors=now.tensors):
         grew = "grew" if _bytes(now) > _bytes(was) else "shrank"

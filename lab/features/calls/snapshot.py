@@ -1,4 +1,4 @@
-"""Whether ranks called what a scenario states, or what the snapshot beside it has."""
+"""Check whether ranks called what a scenario states, or what its snapshot contains."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from lab.trace.read import read_trace
 from lab.words import plural, rank_spans
 
 MOST_CALLS = 1_000_000
-"""Most calls that the lines of a rank may stand for."""
+"""Most calls that the lines of a rank may expand to."""
 _LONGEST_ROUND = 1000
-"""Most calls of which a repetition is noticed."""
+"""Longest period of calls that is folded."""
 _LONGEST_LINE = 1 << 16
 _NOTHING = "nothing"
 _OBJECT = "_object"
-"""In the names of what sends objects."""
+"""Part of the names of functions that send objects."""
 _INDENT = "  "
 _SECTION = re.compile(r"ranks? (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*):")
 _TIMES = re.compile(r"(\d{1,9}) times:")
@@ -50,7 +50,7 @@ class SnapshotDamaged(LabError):
 
 
 def write_calls(calls: Calls, *heading: str) -> str:
-    """The text of a file, with comments at its head."""
+    """Return the text of a snapshot file, with comments at its head."""
     lines = [f"# {line}" for line in heading]
     for ranks, texts in alike((rank, tuple(texts)) for rank, texts in sorted(calls.items())):
         lines += ["", f"rank{'s' * (len(ranks) > 1)} {', '.join(rank_spans(ranks))}:"]
@@ -72,16 +72,16 @@ class _Block:
     """Calls on lines that are indented further than the line before them."""
 
     indent: int
-    """That of the line before them."""
+    """Indentation of the line before them."""
     times: int = 1
     calls: list[str] = field(default_factory=list)
 
 
 def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
-    """What a file says.
+    """Parse a snapshot file.
 
     Raises:
-        SnapshotDamaged: it says nothing, or something that is no call.
+        SnapshotDamaged: It has no calls, or a line that is no call.
     """
     calls_of_rank: dict[int, tuple[str, ...]] = {}
     known: dict[str, tuple[str, ...]] = {_NOTHING: ()}
@@ -93,7 +93,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
         return SnapshotDamaged(f"{name}:{number}: {what}; allowed: {allowed}")
 
     def end_blocks(indent: int) -> None:
-        """End those that a line with this indentation is not in."""
+        """End the blocks that a line with this indentation is not part of."""
         while blocks and blocks[-1].indent >= indent:
             block = blocks.pop()
             calls = blocks[-1].calls if blocks else []
@@ -142,12 +142,12 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
 
 
 def count_calls(calls: Calls) -> str:
-    """`24 calls of 3 ranks`."""
+    """Return `24 calls of 3 ranks`."""
     return f"{plural(sum(map(len, calls.values())), 'call')} of {plural(len(calls), 'rank')}"
 
 
 def texts_of(trace: Trace) -> Mapping[int, tuple[str, ...]]:
-    """All that was called, by rank, as far as it is the same in every run of the same program."""
+    """Return all calls by rank, reduced to what is the same in every run of the program."""
     texts = {}
     for rank, calls in settled_calls(trace).items():
         pickled, phase = _pickled(trace.ranks[rank].calls), not trace.ranks[rank].threads
@@ -158,10 +158,10 @@ def texts_of(trace: Trace) -> Mapping[int, tuple[str, ...]]:
 
 
 def settled_calls(trace: Trace) -> dict[int, list[Call]]:
-    """The calls of each rank in the order of the program.
+    """Return the calls of each rank in program order.
 
-    Where several threads of a rank make calls, that is an order only within a group, and between the same two ranks:
-    so the calls of one group stand together there, its messages by what they are.
+    If several threads of a rank make calls, only the order within a group and between the same two ranks is fixed. So
+    the calls of one group are grouped, and its messages by operation, peer, and tag.
     """
 
     def sort_key(call: Call) -> tuple[object, ...]:
@@ -175,7 +175,7 @@ def settled_calls(trace: Trace) -> dict[int, list[Call]]:
 
 
 def changes_of(trace: Trace, before: Calls, than: str, ended: Mapping[int, bool] | None = None) -> list[CallChange]:
-    """What the ranks of a trace call otherwise; see `tell_changes`."""
+    """Return how the calls in a trace differ from earlier ones; see `describe_changes`."""
     calls = settled_calls(trace)
     return describe_changes(
         before, texts_of(trace), lambda rank, i: calls[rank][i].source, than=than, ended=ended or {}
@@ -183,9 +183,9 @@ def changes_of(trace: Trace, before: Calls, than: str, ended: Mapping[int, bool]
 
 
 def _pickled(calls: Iterable[Call]) -> set[int]:
-    """The calls that send pickled objects, whose lengths are those of their values: paths, times, names.
+    """Return calls that send pickled objects, whose lengths depend on values such as paths, times, and names.
 
-    PyTorch tells the length before the bytes, and not by the function that the script would call to send bytes.
+    PyTorch sends the length before the bytes, and through another function than a script that sends bytes.
     """
     pickled = set()
     last: dict[str, Call] = {}
@@ -210,7 +210,7 @@ NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-tr
 def check_calls(
     stated: Sequence[str] | Mapping[int, Sequence[str]], record: Record, variables: Mapping[int, RankVariables]
 ) -> Iterator[Expectation]:
-    """One expectation for each rank of which calls are stated: as stated, or the first place where they differ."""
+    """Yield an expectation for each rank with stated calls: as stated, or the first difference."""
     trace = read_trace(record)
     by_rank = stated if isinstance(stated, Mapping) else dict.fromkeys(variables, stated)
     for rank, items in sorted(by_rank.items()):
@@ -221,7 +221,7 @@ def check_calls(
             if of_rank.cut:
                 raise ScenarioError(f"recording ended early: {of_rank.cut}")
             patterns = [pattern for item in items for pattern in parse_calls(item, variables[rank])]
-        except ScenarioError as error:  # the run is over: what cannot be compared is not met, and says why
+        except ScenarioError as error:  # the run is over, so report the problem as an unmet expectation
             yield Expectation(what="calls", rank=rank, expected="; ".join(items), got=f"({error.message})", met=False)
             continue
         yield _compare(patterns, of_rank, trace.groups)
@@ -247,11 +247,11 @@ def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, 
 
 
 _COMPARED = {one.name for one in fields(CallPattern)} - {"text", "tensors", "group"}
-"""What is stated as it is recorded, if it is stated."""
+"""Fields that must equal the recorded ones if they are stated."""
 
 
 def matches_pattern(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
-    """Whether a recorded call is what a scenario states; what is not stated is not compared."""
+    """Return whether a recorded call matches a stated one; what is not stated is not compared."""
     group, made = groups.get(call.group), describe_call(call, groups)
     labels = (call.group,) if group is None else (call.group, group.label, group.plain_label)
     tensors = pattern.tensors if pattern.tensors is not None else [(one.dtype, None) for one in call.own]
@@ -264,22 +264,22 @@ def matches_pattern(call: Call, pattern: CallPattern, groups: Mapping[str, Group
 
 
 class Departure(NamedTuple):
-    """Where a rank left what was stated."""
+    """The first difference between a rank's calls and the stated ones."""
 
     expected: CallPattern | None
-    """The call that was due; None where there were no more."""
+    """The stated call; None if there were no more."""
     got: Call | None
-    """What came instead; None where the rank called nothing more."""
+    """The recorded call; None if the rank called nothing more."""
     after_gap: bool = False
-    """Whether `...` stood before `expected`: it was waited for until the end, and `got` is None."""
+    """Whether `...` stood before `expected`. Then it was awaited until the end, and `got` is None."""
 
 
 def first_departure(
     stated: Sequence[CallPattern], calls: Sequence[Call], groups: Mapping[str, Group]
 ) -> Departure | None:
-    """Where calls differ from what was stated; None if they do not.
+    """Return where calls differ from the stated ones; None if they do not.
 
-    Where `...` leaves several ways to read the calls, the one that gets furthest counts.
+    If `...` allows several ways to read the calls, the one that gets furthest counts.
     """
     positions = _open(stated, {0})
     furthest, at = max(positions), 0
@@ -305,7 +305,7 @@ def first_departure(
 
 
 def _open(stated: Sequence[CallPattern], positions: set[int]) -> set[int]:
-    """The places with those behind each `...`, which may stand for nothing."""
+    """Add the positions after each `...`, which may stand for nothing."""
     reachable = set(positions)
     for position in sorted(positions):
         while position < len(stated) and stated[position] is ANYTHING:
@@ -320,39 +320,39 @@ _MOST_TOLD = 50
 
 
 class SnapshotHome(Frozen):
-    """Where the snapshots of results lie while a test runs."""
+    """Where snapshots of results are stored while a test runs."""
 
     file: Path
-    """The file of the test; they lie beside it."""
+    """File of the test; snapshots are next to it."""
     name: str
-    """That of the test; each run of it that is compared has a file."""
+    """Name of the test; each run that it compares has its own file."""
     how: str
-    """What writes them anew: a command."""
+    """The command that rewrites them."""
     update: bool | None = None
-    """As in `RecordedCalls.matches_snapshot`, where that does not say."""
+    """Default for `update` of `RecordedCalls.matches_snapshot`."""
     runs: list[str] = field(default_factory=list)
-    """The runs that were compared so far."""
+    """Runs that were compared so far."""
 
 
 class SnapshotFile(Frozen):
-    """A snapshot, which may not be there yet; it is not reached by a link."""
+    """A snapshot file, which may not exist yet; links are not followed."""
 
     path: Path
     of: str
-    """Whose calls it has, for a person: `ring.yaml on 3 nodes x 1`."""
+    """Whose calls it has, for people: `ring.yaml on 3 nodes x 1`."""
     how: str
-    """What writes it anew: a command, or a call of the API."""
+    """What rewrites it: a command, or a call of the API."""
 
     @property
     def name(self) -> str:
-        """Its name in its folder."""
+        """Name in its folder."""
         return self.path.name
 
     def read(self) -> Calls | None:
-        """What it says; None where there is no such file.
+        """Read the calls; return None if the file does not exist.
 
         Raises:
-            LabError: it cannot be read, or is damaged.
+            LabError: It cannot be read, or is damaged.
         """
         try:
             text = read_file(self.path.parent, self.name, _MOST_BYTES).decode("utf-8", "replace")
@@ -365,13 +365,13 @@ class SnapshotFile(Frozen):
         return read_calls(text, self.name)
 
     def write(self, calls: Calls) -> None:
-        """Write it, whole or not at all; what was there is replaced, not followed.
+        """Write the file atomically; an existing one is replaced, and links are not followed.
 
         Raises:
-            LabError: it cannot be written.
+            LabError: It cannot be written.
         """
         library = library_folder().resolve()
-        is_installed = library.parent == Path(feature.__file__).resolve().parent  # else it is that of a checkout
+        is_installed = library.parent == Path(feature.__file__).resolve().parent  # otherwise it is a checkout
         if is_installed and self.path.resolve().is_relative_to(library):
             whose = f"{self.name} is not written among the lessons of the installed lab"
             raise LabError(f"{whose}; `lab new --from` copies a lesson into a folder of yours")
@@ -388,18 +388,18 @@ class SnapshotFile(Frozen):
 
 
 def locate_snapshot(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
-    """The snapshot of a scenario, or of a plain script, at one size."""
+    """Return the snapshot of a scenario, or of a plain script, for one cluster size."""
     path = file.with_name(f"{file.stem}.{nnodes}x{nproc_per_node}{SUFFIX}")
     of = f"{file.name} on {plural(nnodes, 'node')} x {nproc_per_node}"
     return SnapshotFile(path=path, of=of, how=how or f"`lab run {file.name} --update`")
 
 
 def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> Scenario:
-    """The scenario with the calls of its snapshot as what it expects: so nothing is written, whoever's script it runs.
+    """Return the scenario with the calls of its snapshot as expected calls, so that nothing is written.
 
     Raises:
-        UsageError: it has no snapshot of that size.
-        LabError: that cannot be read.
+        UsageError: There is no snapshot for that size.
+        LabError: The snapshot cannot be read.
     """
     if calls_of(scenario.expect) != SNAPSHOT:
         return scenario
@@ -415,7 +415,7 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
 def judge_calls(
     stated: Stated, plan: Plan, evidence: Evidence, variables: Mapping[int, RankVariables], update: bool | None
 ) -> Iterable[Expectation] | Callable[[bool], Sequence[Expectation]]:
-    """Whether ranks called what a scenario states; of a snapshot that depends on whether all else is as expected."""
+    """Return whether ranks called what a scenario states; for a snapshot, a function that needs the other results."""
     if not isinstance(stated, str):
         return check_calls(stated, evidence.record, variables)
     file = locate_snapshot(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
@@ -423,13 +423,13 @@ def judge_calls(
 
 
 def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:
-    """Whether a run called what its snapshot has, which is written where that is due.
+    """Compare a run with its snapshot, and write the snapshot if necessary.
 
     Args:
-        file: the snapshot.
-        evidence: the run.
-        update: True: write it anew; False: never; None: write one that is missing, except in CI.
-        fine: whether the run is as expected in everything else; of another no snapshot is made.
+        file: The snapshot.
+        evidence: The run.
+        update: True: rewrite it; False: never write; None: write a missing one, except in CI.
+        fine: Whether everything else in the run is as expected; otherwise no snapshot is written.
     """
 
     def outcome(got: str, *, met: bool = False) -> list[Expectation]:
@@ -468,14 +468,14 @@ def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | N
 
 
 def in_ci() -> bool:
-    """Whether this is a CI job, as every CI service says."""
+    """Return whether this is a CI job, by the variable that CI services set."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list[Expectation]:
-    """Whether the ranks called what a snapshot has: one expectation for all that they did otherwise in the same way.
+    """Compare the calls of ranks with a snapshot: one expectation for each difference that ranks share.
 
-    Of a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
+    In a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
     """
     ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
     changes = changes_of(evidence.trace, before, "the snapshot", ended)
@@ -492,17 +492,17 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
 
 
 class RecordedCalls(dict[int, tuple[str, ...]]):
-    """What the ranks of a run called: by rank, a line a call, in order. Shows itself as the text of a snapshot.
+    """Calls of a run: by rank, one line per call, in order. Its representation is the text of a snapshot.
 
     Args:
-        result: the run, whose record is read.
+        result: The run, whose record is read.
 
     Raises:
-        LabError: the run has no record.
+        LabError: The run has no record.
     """
 
     home: SnapshotHome | None = None
-    """That of all results, while a test runs."""
+    """Shared by all results while a test runs."""
 
     def __init__(self, result: Result) -> None:
         if result.path is None:
@@ -514,19 +514,19 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         return write_calls(self).rstrip()
 
     def matches_snapshot(self, path: str | Path | None = None, *, update: bool | None = None) -> bool:
-        """Hold them against a file; one that is missing is written, except in CI.
+        """Compare the calls with a file; a missing one is written, except in CI.
 
         Args:
-            path: the file; None: beside the script of the run or, in a test, beside the test.
-            update: True: write it anew; False: not even one that is missing.
+            path: The file; None: next to the script of the run or, in a test, next to the test.
+            update: True: rewrite it; False: do not even write a missing one.
 
         Returns:
             True.
 
         Raises:
-            AssertionError: something was called otherwise; the message says what, in words.
+            AssertionError: Calls differ; the message describes the differences.
         """
-        __tracebackhide__ = True  # the message says it all
+        __tracebackhide__ = True  # the message is complete without a traceback
         home = type(self).home
         if update is None and home is not None:
             update = home.update
@@ -558,6 +558,6 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
 
 
 def use_test_snapshots(file: Path, name: str, how: str, update: bool | None) -> Callable[[], None]:
-    """Have `matches_snapshot()` keep its files beside the file of a test; returns what ends that."""
+    """Make `matches_snapshot()` use files next to the file of a test; return a function that ends this."""
     RecordedCalls.home = SnapshotHome(file=file, name=name, how=how, update=update)
     return partial(setattr, RecordedCalls, "home", None)

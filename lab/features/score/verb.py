@@ -1,4 +1,4 @@
-"""`lab score`: how right the diagnoses of many runs are in which something was broken on purpose."""
+"""`lab score`: compare the diagnoses of many runs with the faults that were injected."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from lab.words import clip, format_duration, plural
 
 _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
             "wrong_result")  # fmt: skip
-"""Findings that say what was broken where nobody is the culprit."""
+"""Findings that show the fault if there is no culprit."""
 
 
 class FaultScore(Frozen):
-    """How right the diagnosis of one run was, of one fault in it."""
+    """How correct the diagnosis of one run was about one fault."""
 
     run: str
     kind: str
     fault: str
     culprit: str
-    """`right`, `wrong`, `nobody`, or `unharmed`: the run ended well all the same, and nobody was named."""
+    """`right`, `wrong`, `nobody`, or `unharmed`: the run ended well despite the fault, and nobody was named."""
     right_kind: bool
     detected_s: float | None
-    """How long after it was in force something showed it; None: nothing did."""
+    """Seconds from the fault to the first fact that showed it; None if nothing did."""
     accused: str = ""
-    """The innocent that was named."""
+    """The innocent rank, node, or link that was named."""
     reason: str = ""
-    """The reason of the verdict."""
+    """Reason of the verdict."""
 
     @property
     def missed(self) -> bool:
-        """Whether something of it is not right."""
+        """Whether the culprit or the kind is not right."""
         return self.culprit in ("wrong", "nobody") or (self.culprit == "right" and not self.right_kind)
 
 
 class Row(Frozen):
-    """The marks of all faults of one kind."""
+    """Scores of all faults of one kind."""
 
     kind: str
     faults: int
@@ -65,10 +65,10 @@ class Row(Frozen):
 
 
 def score_run(record: Record) -> list[FaultScore]:
-    """Hold the diagnosis of a run against what was broken in it; nothing where nothing was.
+    """Compare the diagnosis of a run with its faults; empty for a run without faults.
 
-    A run has one culprit: where it is that of one fault, nothing is asked of the others, and where it is nobody's the
-    first fault has been missed.
+    A run has one culprit. If it matches one fault, the others are not scored. If it matches none, the first fault
+    counts as missed.
     """
     injected, result = find_injected(record), record.result()
     if not injected or result.exit_code == 130:
@@ -82,7 +82,7 @@ def score_run(record: Record) -> list[FaultScore]:
 
 
 def _find_first_telling(record: Record) -> Culprit | None:
-    """What the explanation finds first that tells of something, where the verdict has no culprit."""
+    """Return the first finding of the explanation that shows a fault, as a culprit, for a verdict without one."""
     from lab.diagnosis.explain import explain_run
 
     for finding in explain_run(record).findings:
@@ -111,7 +111,7 @@ def _score_fault(one: Injected, named: Culprit | None, record: Record, result: R
 
 
 _KEYS = {"scores": "marks", "misnamed": "wrong"}
-"""Keys in JSON of fields with another name."""
+"""Field -> key in JSON, if they differ."""
 
 
 def _with_keys(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -119,22 +119,22 @@ def _with_keys(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class Score(Frozen):
-    """The marks of many runs."""
+    """Scores of many runs."""
 
     runs: int
-    """In which something was broken."""
+    """Number of runs with faults."""
     rows: tuple[Row, ...]
-    """By kind of fault; the last one, of no kind, is that of all."""
+    """By kind of fault; the last row, without a kind, has the totals."""
     scores: tuple[FaultScore, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the scores as plain data."""
         data = asdict(self, dict_factory=_with_keys)
         return {**data, "misses": [asdict(score) for score in self.scores if score.missed]}
 
 
 def score_runs(records: Iterable[Record]) -> Score:
-    """Hold the diagnoses of many runs against what was broken in them."""
+    """Compare the diagnoses of many runs with their faults."""
     by_run = [*filter(None, map(score_run, records))]
     scores = [*chain(*by_run)]
     kinds = sorted({score.kind for score in scores})
@@ -163,7 +163,7 @@ _LONGEST_REASON = 200
 
 
 def score_text(summary: Score, style: Style) -> str:
-    """The table, and below it what was missed, with the reason that was given."""
+    """Return a table of the scores, and below it each miss with the reason of the verdict."""
     if not summary.scores:
         return "nothing was broken on purpose in these runs"
     lines = [table_text(_HEAD, [_cells(row) for row in summary.rows], style)]
@@ -206,7 +206,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score them; needs no engine."""
+    """Score the runs; needs no engine."""
     from lab.features.records.records import earlier_records
     from lab.record.read import list_records
 
