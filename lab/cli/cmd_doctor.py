@@ -12,7 +12,7 @@ from lab.engine.protocol import Engine, Examiner
 from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable
 from lab.report.style import Style
-from lab.run.lock import holder_of
+from lab.run.lock import read_holder
 
 _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", "red")}
 
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _leftovers(engine: Engine) -> Check:
     """Clusters that nobody will come back for."""
-    unused = (info for info in engine.find() if not info.stays and holder_of(info) is None)
+    unused = (info for info in engine.find() if not info.stays and read_holder(info) is None)
     left = sorted({*engine.nodeless(), *(info.name for info in unused)})
     if left:
         names = ", ".join(left)

@@ -126,12 +126,12 @@ class DockerEngine:
         """What `create` asks of Docker's API; nothing is made."""
         from lab.engine.docker.request import cost_of, requests_for
         from lab.engine.protocol import refuse_for_one_host
-        from lab.plan.limits import FEW_RANKS, refuse_crowd
+        from lab.plan.limits import FEW_RANKS, refuse_excess_nodes
 
         refuse_for_one_host(shape, self.name)
         machine = self.machine()
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
-            refuse_crowd(shape.nodes, shape.nproc_per_node, machine.room, cost_of(shape))
+            refuse_excess_nodes(shape.nodes, shape.nproc_per_node, machine.capacity, cost_of(shape))
         image = None
         if shape.requirements:
             from lab.engine.packages import package_store
@@ -141,14 +141,14 @@ class DockerEngine:
 
     def machine(self) -> Machine:
         """The machine that nodes run on."""
-        from lab.engine.docker.request import is_here, room_for
+        from lab.engine.docker.request import capacity_of, is_here
 
         facts = self.connection.ask("GET", "/info")
         return Machine(
             cores=int(facts["NCPU"]),
             memory_bytes=int(facts["MemTotal"]),
             free_disk_bytes=_free_bytes(facts) if is_here(facts) else None,
-            room=room_for(facts),
+            capacity=capacity_of(facts),
         )
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:

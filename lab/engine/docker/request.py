@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from lab.engine import boot
 from lab.engine import ownership as label
 from lab.engine.docker.image import DEFAULT_IMAGE
-from lab.engine.local.machine import room_here
+from lab.engine.local.machine import read_capacity
 from lab.engine.packages import ENVIRONMENT
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
 from lab.feature import hook
 from lab.plan.cluster import Shape
-from lab.plan.limits import Limits, Machine, NodeCost, Room, limits_for
+from lab.plan.limits import Capacity, Limits, Machine, NodeCost, limits_for
 
 if TYPE_CHECKING:
     from lab.engine.docker.connection import Connection
@@ -193,12 +193,12 @@ def is_here(facts: Mapping[str, Any]) -> bool:
     return facts.get("Name") == os.uname().nodename
 
 
-def room_for(facts: Mapping[str, Any]) -> Room:
+def capacity_of(facts: Mapping[str, Any]) -> Capacity:
     """What an engine has left, by what it says of itself; of another machine nobody knows more than its addresses."""
     sizes = [int(pool["Size"]) for pool in facts.get("DefaultAddressPools") or ()]
     addresses = min([_PORTS, *(2 ** (32 - size) - _NOT_FOR_NODES for size in sizes if size <= 32)])
-    room = room_here(cgroups=None) if is_here(facts) else Room()
-    return room._replace(addresses=max(0, addresses))
+    capacity = read_capacity(cgroups=None) if is_here(facts) else Capacity()
+    return capacity._replace(addresses=max(0, addresses))
 
 
 SHARED = "/shared"

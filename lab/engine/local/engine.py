@@ -108,20 +108,20 @@ class LocalEngine(held.HeldEngine):
 
     def machine(self) -> Machine:
         """This machine."""
-        from lab.engine.local.machine import room_here
+        from lab.engine.local.machine import read_capacity
 
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Machine(cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes, room=room_here())
+        return Machine(cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes, capacity=read_capacity())
 
     # -- making
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of this machine; nothing is made."""
         from lab.engine.local.machine import COST
-        from lab.plan.limits import FEW_RANKS, refuse_crowd
+        from lab.plan.limits import FEW_RANKS, refuse_excess_nodes
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
-            refuse_crowd(shape.nodes, shape.nproc_per_node, self.machine().room, COST)
+            refuse_excess_nodes(shape.nodes, shape.nproc_per_node, self.machine().capacity, COST)
         network, packages = create.free_network(self.home, cluster, shape.nodes), self.packages(shape)
         return create.requests_for(self.home, cluster, shape, network=network, run=run, packages=packages)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from lab import DISTRIBUTION
 from lab.engine.doctor import Check, Wanted, free_memory_bytes, gpu_checks
 from lab.node.recorder import build
-from lab.plan.limits import NodeCost, Room
+from lab.plan.limits import Capacity, NodeCost
 
 COST = NodeCost(node_bytes=6_000_000, shared_bytes=300_000_000)
 """An estimate from measurements, see `docs/many-nodes.md`: what an agent at rest has changed of the pages that all have
@@ -19,13 +19,13 @@ in common, with the kernel's own tables for it; and those pages."""
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
-def room_here(proc: Path = _PROC, cgroups: Path | None = _CGROUPS) -> Room:
+def read_capacity(proc: Path = _PROC, cgroups: Path | None = _CGROUPS) -> Capacity:
     """What is left of memory, processes and descriptors, by the narrowest of the limits that hold for this process.
 
     Without a folder of control groups, of these processes that are in others.
     """
     memory = [free_memory_bytes(proc), *_left_in_cgroups(proc, cgroups, "memory", "memory.limit_in_bytes")]
-    return Room(
+    return Capacity(
         memory_bytes=_least(memory),
         threads=_least([*_threads_left(proc), *_left_in_cgroups(proc, cgroups, "pids", "pids.max")]),
         open_files=_limit(resource.RLIMIT_NOFILE),

@@ -22,8 +22,8 @@ from lab.plan.plan import PlanOptions, shape_for
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.table import alike
+from lab.run.cluster_slot import RunAttempt
 from lab.run.options import RunOptions
-from lab.run.place import RunAttempt
 from lab.spec.expressions import is_per_rank
 from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
