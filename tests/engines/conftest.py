@@ -23,7 +23,7 @@ from lab import Cluster, Result
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import read_facts
 from lab.diagnosis.judge import judge
-from lab.engine.held import LocalChannel
+from lab.engine.agent_holder import LocalChannel
 from lab.features.zygote.nodes import SWITCH
 from lab.node import processes
 from lab.plan.cluster import Node

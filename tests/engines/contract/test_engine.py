@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from lab import Cluster
-from lab.engine.archive import pack, unpack
+from lab.engine.archive import pack_tar, unpack_tar
 from lab.engine.doctor import Wanted
-from lab.engine.ownership import owner
+from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel, Engine, LimitControl, NodeState, Removed
 from lab.engine.ready import HELLO, wait_ready
 from lab.engine.select import select_engine
@@ -102,7 +102,7 @@ def test_a_cluster_is_found_as_it_was_asked_for_through_stops_starts_and_kills_u
     assert (made.engine, made.state, made.owner, made.run, made.stays) == (
         subject.name,
         "ready",
-        owner(),
+        current_owner(),
         "20200101-x",
         False,
     )
@@ -296,7 +296,7 @@ def test_a_check_that_is_not_well_says_what_to_do(subject: Engine):
     assert "engine" in {check.what for check in checks}
     for check in checks:
         assert check.level in ("ok", "warning", "failed")
-        assert check.found
+        assert check.result
         assert check.fix or check.level == "ok", check
 
 
@@ -306,8 +306,8 @@ def test_what_was_copied_to_a_node_is_seen_by_all_and_comes_back(
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c").write_text("text")
     first, second, *_ = there.nodes
-    subject.write_files(first, f"{there.shared}/new", pack(tmp_path / "a", "new"))
-    unpack(subject.read_files(second, f"{there.shared}/new"), tmp_path / "back")
+    subject.write_files(first, f"{there.shared}/new", pack_tar(tmp_path / "a", "new"))
+    unpack_tar(subject.read_files(second, f"{there.shared}/new"), tmp_path / "back")
     assert (tmp_path / "back" / "b" / "c").read_text() == "text"
 
 
@@ -316,8 +316,8 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence(subject: Engine, there: 
     with pytest.raises(ClusterError, match=golden(1)):
         subject.read_files(there.nodes[0], "/none/here")
     with pytest.raises(ClusterError, match=golden(2)):
-        subject.write_files(there.nodes[0], "/none/here/a", pack(tmp_path / "a", "a"))
+        subject.write_files(there.nodes[0], "/none/here/a", pack_tar(tmp_path / "a", "a"))
 
 
 def test_the_python_of_the_nodes_says_what_it_has(subject: Engine, there: ClusterInfo) -> None:
-    assert package_store(subject).lacking(there, ["torch>=2", "labtestnone"]) == ("labtestnone",)
+    assert package_store(subject).find_missing(there, ["torch>=2", "labtestnone"]) == ("labtestnone",)
