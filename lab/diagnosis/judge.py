@@ -16,7 +16,7 @@ from lab.record.record_files import list_folder, read_file
 from lab.words import format_duration
 
 
-def judge_run(evidence: Evidence) -> Judgement:
+def judge_evidence(evidence: Evidence) -> Judgement:
     """Return how a run went and who is responsible; the result is the same at its end as from its record."""
     judgement = _judge(evidence)
     if judgement.culprit is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
-from lab.diagnosis.judge import judge_run
+from lab.diagnosis.judge import judge_evidence
 from lab.node.messages.agent import Exited, Started
 from lab.record.events import NodeLost
 from lab.record.layout import EVENTS, LOGS, PLAN
@@ -53,7 +53,7 @@ def _end(facts: RankFacts) -> dict[str, Any]:
 def test_a_run_is_judged_from_its_record_as_at_its_end(tmp_path: Path, case: str) -> None:
     facts, *_ = {**CASES, **HANGS}[case]
     record = write(tmp_path, facts)
-    assert judge_run(read_evidence(record)) == judge_run(Evidence(facts=facts, record=record))
+    assert judge_evidence(read_evidence(record)) == judge_evidence(Evidence(facts=facts, record=record))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.judge import judge_run
+from lab.diagnosis.judge import judge_evidence
 from tests.diagnosis import facts as told
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -25,7 +25,7 @@ def made(tmp_path: Path) -> TraceMaker:
 
 def judged(made: TraceMaker, facts: RunFacts) -> Judgement:
     record = made.record(stop=False)
-    return judge_run(Evidence(facts=facts, record=record))
+    return judge_evidence(Evidence(facts=facts, record=record))
 
 
 def hung(made: TraceMaker, *stacks: dict[str, str]) -> Judgement:

@@ -11,7 +11,7 @@ from typing import Any
 from lab.diagnosis.evidence import Evidence, Explained, Judgement, read_evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import Finding, Kind, Words
-from lab.diagnosis.judge import judge_run
+from lab.diagnosis.judge import judge_evidence
 from lab.record.layout import LOGS, launcher_log
 from lab.record.read import Record
 from lab.record.record_files import open_file
@@ -115,7 +115,7 @@ def _attempt_ended(number: int, record: Record) -> Finding:
     reason, culprit, duration_s = result.reason, result.culprit, result.duration_s
     if not record.complete:
         evidence = read_evidence(record)
-        judged = judge_run(evidence)
+        judged = judge_evidence(evidence)
         reason, culprit, duration_s = judged.reason, judged.culprit, evidence.facts.duration_s or None
     ranks = () if culprit is None or culprit.rank is None else (culprit.rank,)
     size = len(record.workers())

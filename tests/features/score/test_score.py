@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.judge import judge_run
+from lab.diagnosis.judge import judge_evidence
 from lab.features.score.verb import score_run, score_runs, score_text
 from lab.node.messages.agent import Connections, Exited, Halted, Started
 from lab.record.events import Clock, Event, NodeLost, NodeTroubled, TimedOut
@@ -89,8 +89,8 @@ def test_a_verdict_is_the_same_where_nothing_on_record_tells_what_was_broken(tmp
     said, facts, cause = _BROKEN[what]
     started = [Started(rank, AT - 1, f"node{rank}") for rank in range(3)]
     record = broken_run(tmp_path / "run", said, *started, *facts)
-    told = judge_run(read_evidence(record))
-    assert told == judge_run(read_evidence(without_faults(record)))
+    told = judge_evidence(read_evidence(record))
+    assert told == judge_evidence(read_evidence(without_faults(record)))
     assert told.culprit is not None
     assert (told.culprit.node, told.culprit.cause) == ("node2", cause)
 
