@@ -1,4 +1,4 @@
-"""What two runs did differently, and how they were set up differently, as data and for a person."""
+"""Compare two runs: what they did and how they were set up, as data and as text."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ V = TypeVar("V")
 
 
 class Counterparts(NamedTuple):
-    """Which calls of two runs are the same ones."""
+    """Which calls of two runs correspond."""
 
     pairs: list[tuple[Call, Call]]
     removed: set[tuple[int, int]]
-    """Rank and index of calls that the first run alone made."""
+    """Rank and index of calls that only the first run made."""
     added: set[tuple[int, int]]
-    """The same of the second run."""
+    """Rank and index of calls that only the second run made."""
 
 
 def match_calls(traces: tuple[Trace, Trace]) -> Counterparts:
-    """Put together what each rank called in both runs; where world sizes differ, only what rank 0 called."""
+    """Match the calls of each rank in two runs; if world sizes differ, only those of rank 0."""
     matches = Counterparts([], set(), set())
     calls, texts = [settled_calls(trace) for trace in traces], _compared_calls(traces)
     for rank in sorted({*texts[0], *texts[1]}):
@@ -55,26 +55,26 @@ def match_calls(traces: tuple[Trace, Trace]) -> Counterparts:
 
 
 def _compared_calls(traces: tuple[Trace, Trace]) -> tuple[Calls, Calls]:
-    """What each rank called in both runs; where world sizes differ, rank 0 alone."""
+    """Return the calls of each rank in both runs; if world sizes differ, only those of rank 0."""
     before, after = map(texts_of, traces)
     per_rank = traces[0].world_size != traces[1].world_size
     return ({0: before.get(0, ())}, {0: after.get(0, ())}) if per_rank else (before, after)
 
 
 _NOT_SETTINGS = frozenset({"name", "learn", "predict", "expect", "script", "nodes", "nproc_per_node", "env", "args"})
-"""Fields of a scenario that say what to think of a run, or that its plan says better."""
+"""Scenario fields that are about the assessment of a run, or that its plan contains."""
 _GIVEN = frozenset((*LAB_VARIABLES, "TORCHELASTIC_RUN_ID", "LAB_SHARED", "LAB_DATA", "LAB_TRACE"))
-"""Environment that follows from the shape of the cluster, or that differs from run to run."""
+"""Environment variables that follow from the cluster, or that differ in each run."""
 _PLAN = ("scenario", "engine", "nnodes", "nproc_per_node", "cold", "timeout_s")
 
 
 @dataclass(frozen=True)
 class Both(Generic[V]):
-    """Something in both runs: a setting, an operation, a rank, a phase of training steps, or a DDP module."""
+    """A value in both runs: of a setting, an operation, a rank, a phase, or a DDP module."""
 
     name: str
     before: V
-    """Of a setting, None where the run has no such setting; of others, nothing: None, 0.0 or ()."""
+    """For a setting, None if the run does not have it; otherwise an empty value: None, 0.0, or ()."""
     after: V
 
 
@@ -82,7 +82,7 @@ Setting = Both[str | None]
 
 
 def settings_changed(before: Record, after: Record, traces: tuple[Trace, Trace]) -> list[Setting]:
-    """What differs in how two runs were set up, in the order in which a person would look at it."""
+    """Return the differences in the setup of two runs, the most important first."""
     settings: list[Mapping[Any, str | None]] = [_settings(before, traces[0]), _settings(after, traces[1])]
     changed = [one for one in _side_by_side(settings, None) if one.before != one.after]
     return [*changed, *_scripts_changed(before, after)]
@@ -109,7 +109,7 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _scripts_changed(before: Record, after: Record) -> list[Setting]:
-    """The scripts, and files shipped with them, that differ: how many lines went and came."""
+    """Return the scripts and shipped files that differ, with the numbers of removed and added lines."""
     records = before, after
     mains = [Path(record.plan().script).name for record in records]
     others = {name for record in records for name in scripts_of(record)} - set(mains)
@@ -117,7 +117,7 @@ def _scripts_changed(before: Record, after: Record) -> list[Setting]:
     for names in [mains, *([name, name] for name in sorted(others))]:
         texts = [*map(_lines, records, names)]
         if texts[0] != texts[1]:
-            lines = [Counter(text or []) for text in texts]  # in any order: what aligns lines takes forever on some
+            lines = [Counter(text or []) for text in texts]  # ignore the order: aligning lines can take very long
             counts = f"-{(lines[0] - lines[1]).total()} +{(lines[1] - lines[0]).total()} lines"
             sides = [None if text is None else name for text, name in zip(texts, names, strict=True)]
             changed.append(Setting(f"script ({counts})", *sides))
@@ -133,17 +133,17 @@ def _lines(record: Record, name: str) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One operation in one run, in numbers."""
+    """Numbers of one operation in one run."""
 
     count: int
-    """Steps."""
+    """Number of steps."""
     bytes: float
-    """Logical bytes sent, by all ranks together; by one rank on average, where world sizes differ."""
+    """Logical bytes sent, by all ranks together; by one rank on average if world sizes differ."""
     median_s: float | None
     total_s: float
-    """Seconds from the entry of the last rank to the end of the last, summed over the steps."""
+    """Seconds from the entry of the last rank to the end of the last, summed over steps."""
     waited_s: float
-    """Seconds inside before those had entered who were needed, all ranks together or one on average, as `bytes`."""
+    """Seconds in calls before all needed ranks had entered; for all ranks or one on average, like `bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,30 +153,30 @@ class Comparison:
     runs: tuple[str, str]
     world_sizes: tuple[int, int]
     calls: tuple[int, int]
-    """Calls of all ranks."""
+    """Number of calls of all ranks."""
     span_s: tuple[float, float]
     """Seconds from the first line of the trace to the last."""
     settings: list[Setting]
     sequence: list[CallChange]
-    """What ranks call otherwise in the second run."""
+    """How the calls of the second run differ."""
     operations: list[Both[Figures | None]]
     waiting: list[Both[float]]
-    """By rank, seconds inside calls before everybody had entered whom it needs; empty where world sizes differ."""
+    """By rank, seconds in calls before all needed ranks had entered; empty if world sizes differ."""
     phases: list[Both[tuple[float, float | None]]]
-    """By mark, and `training step`, from one backward pass to the next: how often a rank went through it on average,
-    and median seconds."""
+    """By phase, and `training step`, from one backward pass to the next: average number per rank, and median
+    seconds."""
     buckets: list[Both[tuple[int, ...]]]
     """By module, layouts that differ: elements of each bucket, in the order of reduction."""
     problems: list[str]
 
     @property
     def per_rank(self) -> bool:
-        """Whether figures are those of one rank on average."""
+        """Whether figures are averages of one rank."""
         return self.world_sizes[0] != self.world_sizes[1]
 
     @property
     def identical(self) -> bool:
-        """Whether settings, calls, their order and their bytes are the same; times never are."""
+        """Whether settings, calls, their order, and their bytes are the same; times never are."""
         counts = all(
             one.before and one.after and (one.before.count, one.before.bytes) == (one.after.count, one.after.bytes)
             for one in self.operations
@@ -184,7 +184,7 @@ class Comparison:
         return counts and not (self.settings or self.sequence or self.buckets or self.per_rank)
 
     def to_json(self) -> dict[str, Any]:
-        """As `lab diff --json` prints it."""
+        """Return the data that `lab diff --json` prints."""
         data = {**asdict(self), "per_rank": self.per_rank, "identical": self.identical}
         for key, name in (("operations", "op"), ("waiting", "rank"), ("buckets", "module")):
             data[key] = [{name: one.pop("name"), **one} for one in data[key]]
@@ -192,7 +192,7 @@ class Comparison:
 
 
 def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Comparison:
-    """Compare two runs, which have these traces."""
+    """Compare two runs with these traces."""
     steps, runs = [*map(match_steps, traces)], (before.run, after.run)
     world_sizes = traces[0].world_size, traces[1].world_size
     per_rank = world_sizes[0] != world_sizes[1]
@@ -251,7 +251,7 @@ def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
 
 
 def _buckets(trace: Trace) -> dict[int, tuple[int, ...]]:
-    """The last layout of each module, as rank 0 has it."""
+    """Return the last layout of each module on rank 0."""
     return {layout.module: layout.sizes for layout in trace.ranks[0].buckets} if 0 in trace.ranks else {}
 
 
@@ -260,11 +260,11 @@ _LONGEST_BLOCK = 8
 _MOST_RANKS = 16
 _MORE_OR_LESS = ("more", "less")
 _NOTABLE = 1.2
-"""Times that differ by less than this factor are what any two runs differ by."""
+"""Times that differ by less than this factor are normal variation."""
 
 
 def diff_text(comparison: Comparison, style: Style) -> str:
-    """What differs; of runs that did the same, one sentence."""
+    """Return what differs; for identical runs, one sentence."""
     before, after = comparison.runs
     if comparison.identical:
         each = f"{comparison.calls[0]} calls of {comparison.world_sizes[0]} ranks"
@@ -297,7 +297,7 @@ def _first(lines: Sequence[str]) -> list[str]:
 
 
 def _listed(title: str, rows: Iterable[Sequence[str]], style: Style) -> str:
-    """What differs, a line each, below a title."""
+    """Return a title with one line for each difference."""
     lines = [f"  {name}: {style.paint(one, 'red')} → {style.paint(other, 'green')}" for name, one, other in rows]
     return "\n".join([style.paint(title, "bold"), *lines]) if lines else ""
 
@@ -307,7 +307,7 @@ def _sizes(sizes: Sequence[int]) -> str:
 
 
 Rows = tuple[list[str], list[list[str]]]
-"""A table: its head, and its rows."""
+"""A table: header and rows."""
 
 
 def _table(rows: Rows, style: Style) -> str:
@@ -315,7 +315,7 @@ def _table(rows: Rows, style: Style) -> str:
 
 
 def operation_rows(comparison: Comparison) -> Rows:
-    """What each operation did in both runs."""
+    """Return what each operation did in both runs."""
     header = ["operation", "count", "bytes sent", "median", "total", "waited"]
     nothing = Figures(0, 0, None, 0, 0)
     rows = []
@@ -329,13 +329,13 @@ def operation_rows(comparison: Comparison) -> Rows:
 
 
 def waiting_rows(comparison: Comparison) -> Rows:
-    """Whose time went into waiting for others; who waits least is who the others wait for."""
+    """Return how long each rank waited for others; the rank that waits least is the one that others wait for."""
     waited = comparison.waiting if any(one.before or one.after for one in comparison.waiting) else []
     return ["rank", "waited for others"], [[str(o.name), _times(o.before, o.after, _MORE_OR_LESS)] for o in waited]
 
 
 def phase_rows(comparison: Comparison) -> Rows:
-    """How often ranks went through each phase, and how long it took."""
+    """Return how often ranks went through each phase, and how long it took."""
     rows = [
         [one.name, _changed(f"{one.before[0]:g}", f"{one.after[0]:g}"), _times(one.before[1], one.after[1])]
         for one in comparison.phases
@@ -361,7 +361,7 @@ _MOST_NEW = 5
 
 
 def baseline_text(baseline: Baseline, style: Style) -> str:
-    """What got slower, sends more, or is called otherwise; of cases that are as before, how many."""
+    """Return what got slower, sends more, or is called differently; unchanged cases are only counted."""
     lines = [style.paint(baseline_title(baseline), "bold")]
     for case in baseline.cases:
         if case.changed:
@@ -372,7 +372,7 @@ def baseline_text(baseline: Baseline, style: Style) -> str:
 
 
 def baseline_title(baseline: Baseline) -> str:
-    """`compared with main: 12 cases, 2 of them worse; not there before: ring on 3 x 1`."""
+    """Return `compared with main: 12 cases, 2 of them worse; not there before: ring on 3 x 1`."""
     worse = sum(case.worse for case in baseline.cases)
     counted = f"{plural(len(baseline.cases), 'case')}, {worse or 'none'} of them worse"
     shown = [
@@ -384,7 +384,7 @@ def baseline_title(baseline: Baseline) -> str:
 
 
 def change_lines(case: CaseChange) -> list[str]:
-    """What there is to say of one case, a line each."""
+    """Return the differences of one case, one line each."""
     lines = [_speed(case)] if case.speed else []
     for one in case.increases:
         counts = f"{one.calls[0]} → {plural(one.calls[1], 'time')}" if one.calls[0] != one.calls[1] else ""

@@ -1,4 +1,4 @@
-"""Two runs on one page: their timelines one above the other, what differs marked, and how their times differ."""
+"""Write a page that compares two runs: their timelines with differences marked, and their times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_CHANGES = 60
 _MOST_SLOWER = 20
 _LEAST_S = 0.001
 _NOTABLE = 1.2
-"""Times of steps that differ by less than both are what any two runs differ by."""
+"""Times of steps that differ by less than both limits are normal variation."""
 
 
 class DiffReport(Frozen):
@@ -40,19 +40,19 @@ class DiffReport(Frozen):
     runs: tuple[str, str]
     bytes: int
     identical: bool
-    """Whether the runs did the same, whatever time it took."""
+    """Whether the runs did the same, regardless of times."""
 
 
 def write_diff(before: Record, after: Record, output: Path | None = None) -> DiffReport:
     """Write the page that compares two runs.
 
     Args:
-        before: one run, with a trace.
-        after: another.
-        output: the file, or a folder for it; None: `diff.html` in the record of the second.
+        before: One run, with a trace.
+        after: Another run.
+        output: The file, or a folder for it; None: `diff.html` in the record of the second run.
 
     Raises:
-        RecordError: a run has no trace, or the file cannot be written.
+        RecordError: A run has no trace, or the file cannot be written.
     """
     path = after.path if output is None else output
     path = path / DIFF_REPORT if output is None or path.is_dir() else path
@@ -109,7 +109,7 @@ def _data(
 
 
 def _pairs(steps: Sequence[Sequence[Step]], matches: Counterparts) -> list[tuple[Step, Step]]:
-    """Steps of both runs that are the same one, in the order of the first."""
+    """Return steps that correspond in both runs, in the order of the first."""
     of_call = [{(call.rank, call.index): step for step in of for call in step.calls.values()} for of in steps]
     pairs: dict[int, tuple[Step, Step]] = {}
     used: set[int] = set()
@@ -122,7 +122,7 @@ def _pairs(steps: Sequence[Sequence[Step]], matches: Counterparts) -> list[tuple
 
 
 def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
-    """Steps whose time differs most."""
+    """Return the steps whose times differ most."""
     took = [
         (one, one.end - one.begin, other.end - other.begin)
         for one, other in pairs

@@ -1,4 +1,4 @@
-"""`lab diff`: what two runs did differently, or many runs and earlier ones of the same scenarios."""
+"""`lab diff`: compare two runs, or many runs with earlier ones of the same scenarios."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_baseline(container: argparse._ActionsContainer) -> None:
-    """`--baseline` and `--slower`."""
+    """Add `--baseline` and `--slower`."""
     about = (
         "say what got slower, sends more or is called otherwise than in earlier runs: a folder of them or of "
         "snapshots, or the name of a suite or a run; the exit code is 1 then"
@@ -30,10 +30,10 @@ def add_baseline(container: argparse._ActionsContainer) -> None:
 
 
 def make_comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Baseline]:
-    """What compares runs with the earlier ones, or with the snapshots, that were asked for.
+    """Return a function that compares runs with the requested earlier runs or snapshots.
 
     Raises:
-        LabError: there are none of that name, or a snapshot cannot be read.
+        LabError: There are none with that name, or a snapshot cannot be read.
     """
     from lab.features.calls.snapshot import SUFFIX, SnapshotFile
     from lab.features.compare.baseline import compare_with_calls, compare_with_runs
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare them; needs no engine."""
+    """Compare the runs; needs no engine."""
     if arguments.baseline:
         return _compare_baseline(arguments)
     if arguments.before is None:
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compare_baseline(arguments: argparse.Namespace) -> int:
-    """Compare many runs with earlier ones; the exit code is 1 where anything is worse."""
+    """Compare many runs with earlier ones; the exit code is 1 if anything is worse."""
     from lab.features.compare.compare import baseline_text
     from lab.features.records.records import earlier_records, find_suite
 
@@ -97,7 +97,7 @@ def _compare_baseline(arguments: argparse.Namespace) -> int:
     else:
         try:
             after = list(find_suite(None, arguments.runs).records)
-        except RecordError:  # no run was made together with others
+        except RecordError:  # there is no suite of runs
             after = [find_record(None, arguments.runs)]
     baseline = make_comparison(arguments)(after)
     return answer(arguments, baseline.to_json, lambda style: baseline_text(baseline, style)) or baseline.exit_code
@@ -109,7 +109,7 @@ def _add_diff(parser: Parser) -> None:
 
 
 def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Write that page where it is asked for; needs no engine and no network."""
+    """Write the comparison page if requested; needs no engine and no network."""
     if not arguments.diff:
         return verb(arguments)
     if arguments.run:

@@ -1,4 +1,4 @@
-"""The story of DistributedDataParallel: what each module of a rank sent, at construction and in each step, and why.
+"""Explain DistributedDataParallel: what each module of a rank sent at construction and in each step, and why.
 
 How torch 2.13 uses process groups: `torch/nn/parallel/distributed.py` (construction, forward) and
 `torch/csrc/distributed/c10d/reducer.cpp` (verification of shapes, buckets, rebuilding, unused parameters).
@@ -28,10 +28,10 @@ class DdpStory(Finding):
     """What a DDP module sent, and why."""
 
     module: int = 0
-    """Its number, where there are several."""
+    """Number of the module, if there are several."""
     made_at: str = ""
     what: tuple[str, ...] = ()
-    """The calls, or their contents, in short."""
+    """The calls or their contents, in short."""
     count: int = 0
     of: int = 0
     bytes: int = 0
@@ -47,7 +47,7 @@ class DdpStory(Finding):
     parameters: int | None = None
 
     def render(self) -> Words:
-        """What it sent, with the module, where there are several."""
+        """Say what the module sent; name the module if there are several."""
         head, *rest = self._chapter()
         where = f"DDP module {self.module} ({self.made_at}): " if self.module else ""
         return f"{where}{head}", *rest
@@ -120,7 +120,8 @@ class DdpStory(Finding):
 
 
 Chapter = tuple[TrainingKind, Sequence[Call] | None, Mapping[str, Any]]
-"""The calls that it is about, where it is about some: without any it is left out. And what else `DdpStory` has."""
+"""Kind, calls, and other fields of a `DdpStory`. Without calls (an empty list) there is no chapter; None: it is not
+about calls."""
 
 
 class Backward(NamedTuple):
@@ -128,36 +129,36 @@ class Backward(NamedTuple):
 
     calls: Sequence[Call]
     quiet: bool = False
-    """Whether no_sync() was in force."""
+    """Whether it ran under no_sync()."""
 
     @property
     def buckets(self) -> list[Call]:
-        """Reductions of buckets, in their order."""
+        """Reductions of buckets, in order."""
         return [call for call in self.calls if call.bucket is not None]
 
 
 @dataclass(slots=True)
 class Module:
-    """What one module of one rank called, as far as it is known to be its own."""
+    """The calls of one module of one rank, as far as they can be assigned to it."""
 
     number: int
     source: str
     layouts: list[Buckets]
     construction: Sequence[Call]
     forwards: list[list[Call]] = field(default_factory=list)
-    """What DDP itself sent before each."""
+    """What DDP itself sent before each forward."""
     backwards: list[Backward] = field(default_factory=list)
 
     @property
     def parameters(self) -> int:
-        """Number of its parameters; 0 where that is not on record."""
+        """Number of its parameters; 0 if unknown."""
         return sum(map(len, self.layouts[0].buckets)) if self.layouts else 0
 
 
 def find_modules(rank: RankTrace) -> list[Module]:
-    """The modules of a rank, each with what is known to be its own.
+    """Return the modules of a rank, each with the calls that can be assigned to it.
 
-    Where there are several, that is its construction, its forwards, and the buckets of its gradients.
+    With several modules, these are construction, forwards, and the buckets of gradients.
     """
 
     def during(phase: Phase) -> Sequence[Call]:
@@ -179,7 +180,7 @@ def find_modules(rank: RankTrace) -> list[Module]:
                     module.backwards.append(Backward(buckets))
             elif phase.name == "backward" and forward is not None:
                 module.backwards.append(Backward(during(phase), quiet=not forward.synchronised))
-                forward = None  # a backward without a forward before it is some other model's
+                forward = None  # a backward without an earlier forward belongs to another model
     return modules
 
 
@@ -191,13 +192,13 @@ def _dtype(call: Call) -> str:
 
 
 def explain_ddp(run: Explained) -> list[Finding]:
-    """The story of a run that ended well; of one whose times say nothing, without them."""
+    """Return the story of a run that ended well; without overlap if times of the run mean nothing."""
     story = build_ddp_story(run.evidence) if run.ended_well and run.evidence.trace.recorded else []
     return [one for one in story if not (run.evidence.untimed and one.kind is TrainingKind.DDP_OVERLAP)]
 
 
 def build_ddp_story(evidence: Evidence) -> list[Finding]:
-    """What the DDP modules of the lowest rank sent; of later modules only what the earlier ones did not do."""
+    """Return what the DDP modules of the lowest rank sent; for later modules only kinds that no earlier one has."""
     modules = next((ours for rank in evidence.trace.ranks.values() if (ours := find_modules(rank))), [])
     story: dict[TrainingKind, Finding] = {}
     for module in modules:
@@ -258,12 +259,12 @@ def _chapters(module: Module) -> Iterator[Chapter]:
 
 
 def _is_bitmap(call: Call, module: Module) -> bool:
-    """Whether it adds up which parameters were used."""
+    """Return whether a call adds up which parameters were used."""
     return call.op == "all_reduce" and call.bucket is None and _is_of_parameters(call, module, 0)
 
 
 def _rebuilding(module: Module) -> tuple[int, list[Call]]:
-    """The number of the forward before which rank 0 sent its order of parameters, from 1, and how; or none."""
+    """Return the number of the forward before which rank 0 sent its parameter order, from 1, and its calls; or none."""
     for number, calls in enumerate(module.forwards, start=1):
         order = [call for call in calls if _dtype(call) == "int32"][:2]
         if len(order) == 2 and _is_of_parameters(order[0], module, 1):
@@ -272,12 +273,12 @@ def _rebuilding(module: Module) -> tuple[int, list[Call]]:
 
 
 def _is_of_parameters(call: Call, module: Module, extra: int) -> bool:
-    """Whether it has a whole number for each parameter, and so many more."""
+    """Return whether a call has an integer for each parameter, and `extra` more."""
     return _dtype(call) == "int32" and call.inputs[0].count == module.parameters + extra
 
 
 def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Iterator[Chapter]:
-    """The buckets; and where they travel in another dtype than the parameters have, that they are compressed."""
+    """Yield the buckets, and that they are compressed if their dtype differs from that of the parameters."""
     first, last = reducing[0], reducing[-1]
     shown = tuple(
         f"{format_bytes(call.bytes_in)} of {call.inputs[0].dtype} ({_names(call.parameters)})"
@@ -298,9 +299,9 @@ def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Ite
 
 
 def _overlap(reducing: Sequence[Sequence[Call]]) -> dict[str, Any]:
-    """How much of the time of buckets passed while gradients were still being computed; empty where there are none.
+    """Return how much of the time of buckets passed while gradients were computed; empty if there are no buckets.
 
-    Gradients are taken to be complete when the last bucket of the backward has been issued.
+    Gradients count as complete when the last bucket of the backward has been issued.
     """
     total, overlapped = 0.0, 0.0
     for buckets in reducing:
@@ -314,7 +315,7 @@ def _overlap(reducing: Sequence[Sequence[Call]]) -> dict[str, Any]:
 
 
 def _what(calls: Sequence[Call]) -> tuple[str, ...]:
-    """`broadcast of int64 [18]`, for each call."""
+    """Return `broadcast of int64 [18]`, for each call."""
     return tuple(f"{call.op} of {call.inputs[0].dtype} {list(call.inputs[0].shape)}" for call in calls if call.inputs)
 
 

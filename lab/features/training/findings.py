@@ -1,6 +1,6 @@
-"""The kinds of findings of training, and how often each rank went through the phases of a training step.
+"""Kinds of findings of training, and differences in how ranks went through the phases of a training step.
 
-Only what differs between ranks is told: a forward without a backward is as good as any other where all ranks do so.
+Only differences between ranks are reported: a forward without a backward is fine if all ranks do the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lab.words import name_ranks, plural
 
 
 class TrainingKind(Kind):
-    """The kinds of findings of this feature; parameters of other shapes are `shape`."""
+    """Kinds of findings of this feature; parameters with other shapes are `shape`."""
 
     COUNTS = "counts"
     PARAMETER_ORDER = "parameter_order"
@@ -42,17 +42,17 @@ class PhaseCounts(Finding):
     phase: Literal["forward", "backward"]
     number: int
     did: bool
-    """Whether the first side did it there, and the other did not."""
+    """Whether the first side did it there and the second did not."""
     first: tuple[int, ...]
     second: tuple[int, ...]
     forwards: Mapping[int, int] = field(default_factory=dict)
     """By rank."""
     backwards: Mapping[int, int] = field(default_factory=dict)
     exchanged: Mapping[int, int] = field(default_factory=dict)
-    """In how many backwards a rank exchanged gradients."""
+    """By rank: number of backwards in which it exchanged gradients."""
 
     def render(self) -> Words:
-        """What each side did, and in which forward or backward they parted."""
+        """Say what each side did, and in which forward or backward they differ."""
         first, second, number = self.first, self.second, self.number
         backwards = {rank: plural(count, "backward") for rank, count in self.backwards.items()}
         if self.phase == "forward":
@@ -67,11 +67,11 @@ class PhaseCounts(Finding):
 
 
 Flags = Sequence[bool | None]
-"""Of each forward or backward, whether something came of it; None where the run was over before that was known."""
+"""For each forward or backward, whether the event followed; None if the run was over first."""
 
 
 def count_phases(evidence: Evidence) -> Iterator[Finding]:
-    """In a run that broke, the first difference in how its ranks went through their training steps."""
+    """Yield the first difference in how ranks of a run that broke went through their training steps."""
     ranks = {number: rank for number, rank in evidence.trace.ranks.items() if rank.recorded}
     phases = {number: _outermost(rank) for number, rank in ranks.items()}
     forwards, backwards = (
@@ -96,7 +96,10 @@ def count_phases(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _outermost(rank: RankTrace) -> list[Phase]:
-    """Forwards, backwards and steps that lie within no other: of a checkpoint, not the backward inside a backward."""
+    """Return forwards, backwards, and steps that are in no other.
+
+    With checkpointing, a backward can contain another.
+    """
     kept: list[Phase] = []
     for phase in (phase for phase in rank.phases if phase.name in ("forward", "backward", "step")):
         if not kept or (kept[-1].end is not None and kept[-1].end <= phase.begin):
@@ -105,7 +108,7 @@ def _outermost(rank: RankTrace) -> list[Phase]:
 
 
 def _followed(phases: Sequence[Phase]) -> Flags:
-    """Of each forward, whether a backward came before the next one."""
+    """Return for each forward whether a backward came before the next one."""
     flags: list[bool | None] = []
     for phase in phases:
         if phase.name == "forward":
@@ -118,7 +121,7 @@ def _followed(phases: Sequence[Phase]) -> Flags:
 
 
 def _exchanged(rank: RankTrace, backwards: Sequence[Phase]) -> Flags:
-    """Of each backward, whether it exchanged gradients."""
+    """Return for each backward whether it exchanged gradients."""
     flags: list[bool | None] = []
     for phase in backwards:
         calls = calls_within(rank.calls, phase.begin, rank.last if phase.end is None else phase.end)
@@ -128,7 +131,7 @@ def _exchanged(rank: RankTrace, backwards: Sequence[Phase]) -> Flags:
 
 
 def _compare(phase: Literal["forward", "backward"], flags: Mapping[int, Flags]) -> PhaseCounts | None:
-    """The first forward or backward at which a rank differs from most others, or of two from its own habit."""
+    """Return the first forward or backward at which a rank differs from most others, or of two from its own habit."""
     known = {rank: of for rank, of in flags.items() if of}
     for n in range(min(map(len, known.values()), default=0)):
         here = {rank: of[n] for rank, of in known.items()}

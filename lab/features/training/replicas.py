@@ -1,4 +1,4 @@
-"""Whether what ranks train is the same on all of them: replicas of DDP modules, and weights that no module has."""
+"""Check that ranks train the same: replicas of DDP modules, and weights that belong to no module."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from lab.trace.model import Buffer, Call, Module, RankTrace
 from lab.words import listing, name_ranks, ordinal, plural
 
 _CLOSE = 1e-4
-"""Norms that differ by less than this part of them are taken to be the same: processors round differently."""
+"""Norms that differ by less than this part count as equal: processors round differently."""
 _OF_DDP = ("backward", "forward", "DDP()")
-"""Phases in which DDP itself calls."""
+"""Phases in which DDP itself makes calls."""
 Norms = Sequence[float | None]
 _How = Literal["parameters", "parameter", "order", "norm", "steps"]
 _MOST_NAMES = 3
@@ -39,14 +39,14 @@ Modules = Mapping[int, Module]
 
 
 class Replicas(Finding):
-    """Replicas of a DDP module that are not alike."""
+    """Replicas of a DDP module that differ."""
 
     how: _How
     at: tuple[str, ...] = ()
-    """Where the module was made."""
+    """Where the module was constructed."""
     sides: tuple[Side, ...] = ()
     only_here: tuple[str, ...] = ()
-    """Parameters that only the odd ranks have."""
+    """Parameters that only the deviating ranks have."""
     position: int = field(default=0, metadata={"key": "place"})
     """Number of the parameter, from 1."""
     parameter: str = ""
@@ -57,7 +57,7 @@ class Replicas(Finding):
     stepped_at: tuple[str, ...] = ()
 
     def render(self) -> Words:
-        """In what the replicas differ."""
+        """Say how the replicas differ."""
         title, position = f"the DDP module{render_lines(self.at)}", ordinal(self.position)
         unlike = listing(map(_have, self.sides))
         why = ""
@@ -86,7 +86,7 @@ class Replicas(Finding):
 
 
 class DivergedWeights(Finding):
-    """Weights that are trained by the same gradients, and differ."""
+    """Weights that are trained with the same gradients and differ."""
 
     kind: Kind = TrainingKind.DIVERGED
     reduced_at: tuple[str, ...]
@@ -96,7 +96,7 @@ class DivergedWeights(Finding):
     sides: tuple[Side, ...]
 
     def render(self) -> Words:
-        """Where their gradients were reduced, and in what the weights differ."""
+        """Say where the gradients were reduced, and how the weights differ."""
         return (
             f"{name_ranks((*self.ranks, *self.others))} train by the same gradients, reduced at "
             f"{listing(self.reduced_at)}, but not the same weights: after {plural(self.steps, 'step')} of the optimizer"
@@ -106,7 +106,7 @@ class DivergedWeights(Finding):
 
 
 def on_sides(sides: Sequence[Side]) -> str:
-    """`3 steps on rank 0 and 4 steps on rank 1`."""
+    """Return `3 steps on rank 0 and 4 steps on rank 1`."""
     return listing(f"{side.what} on {name_ranks(side.ranks)}" for side in sides)
 
 
@@ -115,12 +115,12 @@ def _have(side: Side) -> str:
 
 
 def find_unlike_state(evidence: Evidence) -> list[Finding]:
-    """Replicas that are not alike, then weights without a module."""
+    """Return replicas that differ, then weights without a module."""
     return [*find_unlike_replicas(evidence), *find_diverged_weights(evidence)]
 
 
 def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
-    """What differs between the replicas of each module: its parameters, or their order, or else their values."""
+    """Return how the replicas of each module differ: in their parameters, in the order, or in the values."""
     findings = list[Finding]()
     for modules in _replicas(evidence):
         rules = (_other_parameters, _other_order, _other_values, _stepped_by_some)
@@ -129,7 +129,7 @@ def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
 
 
 def _replicas(evidence: Evidence) -> list[Modules]:
-    """Modules that were constructed in the same turn in the same group."""
+    """Return modules that were constructed in the same turn in the same group."""
     by_turn: dict[tuple[str, int], dict[int, Module]] = {}
     for number, rank in evidence.trace.ranks.items():
         turns = Counter[str]()
@@ -140,7 +140,7 @@ def _replicas(evidence: Evidence) -> list[Modules]:
 
 
 def _other_parameters(modules: Modules, evidence: Evidence) -> Finding | None:
-    """Ranks whose module has another number of parameters than most, or one of another shape."""
+    """Return ranks whose module has another number of parameters than most, or one of another shape."""
     shapes = {rank: tuple((one.dtype, one.shape) for one in module.parameters) for rank, module in modules.items()}
     if len(set(shapes.values())) == 1:
         return None
@@ -162,7 +162,7 @@ def _first_difference(by_rank: Mapping[int, Sequence[object]]) -> int:
 
 
 def _compared(evidence: Evidence) -> dict[int, tuple[object, ...]]:
-    """What each rank brought when DDP compared the shapes last, also one that ended before its module was on record."""
+    """Return what each rank passed to DDP's last comparison of shapes, even if its module was not recorded."""
     return {
         rank: tuple(call.own[0].values)
         for rank, trace in evidence.trace.ranks.items()
@@ -172,13 +172,16 @@ def _compared(evidence: Evidence) -> dict[int, tuple[object, ...]]:
 
 
 def _only_here(modules: Modules, deviating: tuple[int, ...]) -> tuple[str, ...]:
-    """Parameters that only the odd ranks have, by name."""
+    """Return the names of parameters that only the deviating ranks have."""
     others = {one.name for rank, module in modules.items() if rank not in deviating for one in module.parameters}
     return tuple(one.name for rank in deviating[:1] for one in modules[rank].parameters if one.name not in others)
 
 
 def _other_order(modules: Modules, _: Evidence) -> Finding | None:
-    """Ranks that have the same parameters in another order: nothing stops DDP from adding up what does not belong."""
+    """Return ranks with the same parameters in another order.
+
+    DDP does not notice it, and adds gradients that do not belong together.
+    """
     names = {rank: tuple(one.name for one in module.parameters) for rank, module in modules.items()}
     if len(set(names.values())) == 1 or len({tuple(sorted(of)) for of in names.values()}) > 1:
         return None
@@ -188,7 +191,7 @@ def _other_order(modules: Modules, _: Evidence) -> Finding | None:
 
 
 def _other_values(modules: Modules, evidence: Evidence) -> Finding | None:
-    """Ranks whose parameters have other values than those of most, the last time that all were looked at."""
+    """Return ranks whose parameters differ from those of most, the last time that all were recorded."""
     turns = sorted(set.intersection(*(set(module.norms) for module in modules.values())))
     diverged = [steps for steps in turns if not _alike({rank: module.norms[steps] for rank, module in modules.items()})]
     if not diverged or diverged[-1] != turns[-1] or _are_averaged(modules, evidence):
@@ -211,7 +214,7 @@ def _other_values(modules: Modules, evidence: Evidence) -> Finding | None:
 
 
 def _first_divergence(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:
-    """The first parameter whose norms differ, and the ranks whose norms are not those of most."""
+    """Return the first parameter whose norms differ, and the ranks that deviate from most."""
     count = len(next(iter(norms.values())))
     first = next(n for n in range(count) if not _alike({rank: of[n : n + 1] for rank, of in norms.items()}))
     alike = {rank: next(other for other in norms if are_close(norms[other], mine)) for rank, mine in norms.items()}
@@ -219,9 +222,9 @@ def _first_divergence(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]
 
 
 def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
-    """Ranks whose optimizers changed the module, where those of others never did, though all exchanged its gradients.
+    """Return ranks whose optimizers changed the module although those of others never did.
 
-    Unless the others may have got the weights in some other way.
+    All of them exchanged its gradients. Nothing is returned if the others may have received the weights in another way.
     """
     ours = tuple(rank for rank, module in modules.items() if module.norms)
     moved = all(len(set(modules[rank].norms.values())) > 1 for rank in ours)
@@ -242,9 +245,9 @@ def _exchanges(call: Call) -> bool:
 
 
 def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
-    """Whether ranks may hold other weights by intent: gradients go elsewhere, or weights go round by other calls.
+    """Return whether weights may differ on purpose: gradients go to another group, or other calls exchange weights.
 
-    Such a call moves as many elements as the module has, or there is one for each size of its parameters.
+    Such a call moves as many elements as the module has, or there is a call for each size of its parameters.
     """
     for rank, module in modules.items():
         calls, sizes = (
@@ -265,13 +268,13 @@ def _alike(norms: Mapping[int, Norms]) -> bool:
 
 
 def are_close(one: Norms, other: Norms) -> bool:
-    """Whether norms are those of the same tensors, as far as they are known."""
+    """Return whether norms may be those of the same tensors, as far as they are known."""
     return len(one) == len(other) and all(map(_same, one, other))
 
 
 def _same(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
-        return True  # nobody knows
+        return True  # unknown
     return one == other or (one != one and other != other) or abs(one - other) <= _CLOSE * max(abs(one), abs(other))
 
 
@@ -282,35 +285,35 @@ def _unlike(kind: Kind, how: _How, modules: Modules, deviating: tuple[int, ...],
     return Replicas(kind=kind, how=how, at=at, ranks=deviating, others=others, lines=lines, **facts)
 
 
-# -- weights that ranks train by the same reduced gradients, without DDP, and that are not the same on all of them
+# -- weights that ranks train with the same reduced gradients, without DDP, and that differ
 
 _MOST_CALLS = 512
-"""Of the calls before a step so many are looked at."""
+"""Most calls before a step that are read."""
 _ADDS = ("SUM", "AVG")
 Turns = Mapping[int, Turn]
 """By rank: the same step of the same optimizer."""
 
 
 class _Sum(NamedTuple):
-    """What a reduction gave to a rank."""
+    """Result of a reduction on a rank."""
 
     line: str
     size: int
     norms: tuple[float, float]
-    """Its norm, and that of the mean if it is a sum."""
+    """Norm of the result, and norm of the mean if it is a sum."""
     varied: bool
-    """Whether its elements are not all the same."""
+    """Whether its elements differ from each other."""
 
 
 def find_diverged_weights(evidence: Evidence) -> list[Finding]:
-    """For each optimizer, ranks that went from other weights by gradients that they had reduced together.
+    """Return, for each optimizer, ranks whose weights differ although they reduced their gradients together.
 
-    Weights may well differ: those of a pipeline's stages, of parts of a matrix, of an ensemble. But then gradients do,
-    too, or they are not what a reduction gave.
+    Weights may legally differ: in pipeline stages, parts of a matrix, or an ensemble. But then the gradients differ
+    too, or they are not the result of a reduction.
     """
     of_ranks = dict[int, dict[tuple[int, int], Turn]]()
     for rank, trace in evidence.trace.ranks.items():
-        # Gradients of the last step may have been dropped before they were on record.
+        # The gradients of the last step may have been freed before they were recorded.
         turns = {of: turn for of, turn in turns_of(trace).items() if any(norm is not None for norm in turn.gradients)}
         of_ranks |= {rank: turns} if turns else {}
     common = set.intersection(*map(set, of_ranks.values())) if of_ranks else set()
@@ -327,7 +330,7 @@ def find_diverged_weights(evidence: Evidence) -> list[Finding]:
 
 
 def _diverged_weights(steps: int, turns: Turns, evidence: Evidence) -> Iterator[DivergedWeights]:
-    """Among the ranks that made a step, those of the same gradients whose weights differ."""
+    """Yield ranks with the same gradients and different weights, among ranks that made a step."""
     for alike in _of_the_same_gradients(turns):
         norms = {rank: turn.norms for rank, turn in alike.items()}
         reduced = [_reductions(turn, _sums(rank, turn, alike, evidence)) for rank, turn in alike.items()]
@@ -350,7 +353,7 @@ def _diverged_weights(steps: int, turns: Turns, evidence: Evidence) -> Iterator[
 
 
 def _of_the_same_gradients(turns: Turns) -> Iterator[Turns]:
-    """Ranks with parameters of the same sizes and gradients of the same norms; at least two, and not all 0."""
+    """Yield groups of at least two ranks with equal parameter sizes and equal norms of gradients."""
     left = dict(turns)
     while left:
         first = next(iter(left.values()))
@@ -361,7 +364,7 @@ def _of_the_same_gradients(turns: Turns) -> Iterator[Turns]:
 
 
 def _sums(rank: int, turn: Turn, alike: Turns, evidence: Evidence) -> list[_Sum]:
-    """What reductions over all of these ranks had given to one of them before its step, the latest first."""
+    """Return results of reductions over all of these ranks before a rank's step, the latest first."""
     sums, groups = [], evidence.trace.groups
     before = [call for call in evidence.calls(rank) if call.end is not None and call.end <= turn.time]
     for call in reversed(before[-_MOST_CALLS:]):
@@ -380,7 +383,7 @@ def _sum(call: Call, buffer: Buffer, size: int) -> _Sum | None:
 
 
 def _reductions(turn: Turn, sums: Sequence[_Sum]) -> list[str]:
-    """The lines whose reductions gave a rank its gradients, all of them; empty where some came from elsewhere."""
+    """Return the lines of the reductions that produced all gradients of a rank; empty if some came from elsewhere."""
     known = [(size, norm) for size, norm in zip(turn.sizes, turn.gradients, strict=True) if norm]
     each = [_find(size, norm, sums) for size, norm in known]
     if None in each:
@@ -394,17 +397,17 @@ def _find(count: int, norm: float, sums: Sequence[_Sum]) -> _Sum | None:
 
 
 class _Trained(NamedTuple):
-    """What one rank trains in one place: a DDP module, or the parameters of an optimizer without one."""
+    """What one rank trains: a DDP module, or the parameters of an optimizer without a module."""
 
     title: str
     names: Sequence[str]
-    """Of its parameters, in their order."""
+    """Names of its parameters, in order."""
     norms: dict[int, Norms]
-    """Of each parameter, after so many steps."""
+    """By number of steps: the norm of each parameter."""
 
 
 class ReplicasKeys(Frozen):
-    """What scenarios say of replicas."""
+    """What scenarios state about replicas."""
 
     replicas: str | None = key(None, choice(("equal",)), "replicas: equal", "not checked")
     """`equal`: what ranks train must be the same on all of them. Compared are the norms of all parameters of each
@@ -415,12 +418,12 @@ class ReplicasKeys(Frozen):
 def judge_replicas(
     _: str, plan: Plan, evidence: Evidence, variables: Mapping[int, RankVariables], __: bool | None
 ) -> list[Expectation]:
-    """The expectation of a run's scenario."""
+    """Return the expectation of a run's scenario."""
     return [check_replicas(plan.scenario.expect.tolerance, evidence, len(variables))]
 
 
 def check_replicas(tolerance: Tolerance, evidence: Evidence, world_size: int) -> Expectation:
-    """The expectation that whatever ranks train is the same on all of them; not met where that is not known."""
+    """Return the expectation that ranks train the same; it is not met if this is unknown."""
     problem = next(_problems(tolerance, evidence, range(world_size)), None)
     return Expectation(what="replicas", expected="equal", got=problem or "equal", met=problem is None)
 
@@ -445,7 +448,7 @@ def _problems(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) ->
 
 
 def _trained(trace: RankTrace) -> dict[tuple[str, int], _Trained]:
-    """What a rank trained: each by what it is and its turn among those."""
+    """Return what a rank trained, by kind and number."""
     trained = {}
     for turn, module in enumerate(trace.modules, 1):
         names = [parameter.name for parameter in module.parameters]
@@ -459,7 +462,7 @@ def _trained(trace: RankTrace) -> dict[tuple[str, int], _Trained]:
 
 
 def _differences(tolerance: Tolerance, replicas: Mapping[int, _Trained]) -> Iterator[str]:
-    """In what the replicas of one thing differ; the first of these is known to be so."""
+    """Yield how the replicas of one item differ; the first difference is certain."""
     first = next(iter(replicas.values()))
     numbers = sides_of({rank: plural(len(one.names), "parameter") for rank, one in replicas.items()})
     if len(numbers) > 1:

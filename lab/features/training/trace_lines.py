@@ -1,4 +1,4 @@
-"""What a trace tells of the DistributedDataParallel modules of a rank, and which all_reduce carries which bucket."""
+"""Read lines about DistributedDataParallel modules from a trace, and assign reductions to buckets."""
 
 from __future__ import annotations
 
@@ -10,35 +10,38 @@ from lab.trace.read import RankReader, parse_count, parse_shape
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 _DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
-"""What divides gradients before it adds them up: DDP itself, and these hooks of PyTorch; of others nobody knows."""
+"""What divides gradients before it adds them: DDP itself and these hooks of PyTorch; for others this is unknown."""
 
 
 class Turn(NamedTuple):
-    """What an optimizer had and did at one of its steps."""
+    """State and work of an optimizer at one of its steps."""
 
     time: float
     source: str
     sizes: tuple[int, ...]
     """Elements of each of its parameters."""
     gradients: tuple[float | None, ...]
-    """The norm of the gradient of each, None where it had none or it is not known; of a sample where that is large."""
+    """Norm of each gradient, None if there was none or it is unknown; for a large gradient, norm of a sample."""
     norms: tuple[float | None, ...]
-    """The norm of each parameter after the step."""
+    """Norm of each parameter after the step."""
 
 
 def turns_of(rank: RankTrace) -> dict[tuple[int, int], Turn]:
-    """By number of an optimizer that has no parameter of a DDP module, and of a step of it."""
+    """Return the turns by number of the optimizer and of its step.
+
+    Only optimizers without parameters of DDP modules have turns.
+    """
     turns: dict[tuple[int, int], Turn] = rank.extra.setdefault("optimizer_turns", {})
     return turns
 
 
 class ModuleReader:
-    """Reads the lines about modules and optimizers of one rank, in order, beside those that `RankReader` reads."""
+    """Reads lines about modules and optimizers of one rank, in addition to the lines that `RankReader` reads."""
 
     def __init__(self, reader: RankReader) -> None:
         self.reader, self.result = reader, reader.result
         self._called: tuple[int, bool] | None = None
-        """Number of the module whose forward is to begin next, and whether its gradients will be exchanged."""
+        """Number of the module whose forward begins next, and whether its gradients will be exchanged."""
         self._read_phase_line = reader.actions["mark"]
         reader.actions |= {
             "ddp": self._read_layout, "module": self._read_call, "hook": self._read_hook, "norms": self._read_norms,
@@ -47,7 +50,7 @@ class ModuleReader:
         reader.at_end.append(lambda: assign_buckets(self.result))
 
     def _read_layout(self, line: Mapping[str, Any]) -> None:
-        """A module was constructed, or has rebuilt its buckets."""
+        """Handle a module that was constructed, or that rebuilt its buckets."""
         number, module = parse_count(line["d"]), self._module(line)
         group = self.reader.group_name(line)
         if "params" in line:
@@ -64,17 +67,17 @@ class ModuleReader:
             self.result.buckets.append(Buckets(self.result.rank, number, group, time, rebuilt, names, elements))
 
     def _read_hook(self, line: Mapping[str, Any]) -> None:
-        """What reduces the gradients of a module."""
+        """Handle the hook that reduces the gradients of a module."""
         if (module := self._module(line)) is not None:
             module.hook = str(line["name"])
 
     def _read_norms(self, line: Mapping[str, Any]) -> None:
-        """The norms of a module's parameters after some step of its optimizer."""
+        """Handle the norms of a module's parameters after a step of its optimizer."""
         if (module := self._module(line)) is not None:
             module.norms[parse_count(line["steps"])] = _norms(line["norms"])
 
     def _read_turn(self, line: Mapping[str, Any]) -> None:
-        """What an optimizer that has no parameter of a module had and did at one of its steps."""
+        """Handle a step of an optimizer without parameters of a module."""
         elements, gradients, norms = (
             tuple(map(parse_count, line["sizes"])),
             _norms(line["grads"]),
@@ -86,11 +89,11 @@ class ModuleReader:
         turns_of(self.result)[parse_count(line["o"]), parse_count(line["steps"])] = turn
 
     def _read_call(self, line: Mapping[str, Any]) -> None:
-        """Which module's forward begins next, where there are several or its gradients will not be exchanged."""
+        """Handle which module's forward begins next, if there are several or its gradients will not be exchanged."""
         self._called = parse_count(line["d"]), bool(line.get("sync", 1))
 
     def _read_phase(self, line: Mapping[str, Any]) -> None:
-        """A phase begins or ends; of a forward, which module's it is."""
+        """Handle a phase that begins or ends; for a forward, set its module."""
         self._read_phase_line(line)
         if str(line["n"]) == "forward" and not line.get("e"):
             phase = self.reader.nested[-1]
@@ -108,17 +111,20 @@ def _norms(norms: Any) -> tuple[float | None, ...]:
 
 
 def assign_buckets(rank: RankTrace) -> None:
-    """Set `Call.bucket`, `module` and `parameters` of every reduction that a backward pass issued for a DDP module.
+    """Set `Call.bucket`, `module`, and `parameters` of each reduction that a backward pass issued for a DDP module.
 
-    DDP reduces its buckets in their order, so the n-th reduction of a backward pass on the module's group that has as
-    many elements as the next bucket is that bucket's. Where a communication hook sends something else, or where it may
-    be the bucket of several modules that went forward since the last backward, nothing is assigned.
+    DDP reduces its buckets in order. So a reduction in a backward pass on the module's group belongs to the next bucket
+    if it has as many elements. Nothing is assigned if a communication hook sends something else, or if the bucket may
+    belong to several modules whose forward ran since the last backward.
     """
     if not rank.buckets:
         return
     divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
     due: dict[int, int] = {}
-    before, since = set[int | None](), set[int | None]()  # modules that went forward before the last backward and since
+    before, since = (
+        set[int | None](),
+        set[int | None](),
+    )  # modules whose forward ran before the last backward, and since then
     phases = [phase for phase in rank.phases if phase.name in ("forward", "backward")]
     timeline: list[Phase | Call] = [*phases, *rank.calls]
     for one in sorted(timeline, key=lambda one: (one.begin, isinstance(one, Call))):
