@@ -13,7 +13,7 @@ from lab.features.slurm.command import (
     is_idle,
     is_well,
     least_machine,
-    pairs,
+    parse_pairs,
     read_fate,
     read_hosts,
     read_jobs,
@@ -37,7 +37,7 @@ def fate(state: str, reason: str = "None", preempted: str = "None") -> Fate:
 
 
 def test_values_may_hold_blanks():
-    assert pairs(golden(1)) == {"A": "1", "OS": "Linux 6.18 #1 SMP", "B:C/D": "x"}
+    assert parse_pairs(golden(1)) == {"A": "1", "OS": "Linux 6.18 #1 SMP", "B:C/D": "x"}
 
 
 def test_machines_have_an_address_and_what_slurm_says_is_wrong_with_them():
