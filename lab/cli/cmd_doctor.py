@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_code = exit_code or 1
     answer(
         arguments,
-        lambda: [asdict(check) for check in checks],
+        lambda: [check.to_json() for check in checks],
         lambda style: "\n".join(_line(check, style) for check in checks),
     )
     return exit_code
@@ -70,4 +70,4 @@ def _leftovers(engine: Engine) -> Check:
 def _line(check: Check, style: Style) -> str:
     sign, colour = _SIGNS[check.level]
     fix = f"\n    fix: {check.fix}" if check.fix else ""
-    return f"{style.paint(f'{sign} {check.level:<7}', colour)} {check.what}: {check.found}{fix}"
+    return f"{style.paint(f'{sign} {check.level:<7}', colour)} {check.what}: {check.result}{fix}"

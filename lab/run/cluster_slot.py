@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.interrupts import uninterrupted
+from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import Announce, Engine, Removed
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, unforeseen
 from lab.feature import hook, hooks, load, owners
@@ -70,9 +70,9 @@ class ClusterSlot(Frozen):
         stopped = [node for node in info.nodes if node.state == STOPPED]
         if not stopped:
             return info
-        from lab.engine.protocol import PowerControl, capable
+        from lab.engine.protocol import PowerControl, require_capability
 
-        capable(self.engine, PowerControl).start(info, stopped, announce=self.announce)
+        require_capability(self.engine, PowerControl).start(info, stopped, announce=self.announce)
         return self.existing()
 
     def existing(self) -> ClusterInfo:
@@ -118,9 +118,9 @@ class ClusterSlot(Frozen):
             info = self.find()
         fits = info is not None and info.stays and not lock.removal_cut
         if lock.crashed and info is not None and fits:
-            from lab.engine.ready import whole
+            from lab.engine.ready import have_all_agents
 
-            fits = whole(self.engine, info)
+            fits = have_all_agents(self.engine, info)
         if info is not None and fits:
             self._refuse_other_shape(info)
             return info
@@ -216,7 +216,7 @@ class ClusterSlot(Frozen):
     def remove_own(self) -> None:
         """Remove a cluster that was created for runs; announce a failure instead of raising it."""
         try:
-            with uninterrupted():
+            with defer_interrupts():
                 self.remove()
         except LabError as error:  # the run has its own verdict
             self.announce(
@@ -394,7 +394,7 @@ def find_missing_requirements(engine: Engine, cluster: ClusterInfo, requirements
         return ()
     from lab.engine.packages import package_store
 
-    return package_store(engine).lacking(cluster, open_ones)
+    return package_store(engine).find_missing(cluster, open_ones)
 
 
 def refuse_missing_requirements(engine: Engine, cluster: ClusterInfo, scenario: Scenario) -> None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain, product
 from typing import Any
 
-from lab.engine.doctor import refusal
+from lab.engine.doctor import explain_missing_gpus
 from lab.engine.protocol import Engine
 from lab.errors import UsageError
 from lab.feature import hook
@@ -445,7 +445,7 @@ def _make_case(
         nproc_per_node=nproc_per_node,
         backend=cell.get("backend"),
         shape=replace(shape, nproc_per_node=1),
-        skipped=why_not or (refusal(shape.gpus) if shape.gpus else ""),
+        skipped=why_not or (explain_missing_gpus(shape.gpus) if shape.gpus else ""),
     )
 
 
