@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.interrupts import uninterrupted
+from lab.engine.interrupts import defer_interrupts
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import select_engine
@@ -189,7 +189,7 @@ class Cluster:
 
     def down(self) -> Removed:
         """Remove the cluster, whatever is left of it, even while a run uses it; what has begun is not interrupted."""
-        with uninterrupted():
+        with defer_interrupts():
             try:
                 with self._held("lab down", removes=True, exclusive=True) as lock:
                     return self.slot.remove(settle=lock.crashed)

@@ -7,7 +7,7 @@ import sys
 
 from lab.cli import arguments as shared
 from lab.cluster import Cluster
-from lab.engine.protocol import Console, capable
+from lab.engine.protocol import Console, require_capability
 from lab.errors import ClusterUnfit, UsageError
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 
@@ -15,9 +15,9 @@ from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab exec [options] NODE [--] COMMAND [ARGUMENTS]"
     parser.epilog = "Options of lab stand before COMMAND; what follows it is the command's own."
-    shared.add(parser, "node", help="node0, node1, ... or its number", complete="nodes")
+    shared.add_options(parser, "node", help="node0, node1, ... or its number", complete="nodes")
     parser.set_defaults(rest=[], own_words=1)
-    shared.add(parser, "--name", "--engine")
+    shared.add_options(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     info = cluster.existing()
     node = find_node(info, arguments.node)
     tty = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    return capable(cluster.engine, Console).execute(info, node, arguments.rest, tty=tty)
+    return require_capability(cluster.engine, Console).execute(info, node, arguments.rest, tty=tty)
 
 
 def find_node(info: ClusterInfo, name: str) -> Node:

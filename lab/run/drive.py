@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
-from lab.engine.ownership import owner
+from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel
 from lab.errors import LabError, NodeLost, RecordError
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.node.messages import agent
 from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP, first_uid_of
@@ -222,7 +222,7 @@ class Driver:
     def _claim(self, node: str) -> None:
         claim = agent.Claim(
             run=self.plan.run,
-            owner=owner(),
+            owner=current_owner(),
             lease_s=LEASE_S,
             cold=self.plan.cold,
             trace=self.plan.trace.on,
@@ -312,11 +312,11 @@ class Driver:
         Raises:
             LabError: a node does not start.
         """
-        from lab.engine.protocol import PowerControl, capable
+        from lab.engine.protocol import PowerControl, require_capability
 
         if missing := self._missing_nodes():
             lost = [node for node in self.job.cluster.nodes if node.name in missing]
-            capable(self.job.engine, PowerControl).start(self.job.cluster, lost, announce=lambda _: None)
+            require_capability(self.job.engine, PowerControl).start(self.job.cluster, lost, announce=lambda _: None)
             self._add_running_nodes(self.job.engine.find(self.job.cluster.name))
 
     def _add_running_nodes(self, clusters: Sequence[ClusterInfo]) -> None:
@@ -579,7 +579,7 @@ def _choose_stdin(job: Job) -> Stdin:
         calls: Stdin = options.calls
         return calls
     has_terminal = options.terminal and os.isatty(0) and os.isatty(1)
-    choose = hook("stdin") if options.stdin or plan.interactive is not None or has_terminal else None
+    choose = find_hook("stdin") if options.stdin or plan.interactive is not None or has_terminal else None
     return (choose and choose(plan, job.observer, fed=options.stdin)) or Stdin()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lab.engine.interrupts import taking
+from lab.engine.interrupts import handle_signals
 from lab.plan.cluster import Shape
 from lab.run.cluster_slot import ClusterSlot, WarmCluster
 from lab.run.collect import Observer
@@ -64,7 +64,7 @@ class WorkerPool(Observer):
 
         threads = [threading.Thread(target=work, args=(worker,), name="pool worker", daemon=True) for worker in workers]
         deadline = math.inf
-        with taking(lambda *_: interrupt_received.set(), callable):
+        with handle_signals(lambda *_: interrupt_received.set(), callable):
             for thread in threads:
                 thread.start()
             while (alive := [thread for thread in threads if thread.is_alive()]) and time.monotonic() < deadline:

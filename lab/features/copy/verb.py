@@ -7,16 +7,16 @@ import re
 from pathlib import Path, PurePosixPath
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import say
+from lab.cli.arguments import print_sanitized
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
-from lab.engine.archive import LIMIT_BYTES, pack, unpack
-from lab.engine.protocol import FileAccess, capable
+from lab.engine.archive import LIMIT_BYTES, pack_tar, unpack_tar
+from lab.engine.protocol import FileAccess, require_capability
 from lab.errors import UsageError
 from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP
 from lab.plan.cluster import ClusterInfo
-from lab.words import clip
+from lab.words import clip_end
 
 _MOST_TOLD = 5
 _LONGEST = 200
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="copy at most so much (default: 1GiB); here never more than the disk has free",
     )
-    shared.add(parser, "--name", "--engine")
+    shared.add_options(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,8 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
         left_out = _copy_to(cluster, info, Path(arguments.source), target[1], target[2], arguments.most_bytes)
     if left_out:
         more = f" and {len(left_out) - _MOST_TOLD} more" if len(left_out) > _MOST_TOLD else ""
-        names = ", ".join(" ".join(clip(name, _LONGEST).split()) for name in left_out[:_MOST_TOLD])
-        say(f"left out, for they are neither files nor folders, or have no path below the copy: {names}{more}")
+        names = ", ".join(" ".join(clip_end(name, _LONGEST).split()) for name in left_out[:_MOST_TOLD])
+        print_sanitized(
+            f"left out, for they are neither files nor folders, or have no path below the copy: {names}{more}"
+        )
     return 0
 
 
@@ -68,8 +70,8 @@ def _copy_from(cluster: Cluster, info: ClusterInfo, node: str, path: str, target
     there, here = PurePosixPath(info.shared, path), Path(target)
     if target.endswith("/") or here.is_dir():
         here /= there.name
-    archive = capable(cluster.engine, FileAccess).read_files(find_node(info, node), str(there))
-    return unpack(archive, here, most_bytes=most_bytes)
+    archive = require_capability(cluster.engine, FileAccess).read_files(find_node(info, node), str(there))
+    return unpack_tar(archive, here, most_bytes=most_bytes)
 
 
 def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path: str, most_bytes: int) -> list[str]:
@@ -77,6 +79,6 @@ def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path:
     there = PurePosixPath(info.shared, path)
     if not path or path.endswith("/"):
         there /= source.resolve().name
-    archive = pack(source, there.name, (FIRST_UID, GROUP), most_bytes=most_bytes, left_out=left_out)
-    capable(cluster.engine, FileAccess).write_files(find_node(info, node), str(there), archive)
+    archive = pack_tar(source, there.name, (FIRST_UID, GROUP), most_bytes=most_bytes, left_out=left_out)
+    require_capability(cluster.engine, FileAccess).write_files(find_node(info, node), str(there), archive)
     return left_out

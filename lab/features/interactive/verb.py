@@ -8,21 +8,21 @@ import sys
 from lab.cli import arguments as shared
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
-from lab.engine.protocol import Console, capable
+from lab.engine.protocol import Console, require_capability
 
 _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "node0, node1, ... or its number (default: node0)"
-    shared.add(parser, "node", nargs="?", default="node0", help=about, complete="nodes")
-    shared.add(parser, "--name", "--engine")
+    shared.add_options(parser, "node", nargs="?", default="node0", help=about, complete="nodes")
+    shared.add_options(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Open it; the exit code is the shell's."""
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
     info = cluster.existing()
-    return capable(cluster.engine, Console).execute(
+    return require_capability(cluster.engine, Console).execute(
         info, find_node(info, arguments.node), _SHELL, tty=sys.stdin.isatty()
     )

@@ -16,14 +16,14 @@ import lab
 from lab import __version__
 from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.held import DESCRIPTION, start_holder
-from lab.engine.payload import sent_first
+from lab.engine.agent_holder import DESCRIPTION, start_holder
+from lab.engine.payload import initial_input
 from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import look
 from lab.features.slurm.command import HOME, Host, allocate, ask, environment, read_hosts
 from lab.plan.cluster import Shape
-from lab.words import listing, plural
+from lab.words import format_count, join_words
 
 ENGINE = "slurm"
 LOG = "holder.log"
@@ -41,15 +41,15 @@ def job_name(cluster: str) -> str:
 def shared_folder(home: Path, cluster: str) -> Path:
     """The folder of a cluster on a file system that all nodes see."""
     default = Path.home() / ".lab" / "shared"
-    return Path(os.environ.get("LAB_SLURM_SHARED", default)) / f"{cluster}-{label.digest(str(home))}"
+    return Path(os.environ.get("LAB_SLURM_SHARED", default)) / f"{cluster}-{label.short_digest(str(home))}"
 
 
 def own_folder(home: Path, cluster: str, node: str) -> str:
     """The folder of a node on its machine: short, because the path of a Unix socket has at most 107 bytes."""
-    return f"/tmp/lab-{os.getuid()}-{label.digest(str(home))}-{cluster}.{node}"
+    return f"/tmp/lab-{os.getuid()}-{label.short_digest(str(home))}-{cluster}.{node}"
 
 
-def begin(
+def start_agents(
     home: Path, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
 ) -> Callable[[], bool]:
     """Make the folders, ask for the allocation, and start what holds the agents; returns whether that has ended.
@@ -71,15 +71,15 @@ def begin(
 
     describe()
     _make_shared(shared_folder(home, cluster), shared["data"])
-    announce(f"asking Slurm for {plural(shape.nodes, 'machine')}")
+    announce(f"asking Slurm for {format_count(shape.nodes, 'machine')}")
     job = allocate(asked["argv"], queue_s(shape), announce)
     describe(job=job)
     hosts = _hosts_of(job)[: shape.nodes]
     names, addresses = [host.name for host in hosts], [_resolve(host) for host in hosts]
     describe(hosts=names, addresses=addresses, port=_FIRST_PORT + int(job) % _PORTS)
-    (folder / "agent.bin").write_bytes(sent_first())
+    (folder / "agent.bin").write_bytes(initial_input())
     where = ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"
-    announce(f"starting {plural(shape.nodes, 'node')} in job {job}, importing torch on {where}")
+    announce(f"starting {format_count(shape.nodes, 'node')} in job {job}, importing torch on {where}")
     argvs = {
         step["config"]["node"]: agent_argv(step, job, host, address)
         for step, host, address in zip(steps, names, addresses, strict=True)
@@ -279,7 +279,7 @@ def _refuse_impossible(shape: Shape) -> None:
             )
     if len(shape.hosts) > shape.nodes:
         raise ClusterUnfit(
-            f"each node has a host of its own in Slurm, and {listing(shape.hosts)} are more than {shape.nodes}",
+            f"each node has a host of its own in Slurm, and {join_words(shape.hosts)} are more than {shape.nodes}",
             "name fewer, or raise --nodes",
         )
     for volume in shape.volumes:
