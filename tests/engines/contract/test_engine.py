@@ -93,7 +93,7 @@ def test_requests_are_plain_data_the_same_again_and_make_nothing(subject: Engine
     assert subject.find(name) == []
 
 
-def test_a_cluster_that_was_made_is_found_as_it_was_asked_for_until_it_is_removed(
+def test_a_cluster_is_found_as_it_was_asked_for_through_stops_starts_and_kills_until_it_is_removed(
     subject: Engine, there: ClusterInfo, create: Create
 ):
     said: list[str] = []
@@ -117,12 +117,54 @@ def test_a_cluster_that_was_made_is_found_as_it_was_asked_for_until_it_is_remove
     assert {there.name, made.name} <= {info.name for info in subject.find()}
     assert subject.find("t-never-made") == []
 
-    removed = subject.remove(made.name)
+    check_stop_and_start(subject, made)
+    check_kill(subject, made)
+
+    removed = subject.remove(made.name, settle=True)
     assert (removed.clusters, removed.nodes) == ((made.name,), 2)
     state = settled(subject, made.nodes[0])
     assert (state.running, state.gone, state.sentence()) == (False, True, "was removed")
     assert subject.remove(made.name) == Removed()
     assert [info.name for info in subject.find(there.name)] == [there.name]
+
+
+def check_stop_and_start(subject: Engine, made: ClusterInfo) -> None:
+    """A stopped node stays so until it is started, and is then as it was made."""
+    (channel,) = subject.connect(made, made.nodes[1:])
+    subject.stop(made.nodes[1:])
+    assert ended(channel)
+    subject.stop(made.nodes[1:])  # it is already
+    (found,) = subject.find(made.name)
+    assert [node.state for node in found.nodes] == ["running", "stopped"]
+    assert (found.intact, replace(found, run=None).stays, found.state) == (True, True, "partial")
+    assert subject.node_state(made.nodes[1]).sentence() == "was killed (SIGKILL)"
+
+    subject.start(found, found.nodes[1:], announce=lambda _: None)
+    (again,) = subject.find(made.name)
+    assert [replace(node, address="") for node in again.nodes] == [replace(node, address="") for node in made.nodes]
+    assert replace(again, nodes=()) == replace(made, nodes=())
+    assert len({node.address for node in again.nodes}) == 2  # a scheduler may give it another one
+    channels = subject.connect(made, made.nodes)
+    try:
+        for each in channels:
+            each.send(HELLO)
+        assert wait_ready(channels, 60.0, lambda _: None) is None
+    finally:
+        for each in channels:
+            each.close()
+
+
+def check_kill(subject: Engine, made: ClusterInfo) -> None:
+    """A killed node ends its channel, and is told from its peers."""
+    (channel,) = subject.connect(made, made.nodes[1:])
+    subject.kill(made.nodes[1])
+    assert ended(channel)
+    state = settled(subject, made.nodes[1])
+    assert (state.running, state.gone, state.sentence()) == (False, False, "was killed (SIGKILL)")
+    assert subject.node_state(made.nodes[0]).running
+    (found,) = subject.find(made.name)
+    assert (found.state, replace(found, run=None).stays) == ("partial", False)
+    assert [node.state == "running" for node in found.nodes] == [True, False]
 
 
 def test_a_cluster_whose_making_is_interrupted_leaves_nothing(subject: Engine):
@@ -231,49 +273,6 @@ def test_a_command_that_does_not_exist_is_a_sentence(subject: Engine, there: Clu
 
 
 # -- losing
-
-
-def test_a_killed_node_ends_its_channel_is_told_from_its_peers_and_removed_with_them(subject: Engine, create: Create):
-    made = create(nodes=2)
-    (channel,) = subject.connect(made, made.nodes[1:])
-    subject.kill(made.nodes[1])
-    assert ended(channel)
-    state = settled(subject, made.nodes[1])
-    assert (state.running, state.gone, state.sentence()) == (False, False, "was killed (SIGKILL)")
-    assert subject.node_state(made.nodes[0]).running
-    (found,) = subject.find(made.name)
-    assert (found.state, found.stays, [node.state == "running" for node in found.nodes]) == (
-        "partial",
-        False,
-        [True, False],
-    )
-    assert subject.remove(made.name, settle=True).clusters == (made.name,)
-
-
-def test_a_stopped_node_stays_so_until_it_is_started_and_is_then_as_it_was_made(subject: Engine, create: Create):
-    made = create(nodes=2)
-    (channel,) = subject.connect(made, made.nodes[1:])
-    subject.stop(made.nodes[1:])
-    assert ended(channel)
-    subject.stop(made.nodes[1:])  # it is already
-    (found,) = subject.find(made.name)
-    assert [node.state for node in found.nodes] == ["running", "stopped"]
-    assert (found.intact, found.stays, found.state) == (True, True, "partial")
-    assert subject.node_state(made.nodes[1]).sentence() == "was killed (SIGKILL)"
-
-    subject.start(found, found.nodes[1:], announce=lambda _: None)
-    (again,) = subject.find(made.name)
-    assert [replace(node, address="") for node in again.nodes] == [replace(node, address="") for node in made.nodes]
-    assert replace(again, nodes=()) == replace(made, nodes=())
-    assert len({node.address for node in again.nodes}) == 2  # a scheduler may give it another one
-    channels = subject.connect(made, made.nodes)
-    try:
-        for each in channels:
-            each.send(HELLO)
-        assert wait_ready(channels, 60.0, lambda _: None) is None
-    finally:
-        for each in channels:
-            each.close()
 
 
 @pytest.mark.local_first

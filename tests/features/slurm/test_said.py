@@ -80,7 +80,7 @@ def test_jobs_are_the_labs_where_their_comment_holds_its_labels():
     ],
 )
 def test_what_became_of_a_job_is_told_in_slurms_words(became: Fate, told: str):
-    assert (became.over, became.told) == (True, told)
+    assert (became.over, became.description) == (True, told)
 
 
 @pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING"])
