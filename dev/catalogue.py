@@ -7,8 +7,8 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
-from lab.features.lessons.question import question_of
-from lab.features.lessons.verb_scenarios import read_path
+from lab.features.lessons.question import scenario_question
+from lab.features.lessons.verb_scenarios import read_chapters
 from lab.report.harmless import in_markdown
 from lab.spec.load import find_scenarios, library_folder, load_scenario
 from lab.spec.scenario import Scenario
@@ -18,7 +18,9 @@ from lab.words import capital
 def catalogue() -> str:
     """The page, made from all scenarios."""
     folder = library_folder()
-    return catalogue_text(folder, {path: load_scenario(path) for path in find_scenarios([folder])}, read_path(folder))
+    return catalogue_text(
+        folder, {path: load_scenario(path) for path in find_scenarios([folder])}, read_chapters(folder)
+    )
 
 
 def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:
@@ -56,7 +58,7 @@ def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
     outcome = f"*{capital(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
     told = f"{outcome}{in_markdown(scenario.learn, code=True)}"
     lines = [f"### [{in_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})", ""]
-    question = question_of(scenario)
+    question = scenario_question(scenario)
     if not question.ask:
         lines += [f"*{size}.* {told}", ""]
     else:
