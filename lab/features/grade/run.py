@@ -40,9 +40,9 @@ from lab.plan.limits import limits_for
 from lab.plan.plan import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_absent_image
 from lab.run.options import RunOptions
-from lab.run.place import ClusterSlot, Place, refuse_absent_image
-from lab.run.pool import WorkerPool, cluster_slot
+from lab.run.pool import WorkerPool, hold_warm_cluster
 from lab.run.ship import pack_folder
 from lab.spec.kinds import slug
 from lab.spec.load import KEY, load_scenario, named_file
@@ -128,10 +128,10 @@ class Grader:
 
     def _grade_submissions(self, name: str) -> None:
         """Grade submissions until none is left."""
-        cluster = Place(engine=self.engine, name=name, asked={}, announce=self._announce)
-        with cluster_slot(cluster, self._shape(), "grading", "grading") as slot:
+        slot = ClusterSlot(engine=self.engine, name=name, asked={}, announce=self._announce)
+        with hold_warm_cluster(slot, self._shape(), "grading", "grading") as warm_cluster:
             while (submission := self._next_submission()) is not None:
-                grade = self._grade(submission, slot)
+                grade = self._grade(submission, warm_cluster)
                 with self._pool.turn:
                     self._grades[submission.name] = grade
                     self.on_graded(grade, len(self._grades), len(self.submissions))
@@ -155,7 +155,7 @@ class Grader:
         cpus = shape.cpus or (share if self.jobs > 1 else float(machine.cores))
         return replace(shape, memory_bytes=limits.memory_bytes, cpus=cpus)
 
-    def _grade(self, submission: Submission, slot: ClusterSlot) -> Grade:
+    def _grade(self, submission: Submission, warm_cluster: WarmCluster) -> Grade:
         assignment = self.assignment
         with ExitStack() as stack:
             try:
@@ -165,31 +165,31 @@ class Grader:
             extra = {name: value for name, value in assignment.extra.items() if name != KEY}
             scenario = replace(assignment, name=slug(submission.name), script=script, extra=extra, **_CLUSTER_FIELDS)
             scenario = replace(scenario, outputs=assignment.outputs or None)
-            outcome = self._run(scenario, slot)
+            outcome = self._run(scenario, warm_cluster)
         if isinstance(outcome, LabError):
             return grade_without_run(submission.name, outcome.message, assignment, "error")
         result, facts = outcome
         # The agent makes sure that a run leaves its node clean. Grading does not rely on it if a rank did not end by
         # itself or reached a limit.
         if any(rank.exit_code is None for rank in result.ranks) or facts.limits or explain_forfeit(facts):
-            slot.clear()
+            warm_cluster.clear()
             if self._waiting:  # the next submission does not wait for a new cluster
                 with suppress(LabError):  # the next submission tries again
-                    slot.make_ready()
+                    warm_cluster.ensure_ready()
         left_out = render_left_out(facts.staged)
         messages = (*messages, f"{left_out}: it reads regular files within limits") if left_out else messages
         return grade_run(submission.name, result, facts, assignment, messages)
 
-    def _run(self, scenario: Scenario, slot: ClusterSlot) -> tuple[Result, RunFacts] | LabError:
+    def _run(self, scenario: Scenario, warm_cluster: WarmCluster) -> tuple[Result, RunFacts] | LabError:
         """Run a submission; repeat it once on other nodes if the lab failed, or if its end or check was interrupted."""
         outcome: tuple[Result, RunFacts] | LabError = LabError("it was not run")
         for _ in range(_ATTEMPTS):
             try:
-                attempt = slot.attempt(scenario, self.options, self._pool)
+                attempt = warm_cluster.attempt(scenario, self.options, self._pool)
                 result = attempt.complete()
                 if result.exit_code == Interrupted.exit_code:
                     raise KeyboardInterrupt
-                if slot.is_last(attempt):
+                if warm_cluster.is_last(attempt):
                     raise EngineUnavailable(result.reason)
                 if result.verdict == "error" or result.path is None:
                     raise LabError(result.reason)
@@ -201,7 +201,7 @@ class Grader:
                 raise
             except LabError as error:
                 outcome = error
-            slot.clear()
+            warm_cluster.clear()
         return outcome
 
 
