@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.feature import FINDINGS, IN_TREE, KEYS, LAUNCHERS, Feature, features
+from lab.feature import FINDINGS, IN_TREE, KEYS, LAUNCHERS, Feature, list_features
 from tests.golden import golden
 
 ROOT = Path(__file__).resolve().parent.parent
 FEATURES = ROOT / "lab" / "features"
-BY_NAME = {feature.name: feature for feature in features()}
+BY_NAME = {feature.name: feature for feature in list_features()}
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -63,13 +63,13 @@ def test_a_feature_imports_only_what_it_says_it_needs(name: str) -> None:
 
 @pytest.mark.parametrize("name", IN_TREE)
 def test_what_a_feature_names_is_there(name: str) -> None:
-    from lab.feature import load
+    from lab.feature import import_entry
 
     feature = BY_NAME[name]
     named = (feature.options, feature.exports, feature.views, feature.keys, feature.engines, feature.findings)
     entries = [entry for entries in named for entry in entries.values()]
     for entry in [*entries, *(module for module, _ in feature.verbs.values())]:
-        assert load(entry)
+        assert import_entry(entry)
 
 
 def test_the_tables_of_keys_launchers_and_findings_are_those_of_the_features() -> None:

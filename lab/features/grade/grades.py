@@ -14,9 +14,9 @@ from lab.features.grade.keys import Grading, list_expectations, scenario_grading
 from lab.frozen import Frozen
 from lab.node.messages.agent import CHECK
 from lab.record.result import Expectation, Result
-from lab.report import harmless
+from lab.report import sanitize
 from lab.spec.scenario import Expect, Scenario, Verdict
-from lab.words import clip, clip_middle, name_ranks
+from lab.words import clip_end, clip_middle, name_ranks
 
 
 class Score(Frozen):
@@ -131,8 +131,8 @@ def grade_run(name: str, result: Result, facts: RunFacts, assignment: Scenario, 
     forfeit_reason = explain_forfeit(facts)
     verdict, reason, traceback = result.verdict, result.reason, ""
     if result.culprit is not None and verdict != "passed":
-        lines = harmless.plain(result.culprit.traceback).splitlines()[-_TRACEBACK_LINES:]
-        traceback = "\n".join(clip(line, _MAX_LINE) for line in lines)
+        lines = sanitize.sanitize_plain(result.culprit.traceback).splitlines()[-_TRACEBACK_LINES:]
+        traceback = "\n".join(clip_end(line, _MAX_LINE) for line in lines)
     if forfeit_reason and verdict == "passed":
         verdict, reason = "failed", forfeit_reason
     scores = score_expectations(assignment.expect, scenario_grading(assignment), result, forfeit_reason)
@@ -158,7 +158,7 @@ def grade_without_run(name: str, reason: str, assignment: Scenario, verdict: Ver
 
 def flatten_text(text: str) -> str:
     """Turn a sentence, parts of which may come from scripts, into one line of plain text."""
-    return clip_middle(" ".join(harmless.plain(text).split()), _MAX_SENTENCE)
+    return clip_middle(" ".join(sanitize.sanitize_plain(text).split()), _MAX_SENTENCE)
 
 
 _ONLY_EXIT = "it counts only beside something else that is right: a script that does nothing ends well too"

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lab.frozen import Frozen
-from lab.spec.declare import key, said_of
-from lab.spec.keys import inside
-from lab.spec.kinds import Kind, list_of, number, read_text
-from lab.spec.reading import Value, did_you_mean, shown
+from lab.spec.declare import get_feature_values, key_field
+from lab.spec.keys import resolve_inside
+from lab.spec.kinds import Kind, list_of, number_kind, read_text
+from lab.spec.reading import Value, clip_repr, did_you_mean
 from lab.spec.scenario import Expect, Scenario
 
 MOST_POINTS = 1_000_000
@@ -40,7 +40,7 @@ def list_expectations(expect: Expect) -> list[str]:
 
 def _points() -> Kind:
     """Return the kind of the key `points`: a mapping from expectations to points."""
-    points_kind = number(f"a number of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
+    points_kind = number_kind(f"a number_kind of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
 
     def read(value: Value) -> dict[str, float]:
         known = list_expectations(value.reading.known.get("expect") or Expect())
@@ -49,7 +49,7 @@ def _points() -> Kind:
             with value.reading.attempt():
                 name = name_value.as_key()
                 if name not in known:
-                    what = f"found points for {shown(name)}, which is not expected{did_you_mean(name, known)}"
+                    what = f"found points for {clip_repr(name)}, which is not expected{did_you_mean(name, known)}"
                     raise name_value.problem(f"{what}; allowed: {', '.join(known)}")
                 points[name] = points_kind.read(item)
         return points
@@ -62,7 +62,7 @@ def _read_file(value: Value) -> str:
     if "script" not in value.reading.known:  # reported elsewhere
         return text
     folder: Path = value.reading.known["script"].parent
-    path = inside(value, text, folder, _FILE)
+    path = resolve_inside(value, text, folder, _FILE)
     if not os.path.exists(path):
         raise value.refused(_FILE, ", which does not exist")
     for secret, what in _secrets(value):
@@ -87,9 +87,9 @@ _KIND_OF_FILES = list_of(Kind(_FILE, _read_file, {"type": "string", "minLength":
 class Grading(Frozen):
     """The points that `lab grade` gives, and the files that it adds to submissions."""
 
-    points: Mapping[str, float] = key(dict, _points(), "points: {exit: 2}", "1 for each")
+    points: Mapping[str, float] = key_field(dict, _points(), "points: {exit: 2}", "1 for each")
     """The points for each expectation, by its name in verdicts."""
-    files: tuple[str, ...] = key((), _KIND_OF_FILES, "files: [helper.py]", "none")
+    files: tuple[str, ...] = key_field((), _KIND_OF_FILES, "files: [helper.py]", "none")
     """Files and folders next to the script that each submission gets, and cannot replace.
 
     Nothing else of that folder is shipped: neither the scenario, nor its check, nor the script, which each submission
@@ -100,10 +100,10 @@ class Grading(Frozen):
 class GradeKeys(Frozen):
     """The keys of scenarios that grading adds."""
 
-    grade: Grading = key(Grading)
+    grade: Grading = key_field(Grading)
     """The points that `lab grade` gives, and the files that it adds to submissions."""
 
 
 def scenario_grading(scenario: Scenario) -> Grading:
     """Return the key `grade` of a scenario."""
-    return said_of(scenario, GradeKeys).grade
+    return get_feature_values(scenario, GradeKeys).grade

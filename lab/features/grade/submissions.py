@@ -24,7 +24,7 @@ from lab.features.grade.grades import flatten_text
 from lab.features.grade.keys import scenario_grading
 from lab.frozen import Frozen
 from lab.spec.scenario import Scenario
-from lab.words import format_limit, listing
+from lab.words import format_limit, join_words
 
 _CHUNK_BYTES = 1 << 18
 _FIRST_PRINTABLE = " "
@@ -301,7 +301,7 @@ def _copy_submission(source: Path, unpacked: Path, folder: Path, name: str) -> l
     if not (folder / name).is_file():
         scripts = _list_scripts(folder)
         if len(scripts) != 1:
-            contents = listing(printable_name(path.name) for path in _list_visible(folder)[:10])
+            contents = join_words(printable_name(path.name) for path in _list_visible(folder)[:10])
             raise UsageError(f"there is no {name} in it" + (f"; it holds {contents}" if contents else ": it is empty"))
         os.replace(scripts[0], folder / name)
         messages.append(f"{printable_name(scripts[0].name)} was taken for {name}: it is the only script")
@@ -367,4 +367,4 @@ def _clear_path(folder: Path, target: Path) -> bool:
 
 def _left_out_messages(phrases: list[str]) -> list[str]:
     remainder = f" (and {len(phrases) - _MAX_MESSAGES} more)" if len(phrases) > _MAX_MESSAGES else ""
-    return [f"not taken: {listing(phrases[:_MAX_MESSAGES])}{remainder}"] if phrases else []
+    return [f"not taken: {join_words(phrases[:_MAX_MESSAGES])}{remainder}"] if phrases else []

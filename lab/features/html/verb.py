@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.cli.arguments import add_record, open_record, say
+from lab.cli.arguments import add_record, open_record, print_sanitized
 from lab.cli.call import Command, Parser
-from lab.feature import view
-from lab.words import format_bytes, plural
+from lab.feature import find_view
+from lab.words import format_bytes, format_count
 
 _HOWTO = """example:
   lab report --open              the latest run, in the browser"""
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lab.features.html.page import write_report
 
     report = write_report(open_record(arguments), arguments.output)
-    steps, lines = plural(report.steps, "step"), plural(report.log_lines, "log line")
+    steps, lines = format_count(report.steps, "step"), format_count(report.log_lines, "log line")
     sentences = [f"{format_bytes(report.bytes)}, {steps}, {lines}", *report.left_out]
     return announce_page(arguments, report.path, report.to_json(), sentences)
 
@@ -51,9 +51,9 @@ def announce_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any
         print(json.dumps({**data, **({"opened": not problem} if arguments.open else {})}))
         return 0
     first, *details = sentences
-    say(f"{path}  {first}")
+    print_sanitized(f"{path}  {first}")
     for sentence in details:
-        say(f"  {sentence}")
+        print_sanitized(f"  {sentence}")
     if problem:
         sys.stderr.write(f"{problem}\n")
     return 0
@@ -82,7 +82,7 @@ def _run_and_report(arguments: argparse.Namespace, verb: Callable[[argparse.Name
         report = write_report(Record(path=folder))
         problem = "" if with_suite else open_page(report.path)
         sys.stderr.write(f"  report: {report.path}{f' ({problem})' if problem else ''}\n")
-    write_suite = view("suite")
+    write_suite = find_view("suite")
     if with_suite and folders and write_suite:
         sys.stderr.write(f"  all of them: {write_suite(find_suite(str(folders[0]))).path}\n")
     return code

@@ -21,7 +21,7 @@ from lab.record.record_files import is_file, open_file, parse_line, read_beginni
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.load import OWN_FOLDER, files_below, library_folder
-from lab.words import clip, plural
+from lab.words import clip_end, format_count
 
 
 class LearningPath(Frozen):
@@ -250,10 +250,10 @@ def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: S
     legend = "  ".join(f"{sign} {text}" for sign, text in meanings)
     lines = [
         style.paint(legend, "dim"),
-        f"{progress.person}: {len(done_names)} of {plural(len(path.names), 'lesson')} done",
+        f"{progress.person}: {len(done_names)} of {format_count(len(path.names), 'lesson')} done",
     ]
     if correct + incorrect:
-        lines[-1] += f", {correct} of {plural(correct + incorrect, 'prediction')} right"
+        lines[-1] += f", {correct} of {format_count(correct + incorrect, 'prediction')} right"
     lines.append(f"next: lab learn {next_lesson}" if next_lesson else "That was all of them.")
     if next_lesson:
         lines.append(style.paint("`lab up --nodes 3` first, and lessons begin without a wait", "dim"))
@@ -315,7 +315,7 @@ def summary_text(path: LearningPath, all_progress: Sequence[Progress], style: St
         people.append([person["person"], *(str(person[number]) for number in numbers), *signs])
     for lesson in data["lessons"]:  # `3 x [20.0] ✔, 1 x [10.0]`: the most frequent first
         predicted = ", ".join(
-            f"{one['count']} x {clip(one['prediction'], _LONGEST_PREDICTION)}" + f" {SIGNS[True][0]}" * one["right"]
+            f"{one['count']} x {clip_end(one['prediction'], _LONGEST_PREDICTION)}" + f" {SIGNS[True][0]}" * one["right"]
             for one in lesson["predictions"]
         )
         lessons.append([lesson["lesson"], *(str(lesson[number]) for number in numbers), predicted])

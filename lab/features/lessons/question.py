@@ -17,10 +17,10 @@ from lab.frozen import Frozen
 from lab.node.messages.typed import read
 from lab.record.read import Record
 from lab.record.record_files import write_file
-from lab.spec.declare import key, mapping_schema, said_of, section
-from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
-from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
-from lab.spec.reading import InvalidError, Value, near
+from lab.spec.declare import get_feature_values, key_field, mapping_schema, section_kind
+from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate_expected, is_expression
+from lab.spec.kinds import Kind, list_of, read_text, text_kind, text_or_number, whole_number
+from lab.spec.reading import InvalidError, Value, find_near_match
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -38,8 +38,8 @@ _NUMBER = r"[+-]?(\d{1,18} ?/ ?\d{1,18}|(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE][
 class NoteReference(Frozen):
     """A note of one rank, as the scenario expects it."""
 
-    note: str = key(MISSING, text(), "note: received")
-    rank: int = key(0, whole_number(0, _MAX_RANK), "rank: 2")
+    note: str = key_field(MISSING, text_kind(), "note: received")
+    rank: int = key_field(0, whole_number(0, _MAX_RANK), "rank: 2")
 
 
 class RunSize(NamedTuple):
@@ -50,7 +50,7 @@ class RunSize(NamedTuple):
 
 
 def _answer() -> Kind:
-    noted = section(NoteReference)
+    noted = section_kind(NoteReference)
     allowed = f"one of the choices, a number, arithmetic on world_size, or {noted.allowed}"
 
     def read(value: Value) -> Any:
@@ -69,11 +69,11 @@ _CHOICES = _CHOICES._replace(schema={**_CHOICES.schema, "minItems": 2, "maxItems
 class Question(Frozen):
     """What a lesson asks before its run."""
 
-    ask: str = key(MISSING, text(), "ask: What does rank 2 hold?")
+    ask: str = key_field(MISSING, text_kind(), "ask: What does rank 2 hold?")
     """The question."""
-    choices: tuple[str, ...] = key((), _CHOICES, "choices: [10, 20]")
+    choices: tuple[str, ...] = key_field((), _CHOICES, "choices: [10, 20]")
     """The replies to choose from; without choices, a number, or any text if the question is open."""
-    answer: str | NoteReference = key("", _answer(), "answer: 20")
+    answer: str | NoteReference = key_field("", _answer(), "answer: 20")
     """The right answer; empty if the question is open."""
 
     @property
@@ -114,7 +114,7 @@ class Question(Frozen):
         )
         if expected is NOTHING_EXPECTED:
             return expected
-        return evaluate(expected, RankVariables.of(rank, size.nnodes, size.nproc_per_node))
+        return evaluate_expected(expected, RankVariables.of(rank, size.nnodes, size.nproc_per_node))
 
     def parse_reply(self, reply: str) -> str:
         """Interpret a person's reply.
@@ -147,7 +147,7 @@ class Question(Frozen):
             same = [choice for choice in self.choices if _parse_number(choice.strip("[]")) == number]
             return folded.get(word) or (same[0] if len(same) == 1 else None)
         prefixed = [choice for folds, choice in folded.items() if folds.startswith(word)]
-        return prefixed[0] if len(prefixed) == 1 else near(reply, self.choices)
+        return prefixed[0] if len(prefixed) == 1 else find_near_match(reply, self.choices)
 
     def is_right(self, prediction: str, answer: str) -> bool | None:
         """Return whether a prediction is right; None if that is not known."""
@@ -165,7 +165,7 @@ class Question(Frozen):
 
 def question_kind() -> Kind:
     """Return the kind of the key `predict`: text, or a mapping with choices and the right answer."""
-    mapping_section = section(Question)
+    mapping_section = section_kind(Question)
     allowed = f"the question, or {mapping_section.allowed}"
 
     def read(value: Value) -> Question:
@@ -200,7 +200,7 @@ def _check_choices(choices: Sequence[str]) -> str:
 class LessonKeys(Frozen):
     """The keys that make a scenario a lesson."""
 
-    predict: Question = key(
+    predict: Question = key_field(
         Question(ask=""),
         question_kind(),
         "predict: {ask: Who waits?, choices: [rank 0, rank 1], answer: rank 1}",
@@ -211,7 +211,7 @@ class LessonKeys(Frozen):
 
 def scenario_question(scenario: Scenario) -> Question:
     """Return the question of a scenario; its text is empty if the scenario asks nothing."""
-    return said_of(scenario, LessonKeys).predict
+    return get_feature_values(scenario, LessonKeys).predict
 
 
 def _check_answer(question: Question, known: Mapping[str, Any]) -> str:

@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer, say
+from lab.cli.arguments import print_answer, print_sanitized
 from lab.cluster import Cluster
 from lab.errors import UsageError
 from lab.features.lessons import progress
 from lab.features.lessons.lesson import Lesson, LessonResult, learn, lesson_result_text, question_text
 from lab.features.lessons.progress import path_json, path_text, read_progress, summary_json, summary_text
 from lab.features.lessons.question import LETTERS, Question
-from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
+from lab.report.sanitize import sanitize_text
 from lab.report.style import style_for
 from lab.run.options import RunOptions
 
@@ -32,15 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"person; {progress.FOLDER_VARIABLE} names a folder for it that a class on one machine shares."
     )
     about = "its name, such as scatter, or a scenario's file"
-    shared.add(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
+    shared.add_options(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--next", action="store_true", help="take the first lesson of the path that is not done")
     which.add_argument("--summary", action="store_true", help="show everybody's lessons, and what was predicted")
     parser.add_argument("--folder", type=Path, help="where to look (default: scenarios, then the lab's own lessons)")
     parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
-    shared.add(parser, "--nodes", "--nproc-per-node")
+    shared.add_options(parser, "--nodes", "--nproc-per-node")
     parser.add_argument("--answer", metavar="TEXT", help="your prediction, instead of being asked for it")
-    shared.add(parser, "--name", "--engine", "--wait", "--runs", "--json")
+    shared.add_options(parser, "--name", "--engine", "--wait", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{option} and the lesson {arguments.scenario} do not go together", "leave one of them out")
     if arguments.summary:
         all_progress = progress.read_all_progress() if arguments.person is None else [read_progress(person)]
-        return answer(
+        return print_answer(
             arguments, lambda: summary_json(path, all_progress), lambda style: summary_text(path, all_progress, style)
         )
     name = arguments.scenario
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress_of_person = read_progress(person)
         name = next_lesson = path.next_after("", progress_of_person.counted_attempts)
         if not arguments.next or not name:
-            return answer(
+            return print_answer(
                 arguments,
                 lambda: path_json(path, progress_of_person, next_lesson),
                 lambda style: path_text(path, progress_of_person, next_lesson, style),
@@ -78,13 +78,13 @@ def _run_lesson(lesson: Lesson, reply: str | None, arguments: argparse.Namespace
     if reply is not None:
         reply = question.parse_reply(reply)
     if not arguments.json:
-        say(question_text(lesson, style))
+        print_sanitized(question_text(lesson, style))
     if reply is None:
         reply = _ask_prediction(question, arguments.json)
     if not arguments.json:
         print(flush=True)
     live = LiveOutput(sys.stdout, sys.stderr, quiet=arguments.json)
-    options = RunOptions(**shared.fields_said(RunOptions, arguments))
+    options = RunOptions(**shared.field_values(RunOptions, arguments))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress)
     try:
         outcome = lesson.run(reply, cluster, observer=live, options=options)
@@ -93,7 +93,7 @@ def _run_lesson(lesson: Lesson, reply: str | None, arguments: argparse.Namespace
     if arguments.json:
         print(json.dumps(outcome.to_json()))
     else:
-        say(f"\n{lesson_result_text(outcome, style)}")
+        print_sanitized(f"\n{lesson_result_text(outcome, style)}")
     return outcome
 
 
@@ -114,7 +114,7 @@ def _ask_prediction(question: Question, quiet: bool) -> str:
             print()
             return ""
         except UsageError as error:
-            say(f"  {error.message}")
+            print_sanitized(f"  {error.message}")
 
 
 def _choose_next(outcome: LessonResult, arguments: argparse.Namespace) -> str:
@@ -122,13 +122,13 @@ def _choose_next(outcome: LessonResult, arguments: argparse.Namespace) -> str:
     if arguments.json:
         return ""
     if not outcome.next:
-        say("\nThat was all of them.")
+        print_sanitized("\nThat was all of them.")
         return ""
     if not (_is_terminal() and sys.stdout.isatty()):
-        say(f"\nnext: lab learn {outcome.next}")
+        print_sanitized(f"\nnext: lab learn {outcome.next}")
         return ""
     try:
-        reply = input(f"\nnext: {harmless(outcome.next)} (Enter to go on, q to end): ")
+        reply = input(f"\nnext: {sanitize_text(outcome.next)} (Enter to go on, q to end): ")
     except EOFError:
         print()
         return ""

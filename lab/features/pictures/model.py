@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from lab.diagnosis.wording import join_ranks
 from lab.features.values.expected import Part, compared, input_parts, is_copy, output_parts
-from lab.operations import Who, reduction
+from lab.operations import Who, get_reduction
 from lab.record.result import Expectation
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.steps import Step
-from lab.words import capital, format_bytes, format_duration, name_ranks, plural, rank_spans
+from lab.words import capitalize_first, format_bytes, format_count, format_duration, name_ranks, rank_spans
 
 ELLIPSIS = "…"
 _ALL_BUT_ZERO = 1e-20
@@ -77,7 +77,7 @@ def label_text(part: Part, reduce_op: str) -> str:
         return f"→r{part.target}"
     if len(ranks) > 14:
         ranks = f"{len(part.origins)} ranks"
-    return f"{reduction(reduce_op).sign} {ranks}" if part.reduced else ranks
+    return f"{get_reduction(reduce_op).sign} {ranks}" if part.reduced else ranks
 
 
 def shape_text(dtype: str, shape: Sequence[int]) -> str:
@@ -387,7 +387,7 @@ def describe_operation(picture: Picture) -> str:
     if has_mixed_operations(picture):
         return ""
     root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
-    sentence = picture.step.operation.does.format(root=root, red=reduction(picture.reduce_op).noun)
+    sentence = picture.step.operation.does.format(root=root, red=get_reduction(picture.reduce_op).noun)
     return f"{sentence} {_AVERAGES.format(whole=_whole(picture))}" if picture.averages else sentence
 
 
@@ -489,7 +489,7 @@ def judge_outputs(picture: Picture) -> tuple[str, str]:
     if picture.check == "wrong":
         count = sum(len(block.mismatches) + block.hash_differs for rank in picture.ranks for block in rank.after)
         ranks = name_ranks([rank.rank for rank in picture.ranks if rank.has_mismatch])
-        return "bad", f"Not what {op} of the recorded inputs gives, in {plural(count, 'place')} on {ranks}."
+        return "bad", f"Not what {op} of the recorded inputs gives, in {format_count(count, 'place')} on {ranks}."
     if picture.check in _GOOD:
         return "good", _GOOD[picture.check].format(op)
     if picture.check == "nothing" or (picture.live and picture.step.state == "unfinished"):
@@ -520,18 +520,20 @@ def list_remarks(picture: Picture) -> list[str]:
     ranks_in: dict[str, list[int]] = defaultdict(list)
     for rank in picture.ranks:
         ranks_in[rank.state].append(rank.rank)
-    sentences = [f"{capital(picture.disagreement)}."] if picture.disagreement else []
+    sentences = [f"{capitalize_first(picture.disagreement)}."] if picture.disagreement else []
     if missing := ranks_in["missing"]:
         verb = _describe_missing(picture, picture.rank(missing[0]))
         verb = verb if len(missing) == 1 else verb.replace("has", "have")
-        sentences.append(f"{capital(name_ranks(missing))} {verb}.")
+        sentences.append(f"{capitalize_first(name_ranks(missing))} {verb}.")
     if unrecorded := ranks_in["unrecorded"]:
         sentences.append(f"What {name_ranks(unrecorded)} did is not on record.")
     if (unfinished := ranks_in["unfinished"]) and not picture.live:
-        sentences.append(f"{capital(name_ranks(unfinished))} never finished.")
+        sentences.append(f"{capitalize_first(name_ranks(unfinished))} never finished.")
     first_lines = ((rank.rank, rank.error.splitlines()[0]) for rank in picture.ranks if rank.error)
     errors = ((rank, textwrap.shorten(line, _LONGEST_ERROR, placeholder=" …")) for rank, line in first_lines)
-    sentences += [capital(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors)]
+    sentences += [
+        capitalize_first(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors)
+    ]
     sentences += _describe_mismatches(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):
         sentences.append(
@@ -582,7 +584,7 @@ def _explain_expected(picture: Picture, block: Block, element: int) -> str:
     if picture.reduce_op == "SUM" and len(inputs) <= 4:
         return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
     shown = ["…" if i is None else inputs[i][0] for i in choose_shown(len(inputs), 8)]
-    return f": the {reduction(picture.reduce_op).noun} of {', '.join(shown)}"
+    return f": the {get_reduction(picture.reduce_op).noun} of {', '.join(shown)}"
 
 
 def choose_rows(picture: Picture, most: int) -> list[RankPicture | str]:
@@ -647,7 +649,7 @@ class Box(NamedTuple):
         listed = range(self.start, self.start + min(count, _MAX_LISTED))
         values = " ".join(exact_text(block.values[i]) for i in listed)
         rest = f" and {count - len(listed):,} more" if count > len(listed) else ""
-        range_text = "" if count == block.count else f", {plural(count, 'element')} from number {self.start} on"
+        range_text = "" if count == block.count else f", {format_count(count, 'element')} from number {self.start} on"
         expected = block.expected or ()
         should = [f"element {i} should be {exact_text(expected[i])}" for i in block.mismatches if i in listed]
         return "\n".join([f"{what}{range_text}: {values}{rest}", *should])
@@ -747,7 +749,7 @@ def _cells(block: Block, part: Part, start: int, elements: Sequence[int | None])
     if block.pickled:
         cells = [(f"pickle, {part.count} B", bool(block.mismatches or block.hash_differs))]
     elif block.values is None:
-        cells = [(plural(part.count, "element"), block.hash_differs)]
+        cells = [(format_count(part.count, "element"), block.hash_differs)]
     else:
         mismatches = {element - start for element in block.mismatches}
         cells = [(ELLIPSIS if i is None else number_text(block.values[start + i]), i in mismatches) for i in elements]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lab.diagnosis.finding import Finding
 from lab.record.result import Result
-from lab.report.table import MANY, alike
+from lab.report.table import MANY, group_equal
 from lab.trace.model import Call, Trace
 
 MOST_ROWS = 6
@@ -52,7 +52,7 @@ def lanes_of(
         (rank, (*(end.get(rank) for end in ends), *(_call_history(trace, rank) for trace in traces)))
         for rank in other_ranks
     )
-    groups = [numbers for numbers, _ in alike(histories)]
+    groups = [numbers for numbers, _ in group_equal(histories)]
     if len(groups) > MANY:
         groups = [list(block) for block in group_neighbours(other_ranks)]
     return sorted(groups + [[rank] for rank in separate])

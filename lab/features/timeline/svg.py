@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
-from lab.report.harmless import harmless
+from lab.report.sanitize import sanitize_text
 
 if TYPE_CHECKING:
     from lab.operations import Operation
@@ -40,13 +40,13 @@ def render_element(name: str, inner: str = "", /, **attributes: object) -> str:
     """Render an element; underscores in attribute names become hyphens, and empty attributes are left out."""
     named = {key.replace("_", "-"): value for key, value in attributes.items() if value != ""}
     texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in named.items()}
-    head = "".join([name, *(f" {key}={quoteattr(harmless(text, colours=False))}" for key, text in texts.items())])
+    head = "".join([name, *(f" {key}={quoteattr(sanitize_text(text, colours=False))}" for key, text in texts.items())])
     return f"<{head}>{inner}</{name}>" if inner else f"<{head}/>"
 
 
 def escape_text(words: str) -> str:
     """Escape text of scripts between two tags, so that it is neither markup nor a control character."""
-    return escape(harmless(words, colours=False))
+    return escape(sanitize_text(words, colours=False))
 
 
 def render_tooltip(words: str) -> str:
