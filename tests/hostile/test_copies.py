@@ -22,7 +22,7 @@ from lab.engine import archive
 from lab.engine.archive import LIMIT_BYTES, pack_tar, unpack_tar
 from lab.errors import UsageError
 from lab.features.grade.keys import Grading
-from lab.features.grade.submissions import Submission, staged
+from lab.features.grade.submissions import Submission, stage_submission
 from lab.run.ship import pack_folder
 from lab.spec.scenario import Scenario
 from tests.golden import golden
@@ -477,7 +477,7 @@ def test_files_of_an_assignment_are_given_without_their_modes(tmp_path: Path) ->
     script.write_text("")
     own.write_text("")
     assignment = Scenario(name="ring", script=script, extra={"grade": Grading(files=("given", "helper.py"))})
-    with staged(Submission(name="a", path=own), assignment) as there:
+    with stage_submission(Submission(name="a", path=own), assignment) as there:
         modes = {
             path.name: stat.S_IMODE(path.stat().st_mode) for path in there.script.parent.rglob("*") if path.is_file()
         }
