@@ -140,7 +140,7 @@ MESSAGE = "send"
 """Operation name of a message, for its send and its receive together."""
 
 
-def find_operation(name: str) -> Operation:
+def get_operation(name: str) -> Operation:
     """Return the row of an operation; for an unknown one, a row with the defaults of a collective."""
     return OPERATIONS.get(name) or Operation(name)
 
@@ -168,6 +168,6 @@ REDUCTIONS = {
 """By name in traces and scenarios; an unknown one is a `reduction`."""
 
 
-def find_reduction(name: str) -> Reduction:
+def get_reduction(name: str) -> Reduction:
     """Return the row of a reduction; for an unknown one, a default row."""
     return REDUCTIONS.get(name) or Reduction("reduction")

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from lab.operations import Operation, Who, find_operation
-from lab.words import ordinal
+from lab.operations import Operation, Who, get_operation
+from lab.words import format_ordinal
 
 SHARED_CLOCK_ERROR_S = 1e-6
 """Largest difference when two processes read one clock, in seconds."""
@@ -179,7 +179,7 @@ class Group:
     @property
     def label(self) -> str:
         """Short name for people: `default`, `[0, 1]`, `[0, 1] (2nd)`."""
-        return self.plain_label if self.turn == 1 else f"{self.plain_label} ({ordinal(self.turn)})"
+        return self.plain_label if self.turn == 1 else f"{self.plain_label} ({format_ordinal(self.turn)})"
 
     @property
     def plain_label(self) -> str:
@@ -265,7 +265,7 @@ class Call:
     @property
     def operation(self) -> Operation:
         """The operation's row in the table of operations."""
-        return find_operation(self.op)
+        return get_operation(self.op)
 
     @property
     def giver(self) -> int | None:

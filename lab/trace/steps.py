@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from lab.operations import MESSAGE, Operation, Who, find_operation
+from lab.operations import MESSAGE, Operation, Who, get_operation
 from lab.trace.model import Call, Group, Trace
 
 Path = Sequence[tuple[Call, int]]
@@ -172,7 +172,7 @@ class Step:
     @property
     def operation(self) -> Operation:
         """The operation's row in the table of operations."""
-        return find_operation(self.op)
+        return get_operation(self.op)
 
     @property
     def message(self) -> bool:

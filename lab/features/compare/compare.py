@@ -24,7 +24,7 @@ from lab.report.table import table_text
 from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step, match_steps
-from lab.words import format_bytes, format_duration, listing, plural
+from lab.words import format_bytes, format_count, format_duration, join_words
 
 V = TypeVar("V")
 
@@ -374,12 +374,12 @@ def baseline_text(baseline: Baseline, style: Style) -> str:
 def baseline_title(baseline: Baseline) -> str:
     """Return `compared with main: 12 cases, 2 of them worse; not there before: ring on 3 x 1`."""
     worse = sum(case.worse for case in baseline.cases)
-    counted = f"{plural(len(baseline.cases), 'case')}, {worse or 'none'} of them worse"
+    counted = f"{format_count(len(baseline.cases), 'case')}, {worse or 'none'} of them worse"
     shown = [
         *baseline.new[:_MOST_NEW],
         f"{len(baseline.new) - _MOST_NEW} more" if len(baseline.new) > _MOST_NEW else "",
     ]
-    new = f"; not there before: {listing(shown)}" if baseline.new else ""
+    new = f"; not there before: {join_words(shown)}" if baseline.new else ""
     return f"compared with {baseline.name}: {counted}{new}"
 
 
@@ -387,7 +387,7 @@ def change_lines(case: CaseChange) -> list[str]:
     """Return the differences of one case, one line each."""
     lines = [_speed(case)] if case.speed else []
     for one in case.increases:
-        counts = f"{one.calls[0]} → {plural(one.calls[1], 'time')}" if one.calls[0] != one.calls[1] else ""
+        counts = f"{one.calls[0]} → {format_count(one.calls[1], 'time')}" if one.calls[0] != one.calls[1] else ""
         sizes = f"{format_bytes(one.bytes[0])} → {format_bytes(one.bytes[1])}" if one.bytes[0] != one.bytes[1] else ""
         lines.append(f"more of {one.op}: {', '.join(filter(None, (counts, sizes)))}")
     return [*lines, *_first(case.calls), *case.notes]
@@ -396,7 +396,7 @@ def change_lines(case: CaseChange) -> list[str]:
 def _speed(case: CaseChange) -> str:
     before, after = case.times_s
     medians = f"{format_duration(median(before))} → {format_duration(median(after))}"
-    runs = f"of {len(before)} and {plural(len(after), 'run')}"
+    runs = f"of {len(before)} and {format_count(len(after), 'run')}"
     if case.speed == "slower":
         return f"slower: {medians} (medians {runs}, which lie apart)"
     few = min(len(before), len(after)) < ENOUGH

@@ -15,7 +15,7 @@ from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majori
 from lab.diagnosis.wording import describe_activities, describe_wait, render_lines, render_ring, render_waited
 from lab.features.mismatches.findings import find_due_call, find_skipped_calls
 from lab.trace.model import Call
-from lab.words import listing, name_ranks, plural
+from lab.words import format_count, join_words, name_ranks
 
 _FEWEST = 3
 """Fewest ranks for a majority."""
@@ -77,7 +77,7 @@ class UnmatchedMessage(Finding):
             return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
         verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
         if first.direction == "from":
-            than_before = f" more than the {plural(self.before, 'message')} before" if self.before else ""
+            than_before = f" more than the {format_count(self.before, 'message')} before" if self.before else ""
             verb = f"sent it {'anything' if first.peer is None else 'nothing'}{than_before}"
         left, call = "", self.left_out
         if call is not None:
@@ -256,7 +256,7 @@ class _Messages(Waiting):
 
 def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
     verb, plural_verb = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
-    distance = f"the rank {plural(facts.usual_distance, 'place')} further on"
+    distance = f"the rank {format_count(facts.usual_distance, 'place')} further on"
     whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, distance)
     others = f"{name_ranks(facts.alike)} {plural_verb} {whom}"
     return f"rank {wait.rank} {verb} rank {wait.peer}{render_lines([wait.source])}, where {others}, round and round"
@@ -269,6 +269,6 @@ def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts
         which = f"{f' with tag {call.tag}' if tags else ''}{f' in {call.group}' if groups else ''}"
         return f"rank {call.rank} {verb} rank {peer}{which}{render_lines([call.source])}"
 
-    differ = listing([*(["tags"] if tags else []), *(["groups"] if groups else [])])
+    differ = join_words([*(["tags"] if tags else []), *(["groups"] if groups else [])])
     both = f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}"
     return f"{both}: the {differ} differ, so both wait{render_waited(facts.waited_s, ', {} by now')}"

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.features.faults.detection import Injected, find_injected
 from lab.features.faults.kinds import key_of
 from lab.frozen import Frozen
@@ -19,7 +19,7 @@ from lab.record.read import Record
 from lab.record.result import Culprit, Result
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import clip, format_duration, plural
+from lab.words import clip_end, format_count, format_duration
 
 _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
             "wrong_result")  # fmt: skip
@@ -168,12 +168,12 @@ def score_text(summary: Score, style: Style) -> str:
         return "nothing was broken on purpose in these runs"
     lines = [table_text(_HEAD, [_cells(row) for row in summary.rows], style)]
     accused = summary.rows[-1].accused
-    lines.append(f"{plural(summary.runs, 'run')}; innocent accused: {accused or 'none'}")
+    lines.append(f"{format_count(summary.runs, 'run')}; innocent accused: {accused or 'none'}")
     for score in filter(attrgetter("missed"), summary.scores):
         named = f"named {score.accused}" if score.accused else "named nobody"
         what = "the right one was named, for something else" if score.culprit == "right" else named
         lines.append(f"{style.paint('✘', 'red')} {score.run}: {score.fault}: {what}")
-        lines.append(f"    {clip(score.reason, _LONGEST_REASON)}")
+        lines.append(f"    {clip_end(score.reason, _LONGEST_REASON)}")
     return "\n".join(lines)
 
 
@@ -201,8 +201,8 @@ that showed it: an end, a loss, a time-out, data that nobody acknowledged."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     about = "runs, suites or folders of runs (default: all runs)"
-    shared.add(parser, "records", nargs="*", metavar="RUN", help=about, complete="runs")
-    shared.add(parser, "--runs", "--json")
+    shared.add_options(parser, "records", nargs="*", metavar="RUN", help=about, complete="runs")
+    shared.add_options(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -212,4 +212,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     named = [record for name in arguments.records for record in earlier_records(name, arguments.runs)]
     summary = score_runs(named if arguments.records else list_records(arguments.runs))
-    return answer(arguments, summary.to_json, lambda style: score_text(summary, style))
+    return print_answer(arguments, summary.to_json, lambda style: score_text(summary, style))

@@ -19,7 +19,7 @@ from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
 from lab.trace.steps import Step
-from lab.words import capital, name_ranks, plural
+from lab.words import capitalize_first, format_count, name_ranks
 
 
 class ValueKind(Kind):
@@ -49,7 +49,9 @@ class UnexpectedResult(Finding):
         """Say which value is unexpected, and why."""
         where, who, why = f"{self.step}{render_lines(self.at)}", name_ranks(self.affected_ranks), ""
         if self.handles and self.waits_at:
-            what = f"{capital(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
+            what = (
+                f"{capitalize_first(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
+            )
             waits = render_lines(self.waits_at)
             why = f"{what} between the call and the wait for its handle{waits}, before it was done."
         elif self.handles:
@@ -77,9 +79,9 @@ class SpoilingValues(Finding):
         what = {
             "nan": f"NaN to {where}, the first NaN on record; {gets} NaN",
             "far": f"values up to {self.value:.3g} to {where}, where the others brought at most {self.rest:.3g}, and "
-            f"all at most {self.usual:.3g} to the {plural(self.steps, 'step')} before it; {gets} that",
+            f"all at most {self.usual:.3g} to the {format_count(self.steps, 'step')} before it; {gets} that",
             "other": f"other values than the others to {where}, where all brought the same to each of "
-            f"{plural(self.steps, 'other step')}; {gets} that",
+            f"{format_count(self.steps, 'other step')}; {gets} that",
         }
         return f"{name_ranks(self.ranks)} brought {what[self.how]}"
 
@@ -96,7 +98,7 @@ class SameValues(Finding):
 
     def render(self) -> Words:
         """Say in which steps all inputs were equal, and possible reasons."""
-        what = f"each of {plural(self.steps, self.op)}" if self.steps > 1 else self.step
+        what = f"each of {format_count(self.steps, self.op)}" if self.steps > 1 else self.step
         why = "all of them have the same data, or what they bring has been reduced before"
         if self.others_differ:
             why = "what they bring has been reduced before, or all of them have the same data"
