@@ -77,7 +77,7 @@ class Clocks:
             self._exchanges[node] = []
             self.ask(node, agent.AskTime(run, time.time()))
 
-    def hear(self, node: str, answer: agent.TimeTold) -> None:
+    def hear(self, node: str, answer: agent.ClockReading) -> None:
         """A node has said what time it is: ask again, or report the best answer."""
         now, exchanges = time.time(), self._exchanges.get(node)
         if exchanges is None or not answer.asked <= now:
@@ -289,7 +289,7 @@ class Collector:
                 if node in self.claims_sent:
                     address = next((one for one, name in self.addresses.items() if name == node), "")
                     self.clocks.claimed(node, address, message, self.claims_sent[node])
-            case agent.TimeTold():
+            case agent.ClockReading():
                 self.clocks.hear(node, message)
             case agent.Prepared():
                 self.prepared.add(node)

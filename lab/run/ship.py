@@ -221,7 +221,7 @@ class Outputs:
                 taken.add(output.path)
                 chosen[node].append(file.path)
                 self._awaited[node, file.path] = output, file.executable, str(len(self._awaited))
-        more = sum(made.more for made in self._made.values())
+        more = sum(made.omitted for made in self._made.values())
         if more:
             self.left_out.append(f"{plural(more, 'file')} that were not looked at: there are too many")
         return chosen

@@ -185,7 +185,7 @@ def cost_of(shape: Shape) -> NodeCost:
 def zygote_of(shape: Shape) -> Any:
     """What has the agents of such a cluster forked by a zygote: a module of a feature; None: nodes import torch."""
     zygote = None if shape.strict or shape.image or shape.requirements or shape.gpus else hook("zygote")
-    return zygote if zygote is not None and zygote.pays(shape.nodes) else None
+    return zygote if zygote is not None and zygote.uses_zygote(shape.nodes) else None
 
 
 def is_here(facts: Mapping[str, Any]) -> bool:

@@ -167,14 +167,14 @@ class LocalEngine(held.HeldEngine):
         except OSError:
             raise ClusterError(f"{node.name} does not run") from None
         held.paused_file(node.handle).write_text(str(pid))
-        running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], held.ENDING_S)
+        running = processes.stop_processes(lambda: [pid, *processes.list_descendants(pid)], held.ENDING_S)
         if running:
             raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
 
     def resume(self, node: Node) -> None:
         """Let every process of a node go on, the agent last: it sees them run."""
         with suppress(OSError):
-            processes.go_on(_pids(node))
+            processes.continue_processes(_pids(node))
         held.paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
@@ -272,7 +272,7 @@ def _pids(node: Node) -> list[int]:
         OSError: it does not run.
     """
     pid = held.agent_pid(node)
-    return [pid, *processes.descendants(pid)]
+    return [pid, *processes.list_descendants(pid)]
 
 
 def _marked(mark: str, *, exact: bool) -> list[int]:
@@ -291,4 +291,4 @@ def _marked(mark: str, *, exact: bool) -> list[int]:
             found.append(int(entry))
     if not found:
         return []
-    return [*found, *set(processes.descendants(*found)).difference(found, [os.getpid()])]
+    return [*found, *set(processes.list_descendants(*found)).difference(found, [os.getpid()])]

@@ -14,7 +14,7 @@ from lab.errors import RecordError, ScenarioError, UsageError
 from lab.features.lessons import PREDICTION
 from lab.features.records.records import scenario_keys
 from lab.frozen import Frozen
-from lab.node.messages.typed import read
+from lab.node.messages.typed import read_typed
 from lab.record.read import Record
 from lab.record.record_files import write_file
 from lab.spec.declare import key, mapping_schema, said_of, section
@@ -285,7 +285,7 @@ class Prediction(Frozen):
 def prediction_of(record: Record) -> Prediction | None:
     """What was predicted of a record's run, where it was taken as a lesson; what is damaged is left out."""
     data = record.json(PREDICTION)
-    return read(Prediction, data, lenient=True) if data else None
+    return read_typed(Prediction, data, lenient=True) if data else None
 
 
 def lesson_of(record: Record) -> Prediction | None:

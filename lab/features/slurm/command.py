@@ -121,7 +121,7 @@ def allocate(argv: Sequence[str], deadline_s: float, announce: Announce) -> str:
             stderr=file,
             env={**environment(), "LC_ALL": "C"},
             start_new_session=True,  # a Ctrl-C is for the lab, which has it leave the queue
-            preexec_fn=lambda: processes.be_told_when_parent_dies(signal.SIGTERM),  # noqa: PLW1509  # there is one thread
+            preexec_fn=lambda: processes.signal_on_parent_death(signal.SIGTERM),  # noqa: PLW1509  # there is one thread
         )
         began, pause_s = time.monotonic(), _FIRST_S
         try:
