@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
-from lab.features.lessons.question import question_of
 from lab.features.lessons.verb_scenarios import read_path
 from lab.report.harmless import in_markdown
 from lab.spec.load import find_scenarios, library_folder, load_scenario
@@ -22,7 +21,7 @@ def catalogue() -> str:
 
 
 def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:
-    """Every scenario with what it asks and teaches.
+    """Every scenario with its size and what it teaches.
 
     Args:
         folder: what the paths are relative to.
@@ -31,41 +30,25 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
     """
     by_name = {str(path.relative_to(folder)): scenario for path, scenario in scenarios.items()}
     lines = [
-        "# Scenarios",
+        "# Lessons",
         "",
-        f"{len(by_name)} lessons, each a YAML file beside a script of plain PyTorch. The order is a learning path,",
-        "from the first broadcast to sharded training. `lab learn NAME` takes one as a lesson: it shows the script,",
-        "asks for your prediction, runs, and says whether that held; `lab learn` shows what you have done. Below each",
-        "question stands what the run shows.",
-        "",
-        "This page is made from the scenarios: `python dev/make_reference.py`.",
+        f"{len(by_name)} lessons, in the order of a learning path. Each is a YAML file and a script of plain PyTorch.",
+        "`lab learn NAME` shows the script, asks for your prediction, runs it, and shows whether your prediction held.",
+        "`lab learn` alone shows your progress. `lab run @NAME` runs a lesson without the question.",
         "",
     ]
     rest = sorted(by_name.keys() - set(chain(*chapters.values())))
     more = {"More" if chapters else "All": rest} if rest else {}
     for chapter, names in {**chapters, **more}.items():
-        lines += [f"## {in_markdown(chapter)}", ""]
-        lines += [line for name in names if name in by_name for line in _entry(folder, name, by_name[name])]
+        rows = [_row(folder, name, by_name[name]) for name in names if name in by_name]
+        lines += [f"## {in_markdown(chapter)}", "", "| Lesson | Ranks | What it teaches |", "|---|---|---|", *rows, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
-    size = f"{scenario.nodes or 'any number of'} node{'s' if scenario.nodes != 1 else ''}"
-    if scenario.nproc_per_node and scenario.nproc_per_node > 1:
-        size += f" x {scenario.nproc_per_node} workers"
+def _row(folder: Path, name: str, scenario: Scenario) -> str:
+    nodes = str(scenario.nodes or "any")
+    size = nodes if (scenario.nproc_per_node or 1) == 1 else f"{nodes} x {scenario.nproc_per_node}"
     outcome = f"*{capital(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
-    told = f"{outcome}{in_markdown(scenario.learn, code=True)}"
-    lines = [f"### [{in_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})", ""]
-    question = question_of(scenario)
-    if not question.ask:
-        lines += [f"*{size}.* {told}", ""]
-    else:
-        choices = [f"- {in_markdown(choice, code=True)}" for choice in question.choices]
-        lines += [
-            f"*{size}.* {in_markdown(question.ask, code=True)}",
-            "",
-            *([*choices, ""] if choices else []),
-            f"> {told}",
-            "",
-        ]
-    return [" ".join(line.split()) for line in lines]
+    link = f"[{in_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})"
+    cells = (link, size, outcome + in_markdown(scenario.learn, code=True))
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"

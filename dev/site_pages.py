@@ -39,5 +39,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         for source, name in PAGES.items():
             markdown = markdown.replace(f"]({source})", f"]({name})")
         return markdown
-    markdown = markdown.replace("](../mpi/README.md)", "](torch-mpi.md)")
+    for source, name in PAGES.items():
+        markdown = markdown.replace(f"](../{source})", f"]({name})")
     return re.sub(r"\]\(\.\./(scenarios/|LICENSE)", r"](\1", markdown)

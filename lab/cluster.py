@@ -15,17 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.interrupts import uninterrupted
+from lab.engine.interrupts import defer_interrupts
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import select_engine
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import has_wishes, shape_for_all
+from lab.run.cluster_slot import ClusterSlot, RunAttempt, WarmCluster, run_on_own_cluster, run_with_rerun
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.run.place import ClusterSlot, Place, RunAttempt, run_apart, run_one
 from lab.spec.keys import checked_folders
 from lab.spec.load import read_requirements
 from lab.spec.reading import did_you_mean
@@ -118,7 +118,7 @@ class Cluster:
             "requirements": read_requirements("checked_requirements", requirements) if requirements else (),
         }
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
-        self.place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
+        self.slot = ClusterSlot(engine=self.engine, name=self.name, asked=said, announce=announce)
 
     def __getattr__(self, name: str) -> Any:
         """A method or property of a feature; see `Feature.cluster`."""
@@ -138,7 +138,7 @@ class Cluster:
 
     def info(self) -> ClusterInfo | None:
         """The cluster as the engine sees it now; None if there is none."""
-        return self.place.find()
+        return self.slot.find()
 
     def existing(self) -> ClusterInfo:
         """The cluster as the engine sees it now, which has to be there.
@@ -146,7 +146,7 @@ class Cluster:
         Raises:
             ClusterUnfit: it is not.
         """
-        return self.place.existing()
+        return self.slot.existing()
 
     def busy(self) -> dict[str, Any] | None:
         """Who uses it now: `pid`, `purpose`, `since`; None if nobody does."""
@@ -167,10 +167,10 @@ class Cluster:
         """
         with self._held("lab up", wait_s, exclusive=True) as lock:
             before = self.info()
-            existing = self.place.usable(lock)
+            existing = self.slot.find_usable(lock)
             if existing is not None:
-                return self.place.all_started(existing), False
-            return self.place.make(self._shape(before), run=None), True
+                return self.slot.start_stopped_nodes(existing), False
+            return self.slot.make(self._shape(before), run=None), True
 
     def dry_up(self) -> list[Request]:
         """What `up` would ask of the engine; nothing where the cluster is there.
@@ -178,23 +178,23 @@ class Cluster:
         Raises:
             ClusterError: a cluster of this name has another shape.
         """
-        if self.place.there() is not None:
+        if self.slot.find_fitting() is not None:
             return []
         return self.engine.requests(self.name, self._shape(self.info()), run=None)
 
     def _shape(self, before: ClusterInfo | None) -> Shape:
         """What was asked for, or else the shape of what is left of a cluster, or else the defaults."""
         broken = vars(before.shape) if before is not None and before.run is None else {}
-        return Shape(**{"nodes": DEFAULT_NODES, **broken, **self.place.asked})
+        return Shape(**{"nodes": DEFAULT_NODES, **broken, **self.slot.asked})
 
     def down(self) -> Removed:
         """Remove the cluster, whatever is left of it, even while a run uses it; what has begun is not interrupted."""
-        with uninterrupted():
+        with defer_interrupts():
             try:
                 with self._held("lab down", removes=True, exclusive=True) as lock:
-                    return self.place.remove(settle=lock.crashed)
+                    return self.slot.remove(settle=lock.crashed)
             except ClusterError:
-                return self.place.remove(settle=True)
+                return self.slot.remove(settle=True)
 
     def dry_run(self, scenarios: Sequence[Scenario], options: RunOptions | None = None) -> list[DryRun]:
         """What `run` (of one scenario) or `run_all` (of several) would do; nothing is made, removed or run.
@@ -203,7 +203,7 @@ class Cluster:
             ClusterUnfit: the cluster is too small, or not as it was asked for.
         """
         options, made, found = options or RunOptions(), list[ClusterInfo](), list[DryRun]()
-        for plan, cluster in plan_all(scenarios, options, self.place.asked, self.place.there(), self.name):
+        for plan, cluster in plan_all(scenarios, options, self.slot.asked, self.slot.find_fitting(), self.name):
             new = not cluster.nodes and not any(cluster is earlier for earlier in made)
             made.append(cluster)
             run = None if options.keep else plan.run
@@ -241,7 +241,7 @@ class Cluster:
         scenario = replace(scenario, args=(*scenario.args, *args))
         options = self.options_of(scenario, replace(options or RunOptions(), **more))
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
-            return run_one(self.place, self._usable(lock, options), scenario, options, observer or Observer())
+            return run_with_rerun(self.slot, self._usable(lock, options), scenario, options, observer or Observer())
 
     def run_all(
         self,
@@ -270,28 +270,30 @@ class Cluster:
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
-        options, watcher, place = options or RunOptions(), observer or Observer(), self.place
+        options, watcher, slot = options or RunOptions(), observer or Observer(), self.slot
         outcomes: list[Result | LabError] = []
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock, options)
             made_for = None if cluster or options.keep else f"{len(scenarios)}-runs"
-            shape = shape_for_all(scenarios, options, place.asked)
-            slot = ClusterSlot(place=place, shape=shape, cluster=cluster, made_for=made_for)
+            shape = shape_for_all(scenarios, options, slot.asked)
+            warm_cluster = WarmCluster(slot=slot, shape=shape, cluster=cluster, made_for=made_for)
             try:
                 for scenario, alone in options.in_turn(scenarios):
                     started(scenario)
                     alone = self.options_of(scenario, alone)
                     if has_wishes(scenario):
-                        shared = slot.cluster.shape if slot.cluster else None
-                        attempt = RunAttempt.make(scenario, partial(run_apart, place, scenario, alone, watcher, shared))
+                        shared = warm_cluster.cluster.shape if warm_cluster.cluster else None
+                        attempt = RunAttempt.make(
+                            scenario, partial(run_on_own_cluster, slot, scenario, alone, watcher, shared)
+                        )
                     else:
-                        attempt = slot.attempt(scenario, alone, watcher)
+                        attempt = warm_cluster.attempt(scenario, alone, watcher)
                     outcomes.append(attempt.error or attempt.result)
                     ended(scenario, outcomes[-1])
-                    if slot.is_last(attempt):
+                    if warm_cluster.is_last(attempt):
                         break
             finally:
-                slot.clear()
+                warm_cluster.clear()
         return outcomes
 
     def options_of(self, scenario: Scenario, options: RunOptions) -> RunOptions:
@@ -308,10 +310,10 @@ class Cluster:
         """Run a scenario on this cluster, which is held for that purpose."""
         options = self.options_of(scenario, options)
         with self.lock.held(purpose, options.wait_s) as lock:
-            return self.place.run(self._usable(lock), scenario, options, observer)
+            return self.slot.run(self._usable(lock), scenario, options, observer)
 
     def _usable(self, lock: ClusterLock, options: RunOptions | None = None) -> ClusterInfo | None:
-        cluster = self.place.usable(lock, remake=True, keep_faults=bool(options and options.keep_faults))
+        cluster = self.slot.find_usable(lock, remake=True, keep_faults=bool(options and options.keep_faults))
         if cluster is None and self._named:
             meant = did_you_mean(self.name, [info.name for info in self.engine.find()])
             warning = "warning: " if meant else ""

@@ -318,8 +318,8 @@ class FakeEngine:
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         return f"{image} with {' '.join(requirements)}"
 
-    def lacking(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
-        self._called("lacking")
+    def find_missing(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
+        self._called("find_missing")
         from tests.features.packages.made import python_with  # tests of the kernel run without features
 
         target = python_with(self.packages, f"cluster {cluster.name}")
@@ -333,4 +333,4 @@ class FakeEngine:
         self._called("write_files")
 
     def examine(self, wanted: Wanted) -> list[Check]:
-        return [Check(level="ok", what="engine", found="fake")]
+        return [Check(level="ok", what="engine", result="fake")]

@@ -14,7 +14,7 @@ from lab.record.result import Result
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector, Observer
 from lab.run.options import Job, RunOptions
-from lab.run.outcome import outcome
+from lab.run.outcome import judge_run
 from lab.run.ship import Outputs
 from lab.spec.load import load_scenario
 from tests.fake_engine import FakeEngine
@@ -78,7 +78,7 @@ class Launched:
     def over(self) -> Result:
         self.collector.fact(Over(self._now(), 5.0))
         self.collector.attempts.end()
-        return outcome(
+        return judge_run(
             Job(self.plan, self.cluster, FakeEngine(), self.writer, Observer(), RunOptions()), self.facts, self.outputs
         )
 

@@ -462,7 +462,7 @@ def test_a_cluster_that_is_up_does_if_its_nodes_have_the_packages_whoever_put_th
     engine = FakeEngine()
     Cluster(2, name="c", engine=engine, requirements=["tqdm>=4"]).up()
     assert Cluster(name="c", engine=engine).run(needs("torch", "tqdm>=4")).passed
-    assert "lacking" not in engine.calls  # it was made for that
+    assert "find_missing" not in engine.calls  # it was made for that
     engine.packages["tqdm"] = "4.6"
     assert Cluster(name="c", engine=engine).run(needs("tqdm", "torch>=2")).passed
     assert Cluster(name="c", engine=engine, requirements=["tqdm"]).up()[1] is False

@@ -10,9 +10,9 @@ from typing import Protocol
 import pytest
 
 from lab.engine import protocol as protocols
+from lab.engine.agent_holder import LocalChannel
 from lab.engine.docker.connection import DockerChannel
 from lab.engine.docker.engine import DockerEngine
-from lab.engine.held import LocalChannel
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import (
     Channel,
@@ -23,7 +23,7 @@ from lab.engine.protocol import (
     PowerControl,
     PythonRunner,
     Removed,
-    capable,
+    require_capability,
 )
 from lab.errors import ClusterUnfit
 from lab.features.slurm.engine import SlurmEngine
@@ -74,10 +74,10 @@ def test_the_core_is_small():
 
 
 def test_an_engine_is_asked_for_what_it_can():
-    assert capable(FakeEngine(), PowerControl)
+    assert require_capability(FakeEngine(), PowerControl)
     assert not any(issubclass(engine, one) for one in OF_IMAGES for engine in PROCESSES)
     with pytest.raises(ClusterUnfit, match=golden(1)):
-        capable(SimpleNamespace(name="fake"), LimitControl)
+        require_capability(SimpleNamespace(name="fake"), LimitControl)
 
 
 def test_every_engine_has_a_name_of_its_own():

@@ -92,8 +92,7 @@ def needed_by(name: str) -> frozenset[str]:
 
 def without(folder: Path, *names: str) -> dict[str, str]:
     """A copy of the lab without these features; the environment in which it is the lab."""
-    skipped = shutil.ignore_patterns("__pycache__", *(f"features/{name}" for name in names))
-    shutil.copytree(ROOT / "lab", folder / "lab", ignore=skipped)
+    shutil.copytree(ROOT / "lab", folder / "lab")  # with what Python compiled: times are copied too, so it is valid
     for name in names:
         shutil.rmtree(folder / "lab" / "features" / name)
     table = folder / "lab" / "feature.py"

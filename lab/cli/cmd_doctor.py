@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
@@ -12,7 +12,7 @@ from lab.engine.protocol import Engine, Examiner
 from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable
 from lab.report.style import Style
-from lab.run.lock import holder_of
+from lab.run.lock import read_holder
 
 _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", "red")}
 
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_code = exit_code or 1
     answer(
         arguments,
-        lambda: [asdict(check) for check in checks],
+        lambda: [check.to_json() for check in checks],
         lambda style: "\n".join(_line(check, style) for check in checks),
     )
     return exit_code
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _leftovers(engine: Engine) -> Check:
     """Clusters that nobody will come back for."""
-    unused = (info for info in engine.find() if not info.stays and holder_of(info) is None)
+    unused = (info for info in engine.find() if not info.stays and read_holder(info) is None)
     left = sorted({*engine.nodeless(), *(info.name for info in unused)})
     if left:
         names = ", ".join(left)
@@ -70,4 +70,4 @@ def _leftovers(engine: Engine) -> Check:
 def _line(check: Check, style: Style) -> str:
     sign, colour = _SIGNS[check.level]
     fix = f"\n    fix: {check.fix}" if check.fix else ""
-    return f"{style.paint(f'{sign} {check.level:<7}', colour)} {check.what}: {check.found}{fix}"
+    return f"{style.paint(f'{sign} {check.level:<7}', colour)} {check.what}: {check.result}{fix}"

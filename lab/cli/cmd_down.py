@@ -10,7 +10,7 @@ from dataclasses import asdict
 from lab.cli import arguments as shared
 from lab.cli.arguments import answer
 from lab.cluster import Cluster
-from lab.engine.interrupts import uninterrupted
+from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import Engine, Removed
 from lab.engine.select import available_engines, select_engine
 from lab.errors import EngineAbsent, EngineUnavailable
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     removed = Removed()
     if arguments.all:
         for engine in engines:
-            with uninterrupted():
+            with defer_interrupts():
                 gone = engine.remove(None, settle=True)
             for name in gone.clusters:
                 forget_faults(engine.name, name)

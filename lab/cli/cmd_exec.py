@@ -7,7 +7,7 @@ import sys
 
 from lab.cli import arguments as shared
 from lab.cluster import Cluster
-from lab.engine.protocol import Console, capable
+from lab.engine.protocol import Console, require_capability
 from lab.errors import ClusterUnfit, UsageError
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     info = cluster.existing()
     node = find_node(info, arguments.node)
     tty = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    return capable(cluster.engine, Console).execute(info, node, arguments.rest, tty=tty)
+    return require_capability(cluster.engine, Console).execute(info, node, arguments.rest, tty=tty)
 
 
 def find_node(info: ClusterInfo, name: str) -> Node:

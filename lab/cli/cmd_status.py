@@ -11,7 +11,7 @@ from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
 from lab.plan.cluster import ClusterInfo, Node
 from lab.report.cluster_view import cluster_json, cluster_text
-from lab.run.lock import holder_of
+from lab.run.lock import read_holder
 from lab.spec.reading import did_you_mean
 
 _AT_ONCE = 8
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show every cluster, or the one of that name."""
     engines, silent = available_engines(arguments.engine)
     found = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
-    states = [(info, _memory(engine, info), holder_of(info)) for engine, info in found]
+    states = [(info, _memory(engine, info), read_holder(info)) for engine, info in found]
     return answer(
         arguments,
         lambda: [{**cluster_json(info), "memory_bytes": memory, "busy": busy} for info, memory, busy in states],

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"cluster {info.name} ({info.engine}): {count} {how}")
         print("\n".join(f"  {name}  {address}" for name, address in node_rows(info)))
         if arguments.verbose:
-            print(f"  each node: {info.limits.told()}")
+            print(f"  each node: {info.limits.describe()}")
             kept = {
                 "output": OUTPUT_BYTES,
                 "notes": STRICT_NOTES_BYTES if info.shape.strict else NOTES_BYTES,

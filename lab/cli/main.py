@@ -87,9 +87,9 @@ def _main(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"lab {__version__}")
         return 0
-    from lab.engine.interrupts import interruptible
+    from lab.engine.interrupts import raise_interrupts
 
-    with interruptible():  # an interrupt while something is imported may be lost otherwise
+    with raise_interrupts():  # an interrupt while something is imported may be lost otherwise
         from lab.cli.call import call
 
         return call(words)

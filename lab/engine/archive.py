@@ -1,4 +1,4 @@
-"""Tars of files and folders, and the only code that decides what may arrive on this machine from one."""
+"""Tars of files and folders; the only code that decides which files of a tar may be written on this machine."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from lab.errors import UsageError
 from lab.words import format_limit
 
 LIMIT_BYTES = 1 << 30
-"""What one copy may write, unless somebody asks for more."""
+"""Most bytes that one copy may write, unless the user allows more."""
 MORE = "copy more with --max-size, such as --max-size 4GiB"
 _SPARE_BYTES = 64 << 20
-"""Of a disk, these stay free, or a twentieth of a small one."""
+"""Bytes of a disk that stay free, or a twentieth of a small disk."""
 _HOLE_BYTES = 1 << 16
 _ZEROS = bytes(_HOLE_BYTES)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def file_mode(executable: bool) -> int:
-    """The mode of a file that arrives, before the umask."""
+    """Return the mode of a new file, before the umask."""
     return 0o755 if executable else 0o644
 
 
 class NewFile:
-    """A file that is written here, with holes in the place of zeros; it is new, and no link is followed.
+    """A new file, with holes instead of zeros; no link is followed.
 
     Args:
-        path: where it is.
+        path: of the file.
         executable: whether its owner may execute it.
 
     Raises:
-        OSError: it is there already, or cannot be made.
+        OSError: it exists already, or cannot be created.
     """
 
     def __init__(self, path: Path, *, executable: bool = False) -> None:
         self._descriptor = os.open(path, _NEW, file_mode(executable))
         self.size_bytes = 0
-        """How long it is."""
+        """Its length."""
         self.written_bytes = 0
-        """What of it is no hole."""
+        """Its length without holes."""
 
     def write(self, data: bytes) -> None:
-        """Append to it."""
+        """Append data."""
         for start in range(0, len(data), _HOLE_BYTES):
             part = data[start : start + _HOLE_BYTES]
             if part == _ZEROS[: len(part)]:
@@ -62,7 +62,7 @@ class NewFile:
                 view = view[written:]
 
     def close(self) -> None:
-        """Close it; a hole at its end counts from here on.
+        """Close the file, with a hole at its end if necessary.
 
         Raises:
             OSError: it cannot be written.
@@ -76,7 +76,7 @@ class NewFile:
 
 
 def _write_limit(folder: Path, asked: int) -> tuple[int, UsageError]:
-    """How many bytes may be written, never more than the disk has; and the error that says that there are more."""
+    """Return how many bytes may be written, at most what the disk has free, and the error for exceeding this."""
     disk = os.statvfs(folder)
     free = max(0, disk.f_bavail * disk.f_frsize - min(_SPARE_BYTES, disk.f_blocks * disk.f_frsize // 20))
     if free < asked:
@@ -85,16 +85,16 @@ def _write_limit(folder: Path, asked: int) -> tuple[int, UsageError]:
 
 
 @contextmanager
-def arriving(target: Path) -> Iterator[Path]:
-    """A path in a new folder beside the target, to write a file or folder to; at the end of the block it is moved.
+def stage_replacement(target: Path) -> Iterator[Path]:
+    """Yield a path in a new folder next to the target; move what was written there to the target at the end.
 
-    A link in the place of the target is followed. A folder that is there takes what is new; files in it of the same
-    names are replaced, links in it are not followed.
+    A link at the target is followed. An existing folder keeps its other files: new files replace those of the same
+    names, and links in it are not followed.
 
     Raises:
-        UsageError: it cannot be written, or something else is in the way; nothing of it is here then.
+        UsageError: the target cannot be written, or is of another kind; nothing is written then.
     """
-    import shutil  # these take long to import, and every run imports this module
+    import shutil  # slow imports, and every run imports this module
     import tempfile
 
     try:
@@ -117,10 +117,10 @@ def arriving(target: Path) -> Iterator[Path]:
 
 
 def _find_moves(staged: Path, target: Path) -> Iterator[tuple[Path, Path]]:
-    """What is moved where; a folder that is there takes what is new.
+    """Yield what to move where; an existing folder is merged with the new one.
 
     Raises:
-        UsageError: a file is in the place of a folder, a folder in that of anything else, or a special file is there.
+        UsageError: a file is in the place of a folder or the reverse, or a special file is there.
     """
     there, is_folder = _mode_of(target), stat.S_ISDIR(_mode_of(staged))
     if is_folder and stat.S_ISDIR(there):
@@ -140,18 +140,18 @@ def _mode_of(path: Path) -> int:
 
 
 MOST_ENTRIES = 50_000
-"""Files and folders of one copy."""
+"""Most files and folders of one copy."""
 _HOLES = 8
-"""So many times the limit may the copied files be long, holes included: reading these takes time too."""
+"""The files of one copy may be this many times longer than the limit, holes included: reading holes takes time."""
 _DEEPEST = 64
 _LONGEST_PATH = 2000
-"""Bytes; the kernel takes 4,096 with all folders above."""
+"""In bytes; the kernel allows 4,096, including the folders above."""
 _CHUNK_BYTES = 1 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Source(NamedTuple):
-    """A file or folder that is packed."""
+    """A file or folder to pack."""
 
     path: Path
     name: str
@@ -159,7 +159,7 @@ class Source(NamedTuple):
     link: str = ""
 
 
-def pack(
+def pack_tar(
     path: Path,
     name: str,
     owner: tuple[int, int] | None = None,
@@ -167,33 +167,33 @@ def pack(
     most_bytes: int | None = None,
     left_out: list[str] | None = None,
 ) -> Iterator[bytes]:
-    """A tar of a file or of everything in a folder, under another name, by pieces.
+    """Yield the pieces of a tar of a file, or of everything in a folder, under another name.
 
-    Links within the folder stay links. Those that lead out of it, devices, pipes and sockets are left out.
+    Links within the folder stay links. Links that lead out of it, devices, pipes, and sockets are left out.
 
     Args:
         path: what to pack; a link is followed.
-        name: what its entries begin with.
-        owner: uid and gid of whoever shall own it; all in that group may change it. None: root.
-        most_bytes: how much it may hold, holes included; None: as much as there is.
-        left_out: takes the names of what is left out.
+        name: the first part of its entries' names.
+        owner: uid and gid of the new owner, whose group may change everything. None: root.
+        most_bytes: the largest size, holes included; None: no limit.
+        left_out: receives the names of what is left out.
 
     Raises:
-        UsageError: it cannot be read, or holds too much; most of that is known before the first piece.
+        UsageError: it cannot be read, or is too large; most errors come before the first piece.
     """
     return pack_pieces(_find_sources(path, name, most_bytes, left_out), owner)
 
 
 def pack_files(files: Mapping[str, Path]) -> Iterator[bytes]:
-    """A tar of files and folders, by their names in it, in this order; a folder comes without what is in it."""
+    """Yield a tar of files and folders, by their names in it, in this order; a folder comes without its files."""
     return pack_pieces(Source(path.resolve(), name, path.stat()) for name, path in files.items())
 
 
 def pack_pieces(sources: Iterable[Source], owner: tuple[int, int] | None = None) -> Iterator[bytes]:
-    """The pieces of a tar of these, in this order; `owner`: see `pack`.
+    """Yield the pieces of a tar of these sources, in this order; `owner`: see `pack_tar`.
 
     Raises:
-        UsageError: a file cannot be read, or is none any more.
+        UsageError: a file cannot be read, or is no file any more.
     """
     for source in sources:
         entry = tarfile.TarInfo(source.name)
@@ -215,7 +215,7 @@ def pack_pieces(sources: Iterable[Source], owner: tuple[int, int] | None = None)
 
 
 def _content(source: Source) -> Iterator[bytes]:
-    """As many bytes as a file had; zeros where it is shorter by now."""
+    """Yield as many bytes as a file had; zeros if it has become shorter."""
     end = source.facts.st_size
     with _opened(source.path) as descriptor:
         for at in range(0, end, _CHUNK_BYTES):
@@ -225,10 +225,10 @@ def _content(source: Source) -> Iterator[bytes]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A plain file, open for reading; not through a link, and a pipe holds nobody up.
+    """Open a regular file for reading, without following a link or blocking on a pipe.
 
     Raises:
-        UsageError: it is none, or cannot be read.
+        UsageError: it is no regular file, or cannot be read.
     """
     try:
         descriptor = os.open(path, _READ)
@@ -243,13 +243,13 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _find_sources(path: Path, name: str, most_bytes: int | None, left_out: list[str] | None) -> list[Source]:
-    """What is packed, in the order of folders first; see `pack`."""
+    """Return what to pack, folders before their content; see `pack_tar`."""
     sources, total = list[Source](), 0
     try:
         top = Path(os.path.realpath(path, strict=True))
-        waiting = [(top, name)]
-        while waiting:
-            here, below = waiting.pop()
+        pending = [(top, name)]
+        while pending:
+            here, below = pending.pop()
             source = _source(here, below, top)
             if source is None:
                 if left_out is not None:
@@ -262,7 +262,7 @@ def _find_sources(path: Path, name: str, most_bytes: int | None, left_out: list[
             if len(sources) > MOST_ENTRIES:
                 raise UsageError(f"{path} holds more than {MOST_ENTRIES:,} files and folders")
             if stat.S_ISDIR(source.facts.st_mode):
-                waiting += [(here / one, f"{below}/{one}") for one in sorted(os.listdir(here), reverse=True)]
+                pending += [(here / one, f"{below}/{one}") for one in sorted(os.listdir(here), reverse=True)]
     except OSError as error:
         raise _cannot_read(Path(error.filename) if sources else path, error) from error
     if not sources:
@@ -271,21 +271,23 @@ def _find_sources(path: Path, name: str, most_bytes: int | None, left_out: list[
 
 
 def _source(path: Path, name: str, top: Path) -> Source | None:
-    """A file, a folder, or a link within the folder; None for anything else."""
+    """Return a file, a folder, or a link within the folder; None for anything else."""
     facts = os.lstat(path)
     if stat.S_ISLNK(facts.st_mode):
         target = Path(os.path.realpath(path))
         inside = target.is_relative_to(top) and target != top and path != top
         return Source(path, name, facts, os.path.relpath(target, path.parent)) if inside else None
     if stat.S_ISREG(facts.st_mode):
-        with _opened(path):  # whether it can be read is known before anything is packed
+        with _opened(path):  # check that it can be read before anything is packed
             return Source(path, name, facts)
     return Source(path, name, facts) if stat.S_ISDIR(facts.st_mode) else None
 
 
 _MOST_EXTENSION_BYTES = 1 << 14
-"""Of what extends one entry: a path, and the path that a link leads to, of 4,096 each. Before Python 3.12.6, tarfile
-takes time by the square of this (CVE-2024-6232): a second for 16 KiB of digits."""
+"""Limit of an entry's extension: a path and a link's target have at most 4,096 bytes each.
+
+Before Python 3.12.6, tarfile takes time by the square of this (CVE-2024-6232): a second for 16 KiB of digits.
+"""
 _EXTENSIONS = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
@@ -293,7 +295,7 @@ _EXTENSIONS = (
 
 
 class _Header(tarfile.TarInfo):
-    """A header of a tar of which nothing is believed: tarfile reads as much of an extension as its header states."""
+    """An untrusted header of a tar: tarfile itself reads as much of an extension as its header states."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
@@ -314,31 +316,31 @@ class _Header(tarfile.TarInfo):
         raise UsageError("the archive is damaged: it holds a list of holes")
 
 
-def unpack(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT_BYTES) -> list[str]:
-    """Write the file or folder that a tar holds, under another name, wholly or not at all.
+def unpack_tar(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT_BYTES) -> list[str]:
+    """Write the file or folder that a tar holds, under another name, completely or not at all.
 
-    A folder that is there takes what is new; files in it of the same names are replaced.
+    An existing folder keeps its other files; files of the same names are replaced.
 
     Args:
-        pieces: of the tar; a generator is closed, read to its end or not.
-        target: what the file or folder is called here; a link is followed.
-        most_bytes: how much may be written, holes excluded; never more than the disk has.
+        pieces: of the tar; a generator is closed, whether read to its end or not.
+        target: the new path; a link is followed.
+        most_bytes: how much may be written, holes excluded; never more than the disk has free.
 
     Returns:
         The names of what is left out: what is neither file nor folder, or has a path that leads elsewhere.
 
     Raises:
-        UsageError: it cannot be written, holds too much, or is damaged; nothing of it is here then.
+        UsageError: it cannot be written, is too large, or is damaged; nothing is written then.
     """
-    with arriving(target) as new:
-        room, too_much = _write_limit(new.parent, most_bytes)
-        parts = _cut(pieces, room * _HOLES + MOST_ENTRIES * 2 * tarfile.BLOCKSIZE, too_much)
+    with stage_replacement(target) as new:
+        limit_bytes, too_much = _write_limit(new.parent, most_bytes)
+        parts = _cut(pieces, limit_bytes * _HOLES + MOST_ENTRIES * 2 * tarfile.BLOCKSIZE, too_much)
         stream: Any = SimpleNamespace(read=lambda _: next(parts, b""))
         try:
             with tarfile.open(
                 fileobj=stream, mode="r|", tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
             ) as archive:
-                left_out = _unpack(archive, new, room, too_much)
+                left_out = _unpack(archive, new, limit_bytes, too_much)
         except (tarfile.TarError, ValueError, RecursionError) as error:
             raise UsageError(f"the archive is damaged: {error}") from error
         finally:
@@ -350,7 +352,7 @@ def unpack(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT_BYT
 
 
 def _cut(pieces: Iterable[bytes], most_bytes: int, too_much: UsageError) -> Iterator[bytes]:
-    """Small parts of a tar, of which tarfile copies one for each header; no more than so many bytes."""
+    """Split a tar into small parts, because tarfile copies one for each header; limit its total size."""
     for piece in pieces:
         most_bytes -= len(piece)
         if most_bytes < 0:
@@ -359,8 +361,8 @@ def _cut(pieces: Iterable[bytes], most_bytes: int, too_much: UsageError) -> Iter
             yield piece[at : at + _HOLE_BYTES]
 
 
-def _unpack(archive: tarfile.TarFile, top: Path, room: int, too_much: UsageError) -> list[str]:
-    left_out, longest = list[str](), room * _HOLES
+def _unpack(archive: tarfile.TarFile, top: Path, limit_bytes: int, too_much: UsageError) -> list[str]:
+    left_out, longest = list[str](), limit_bytes * _HOLES
     for count, entry in enumerate(archive):
         below, first = _below(entry.name), _file_of(entry, top)
         longest -= first.facts.st_size if first else entry.size
@@ -379,12 +381,12 @@ def _unpack(archive: tarfile.TarFile, top: Path, room: int, too_much: UsageError
             with closing(NewFile(top / below, executable=bool(mode & 0o100))) as file:
                 for data in _content(first) if first else _content_of(archive, entry):
                     file.write(data)
-                    if file.written_bytes > room:
+                    if file.written_bytes > limit_bytes:
                         raise too_much
-            room -= file.written_bytes
+            limit_bytes -= file.written_bytes
         except FileExistsError:
             if not entry.isdir() or not (top / below).is_dir():
-                left_out.append(entry.name)  # there was something of that name before
+                left_out.append(entry.name)  # an earlier entry has this name
     return left_out
 
 
@@ -396,13 +398,13 @@ def _content_of(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Iterator[by
 
 
 def _file_of(entry: tarfile.TarInfo, top: Path) -> Source | None:
-    """The file that a hard link is another name of, where it has arrived before; it arrives once more."""
+    """Return the earlier file to which a hard link refers, so that it is written again; None for other entries."""
     path = top / (_below(entry.linkname) or "")
     return Source(path, entry.name, os.lstat(path)) if entry.islnk() and stat.S_ISREG(_mode_of(path)) else None
 
 
 def _below(name: str) -> PurePosixPath | None:
-    """The path of an entry below the top one; None where it leads elsewhere, or cannot be one here."""
+    """Return the path of an entry below the top folder; None if it leads elsewhere, or is impossible here."""
     path, encoded = PurePosixPath(name), os.fsencode(name)
     too_long = len(encoded) > _LONGEST_PATH or any(len(part) > 255 for part in encoded.split(b"/"))
     if too_long or not path.parts or path.is_absolute() or ".." in path.parts or b"\0" in encoded:

@@ -1,7 +1,7 @@
-"""The first program of a container: takes the agent's files over standard input and becomes the agent, or the zygote.
+"""The first program of a container: read the agent's files from standard input and become the agent, or the zygote.
 
-Its text comes over standard input too, and is run by the line that `docker ps` and `ps` show. The last argument is for
-the agent, and says where its files go.
+Its text comes over standard input too, and is run by the line that `docker ps` and `ps` show. The last argument
+configures the agent, and names the folder for its files.
 """
 
 import importlib
@@ -15,21 +15,21 @@ import tarfile
 IMPORT_ROOT = "/opt/lab"
 NO_TORCH = 71
 ZYGOTE = "zygote"
-"""Names the module of a zygote where one is to be started, and is in the configuration of no agent."""
+"""Key of the module of a zygote; no agent's configuration has it."""
 DEADLINE_S = 30
 """If the agent has not arrived by then, the sender is dead, and the container ends."""
 HEADER_BYTES = 10
-"""How long the decimal number is that says how long what follows it is."""
+"""Length of the decimal number that states the length of the following part."""
 BECOME = (
     f"'agent of the lab'; import os, signal; signal.alarm({DEADLINE_S}); "
-    "read = lambda size: b''.join(os.read(0, 1) for _ in range(size)); "  # not a byte more: it is for the agent
+    "read = lambda size: b''.join(os.read(0, 1) for _ in range(size)); "  # no extra byte: the rest is for the agent
     f"exec(read(int(read({HEADER_BYTES}))))"
 )
-"""The line that is started, and takes this program."""
+"""The command line that starts, and reads this program."""
 
 
-def read(size: int) -> bytes:
-    """Exactly this many bytes of standard input: what follows is for the agent."""
+def read_input(size: int) -> bytes:
+    """Read exactly this many bytes of standard input; the rest is for the agent."""
     parts = []
     while size > 0:
         part = os.read(0, size)
@@ -42,7 +42,7 @@ def read(size: int) -> bytes:
 
 def main() -> None:
     """Become the agent."""
-    config, sent = json.loads(sys.argv[-1]), read(int(read(HEADER_BYTES)))
+    config, sent = json.loads(sys.argv[-1]), read_input(int(read_input(HEADER_BYTES)))
     with tarfile.open(fileobj=io.BytesIO(sent)) as archive:
         archive.extractall(config["import_root"])
     signal.alarm(0)

@@ -1,4 +1,4 @@
-"""What ends with a command and what does not: signals that interrupt it, and processes that outlive it."""
+"""Signals that interrupt a command, and processes that outlive it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 _CLEANING_UP_S = 10.0
-"""A further one so soon after the first does not cut short what has begun."""
+"""Another signal this soon after the first does not interrupt the cleanup."""
 _LATER_S = 0.001
 _OF_WEAK_REFERENCES = {
     ("cb", "<frozen importlib._bootstrap>"),
@@ -23,10 +23,16 @@ _OF_WEAK_REFERENCES = {
 
 
 @contextmanager
-def taking(handler: Callable[[int, FrameType | None], None], instead_of: Callable[[Any], bool]) -> Iterator[None]:
-    """Have a handler take Ctrl-C, SIGTERM and SIGHUP until the block is done, where it may stand in for the one there.
+def handle_signals(
+    handler: Callable[[int, FrameType | None], None], instead_of: Callable[[Any], bool]
+) -> Iterator[None]:
+    """Handle Ctrl-C, SIGTERM, and SIGHUP with a function until the end of the block.
 
-    Only the main thread is ever interrupted; elsewhere nothing changes.
+    Args:
+        handler: the handler.
+        instead_of: whether it may replace an existing handler.
+
+    Only the main thread is ever interrupted; in other threads nothing changes.
     """
     before: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -45,32 +51,32 @@ def taking(handler: Callable[[int, FrameType | None], None], instead_of: Callabl
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Put signals that would interrupt off until the block is done; then they do."""
+def defer_interrupts() -> Iterator[None]:
+    """Defer interrupting signals until the end of the block, and raise KeyboardInterrupt then."""
     came = False
 
     def note(*_: object) -> None:
         nonlocal came
         came = True
 
-    with taking(note, callable):
+    with handle_signals(note, callable):
         yield
     if came:
         raise KeyboardInterrupt
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the first of these signals; say at further ones that the end is near.
+def raise_interrupts() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the first of these signals; at later ones, print that cleanup is running.
 
-    Handlers that somebody else has put there stay.
+    Handlers of the caller's program stay.
     """
     interrupt = _interrupt()
     try:
-        with taking(interrupt, lambda there: there in (signal.SIG_DFL, signal.default_int_handler)):
+        with handle_signals(interrupt, lambda there: there in (signal.SIG_DFL, signal.default_int_handler)):
             yield
     finally:
-        if signal.getsignal(signal.SIGALRM) is interrupt:  # one that was put off and has not come yet
+        if signal.getsignal(signal.SIGALRM) is interrupt:  # a deferred signal that has not arrived yet
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
@@ -96,9 +102,10 @@ def _interrupt() -> Callable[[int, FrameType | None], None]:
 
 
 def _would_be_lost(frame: FrameType | None) -> bool:
-    """Whether Python would only print what is raised here: in a finalizer, or where a weak reference lets go.
+    """Return whether Python would only print an exception that is raised here.
 
-    The latter is what an import does with its lock, and a dictionary or a set with a key that is gone.
+    It does so in a finalizer and in the callback of a weak reference. An import calls such a callback for its lock, and
+    a dictionary or a set for a deleted key.
     """
     while frame is not None:
         name, file = frame.f_code.co_name, os.path.basename(frame.f_code.co_filename)
@@ -112,14 +119,14 @@ _there: list[subprocess.Popen[bytes]] = []
 
 
 def may_outlive(process: subprocess.Popen[bytes]) -> None:
-    """Nobody waits for the end of a process; if it ends before this one, that is taken note of."""
+    """Let a process outlive this one without a warning of Python; nobody waits for its end."""
     if not _there:
-        atexit.register(_let_go)
+        atexit.register(_forget_orphans)
     _there[:] = [*(one for one in _there if one.poll() is None), process]
 
 
-def _let_go() -> None:
+def _forget_orphans() -> None:
     for process in _there:
         if process.poll() is None:
-            process.returncode = 0  # else Python says that it still runs
+            process.returncode = 0  # else Python warns that it still runs
     _there.clear()

@@ -1,4 +1,4 @@
-"""Names and labels of clusters, and where engines keep what they know of them."""
+"""Names and labels of clusters, and where engines keep their state."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 @lru_cache(maxsize=1)
-def owner() -> str:
-    """`user@host` of the invoking person; what belongs to others is never touched."""
+def current_owner() -> str:
+    """Return `user@host` of the calling user; resources of others are never touched."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -37,12 +37,12 @@ def owner() -> str:
 
 
 def cluster_labels(cluster: str, owner: str, shape: str, run: str | None) -> dict[str, str]:
-    """The labels of everything that a cluster is made of.
+    """Return the labels of every resource of a cluster.
 
     Args:
         cluster: its name.
-        owner: whose it is.
-        shape: what was asked for, as JSON.
+        owner: `user@host` of its owner.
+        shape: the requested shape, as JSON.
         run: the run that will remove it, if any.
     """
     labels = {CLUSTER: cluster, OWNER: owner, VERSION: __version__, SHAPE: shape}
@@ -50,10 +50,10 @@ def cluster_labels(cluster: str, owner: str, shape: str, run: str | None) -> dic
 
 
 def check_name(name: str) -> str:
-    """The name, if a cluster may be called that.
+    """Return the name, if it is valid for a cluster.
 
     Raises:
-        UsageError: it may not.
+        UsageError: it is not.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -64,46 +64,49 @@ def check_name(name: str) -> str:
 
 
 def default_name(folder: Path | None = None) -> str:
-    """The default cluster of a folder: a readable part of its name and a hash of its path."""
+    """Return the default cluster name of a folder: a readable part of the folder's name and a hash of its path."""
     import unicodedata
 
     path = str((folder or Path.cwd()).resolve())
     plain = unicodedata.normalize("NFKD", Path(path).name).encode("ascii", "ignore").decode().lower()
     readable = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:24].strip("-")
-    return f"{readable or 'lab'}-{digest(path)}"
+    return f"{readable or 'lab'}-{short_digest(path)}"
 
 
-def digest(text: str) -> str:
-    """Six hexadecimal digits that tell one text from a few others."""
+def short_digest(text: str) -> str:
+    """Return six hexadecimal digits that distinguish a text from a few others."""
     return f"{zlib.crc32(os.fsencode(text)) & 0xFFFFFF:06x}"
 
 
-class Taken(ClusterError):
-    """Somebody else, with other locks, makes a cluster of that name: nothing of ours is there."""
+class ClusterExists(ClusterError):
+    """Another owner, with other locks, has created a cluster of this name; nothing of ours exists."""
 
 
 def state_folder() -> Path:
-    """Where the lab keeps what it has to know of this user's clusters."""
+    """Return the folder in which the lab keeps the state of this user's clusters."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(base) / "lab"
 
 
 def local_home() -> Path:
-    """Where this owner's local clusters live; short, because the path of a Unix socket has at most 107 bytes."""
-    default = f"/tmp/lab-{os.getuid()}-{digest(owner())}"
+    """Return the folder of this owner's local clusters.
+
+    It is short: the path of a Unix socket has at most 107 bytes.
+    """
+    default = f"/tmp/lab-{os.getuid()}-{short_digest(current_owner())}"
     return Path(os.path.abspath(os.environ.get("LAB_LOCAL_HOME") or default))
 
 
 def register_cluster(engine: str, cluster: str, folder: Path) -> None:
-    """Note that an engine of a feature has a cluster, or begins to make it: such an engine is asked only then.
+    """Record that a feature's engine has a cluster, or begins to create it; only then is such an engine asked.
 
     Args:
         engine: its name.
         cluster: the cluster's name.
-        folder: where the cluster is on this machine; when that is gone, so is the cluster.
+        folder: the cluster's folder on this machine; without it, there is no such cluster.
 
     Raises:
-        ClusterError: it cannot be noted.
+        ClusterError: the entry cannot be written.
     """
     entry = _registered() / engine / cluster
     try:
@@ -115,12 +118,12 @@ def register_cluster(engine: str, cluster: str, folder: Path) -> None:
 
 
 def forget_cluster(engine: str, cluster: str) -> None:
-    """Note that an engine does not have the cluster of this name any more."""
+    """Record that an engine no longer has the cluster of this name."""
     (_registered() / engine / cluster).unlink(missing_ok=True)
 
 
 def registered_engines(cluster: str | None = None) -> list[str]:
-    """Names of engines of features that have the cluster of this name, or any."""
+    """Return the names of features' engines that have the cluster of this name, or any cluster."""
     try:
         engines = sorted(os.listdir(_registered()))
     except OSError:
@@ -129,16 +132,16 @@ def registered_engines(cluster: str | None = None) -> list[str]:
 
 
 def _registered() -> Path:
-    """A folder for each engine, in it an entry for each cluster."""
+    """Return the folder with a subfolder for each engine, which has an entry for each cluster."""
     return state_folder() / "engines"
 
 
 def new_folder(home: Path, cluster: str, variable: str) -> Path:
-    """Make the folder of a cluster in that of its engine, which `variable` of the environment names.
+    """Create the folder of a cluster in its engine's folder, which the environment's `variable` names.
 
     Raises:
-        Taken: there is one already.
-        ClusterError: it cannot be made.
+        ClusterExists: the folder exists.
+        ClusterError: it cannot be created.
     """
     folder, hint = home / cluster, f"set {variable} to a short path of your own"
     try:
@@ -149,6 +152,8 @@ def new_folder(home: Path, cluster: str, variable: str) -> Path:
     except OSError as error:
         cannot = f"cannot make the cluster's folder {folder}: {error.strerror}"
         if folder.exists():
-            raise Taken(cannot, "another command may be making the cluster: use another name with --name") from error
+            raise ClusterExists(
+                cannot, "another command may be making the cluster: use another name with --name"
+            ) from error
         raise ClusterError(cannot, hint) from error
     return folder

@@ -1,4 +1,4 @@
-"""Nodes with packages that their image or their Python does not have: a feature makes what they are made of."""
+"""Nodes with packages that their image or Python lacks; a feature builds the images and environments."""
 
 from __future__ import annotations
 
@@ -16,67 +16,67 @@ ENVIRONMENT = "/opt/lab-packages"
 
 
 def package_folders(environment: str) -> str:
-    """The folder of packages of an environment, as a pattern: `*` stands for the version of its Python."""
+    """Return the package folder of an environment as a pattern; `*` stands for its Python's version."""
     return f"{environment}/lib/python*/site-packages"
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Prepared:
-    """Something that nodes with packages are made of, made once and used again: an image or a virtual environment."""
+    """A reusable base for nodes with packages: an image or a virtual environment."""
 
     name: str
-    """Of an image its name, of an environment its folder."""
+    """Name of the image, or folder of the environment."""
     engine: str
     base: str
-    """What it was made upon."""
+    """The image or Python that it extends."""
     requirements: Sequence[str]
-    """What was asked for."""
+    """The requested requirements."""
     added: Sequence[str]
-    """The wheels that were missing."""
+    """The wheels that were added."""
     size_bytes: int
 
 
 @runtime_checkable
 class PackageStore(Protocol):
-    """What makes nodes of one engine with packages; an engine may be its own."""
+    """Prepares packages for nodes of one engine; an engine may be its own store."""
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
-        """What `prepare` returns, without making it."""
+        """Return the name that `prepare` returns, without preparing anything."""
 
     def prepare(
         self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
     ) -> str:
-        """Make ready what nodes with these packages are made of; returns its name.
+        """Prepare the image or environment of nodes with these packages, and return its name.
 
         Args:
-            image: what the packages are added to; None: what nodes are made of by default.
-            requirements: as pip takes them.
-            announce: called with what is being done.
-            again: make it anew, with the latest packages.
+            image: what the packages are added to; None: the default.
+            requirements: as pip accepts them.
+            announce: called with each line of progress.
+            again: build it again, with the latest packages.
 
         Raises:
-            LabError: a package contradicts what is there, or cannot be fetched; nothing is left then.
+            LabError: a package conflicts with an installed one, or cannot be fetched; nothing is left then.
         """
 
     def prepared(self) -> list[Prepared]:
-        """What is ready for nodes with packages, by name."""
+        """Return all prepared images or environments, by name."""
 
     def discard(self, prepared: Prepared) -> str:
-        """Remove one of these; returns why that cannot be, empty if it was done."""
+        """Remove one; return why this is impossible, empty if it was removed."""
 
-    def lacking(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
-        """Those of some requirements that the nodes of a cluster do not meet.
+    def find_missing(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
+        """Return the requirements that the nodes of a cluster do not meet.
 
         Raises:
-            ClusterError: they do not say what they have.
+            ClusterError: the nodes do not report their packages.
         """
 
 
 def package_store(engine: Engine) -> PackageStore:
-    """What makes nodes of an engine with packages.
+    """Return the package store of an engine.
 
     Raises:
-        ClusterUnfit: nothing does.
+        ClusterUnfit: there is none.
     """
     if isinstance(engine, PackageStore):
         return engine

@@ -1,4 +1,4 @@
-"""The files that are copied into a node: the agent, and what `import lab` means to a script there."""
+"""Files that are copied into a node: the agent, and what `import lab` gives a script there."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ _SHIM = '''"""What `import lab` gives a script inside a node."""
 from labnode.node.rank.note import note as note
 '''
 _SUFFIXES = (".py", ".cpp", ".hpp")
-"""A node needs the C++ as text only: by it a compiled recorder is known to be of this version."""
+"""A node needs the C++ only as text, to check that a compiled recorder has this version."""
 
 
 def node_files() -> dict[str, bytes]:
-    """Path below the import root -> content: `lab/node` as `labnode/node`, and what features have."""
+    """Return file contents by path below the import root: `lab/node` as `labnode/node`, and parts of features."""
     parts, shim = {"labnode/node": Path(__file__).parent.parent / "node"}, _SHIM
     for feature in features():
         if feature.on_node:
             parts[f"labnode/features/{feature.name}/on_node"] = Path(str(files(feature.on_node)))
             for name, entry in feature.exports.items():
                 module = entry.partition(":")[0]
-                if module.startswith(f"{feature.on_node}."):  # scripts can have it, too
+                if module.startswith(f"{feature.on_node}."):  # scripts can import it too
                     there = module.replace(feature.on_node, f"labnode.features.{feature.name}.on_node")
                     shim += f"from {there} import {name} as {name}\n"
     packages = {"labnode", *(str(folder) for part in parts for folder in PurePosixPath(part).parents[:-1])}
-    found = {f"{package}/__init__.py": b"" for package in sorted(packages)}
+    contents = {f"{package}/__init__.py": b"" for package in sorted(packages)}
     for part, source in parts.items():
         paths = sorted(path for path in source.rglob("*") if path.suffix in _SUFFIXES)
-        found |= {f"{part}/{path.relative_to(source).as_posix()}": path.read_bytes() for path in paths}
-    return {**found, "lab/__init__.py": shim.encode()}
+        contents |= {f"{part}/{path.relative_to(source).as_posix()}": path.read_bytes() for path in paths}
+    return {**contents, "lab/__init__.py": shim.encode()}
 
 
 @lru_cache(maxsize=1)
 def node_archive() -> bytes:
-    """The files as an uncompressed tar."""
-    return tar(node_files())
+    """Return the files as an uncompressed tar."""
+    return make_tar(node_files())
 
 
-def tar(files: Mapping[str, bytes]) -> bytes:
-    """Files as an uncompressed tar.
+def make_tar(files: Mapping[str, bytes]) -> bytes:
+    """Return an uncompressed tar of files.
 
     Args:
         files: their contents by path.
@@ -59,15 +59,15 @@ def tar(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def sent_first() -> bytes:
-    """What an agent that speaks over its standard streams is sent first: the program that makes it, and its files."""
+def initial_input() -> bytes:
+    """Return the first input of an agent on standard streams: the boot program, and the agent's files."""
     from lab.engine import boot
 
-    return part(Path(boot.__file__).read_bytes()) + part(node_archive())
+    return prefix_length(Path(boot.__file__).read_bytes()) + prefix_length(node_archive())
 
 
-def part(content: bytes) -> bytes:
-    """Something to be taken off standard input there: its length, and it."""
+def prefix_length(content: bytes) -> bytes:
+    """Return content with its length in front, as the boot program reads it."""
     from lab.engine.boot import HEADER_BYTES
 
     return b"%*d%b" % (HEADER_BYTES, len(content), content)

@@ -1,4 +1,4 @@
-"""What an engine is: the core that every engine has, and the capabilities that one may have besides."""
+"""What an engine is: the core that every engine has, and optional capabilities."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
 
 _BY_A_SIGNAL = 128
-"""An exit code above it tells of a signal."""
+"""A larger exit code means a signal."""
 _LAST_SIGNAL = 64
 Announce = Callable[[str], None]
-"""Takes a line of progress, such as `node1: importing torch`."""
+"""Receives a line of progress, such as `node1: importing torch`."""
 
 
 class Request(NamedTuple):
-    """One thing that an engine asks for when it makes a cluster; plain data, the same for the same shape and names."""
+    """One object that an engine asks for when it creates a cluster. It is the same for the same shape and names."""
 
     what: str
     """A kind and a name, such as `container lab-c-node0`."""
     body: Mapping[str, Any]
-    """Its details, as the one who is asked expects them: Docker's API, or this machine."""
+    """Its details as the receiver expects them: Docker's API, or this machine."""
 
 
 class Channel(Protocol):
@@ -35,27 +35,27 @@ class Channel(Protocol):
     node: Node
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when `receive` has something."""
+        """Return a descriptor that becomes readable when `receive` has data."""
 
     def send(self, data: bytes) -> None:
         """Send all of it.
 
         Raises:
-            OSError: the other end is gone, or did not take it in time.
+            OSError: the other end is closed, or did not read in time.
         """
 
     def receive(self) -> bytes | None:
-        """What has arrived; None where nothing has yet; empty when the other end is gone."""
+        """Return received data: None if there is none yet, empty if the other end is closed."""
 
     def close(self) -> None:
         """Close the stream; the agent goes on running."""
 
 
 class Trouble(NamedTuple):
-    """What keeps a node from working although it is there."""
+    """Why an existing node does not work."""
 
     how: str
-    """As the end of a sentence that begins with its name."""
+    """The end of a sentence that begins with the node's name."""
     silent: bool
     """Whether its agent cannot answer either."""
 
@@ -64,7 +64,7 @@ AGENT_STOPPED = Trouble("was stopped: its agent had a SIGSTOP", silent=True)
 
 
 class NodeState(NamedTuple):
-    """What the engine knows about a node after its channel closed."""
+    """The engine's knowledge of a node after its channel closed."""
 
     running: bool
     exit_code: int | None = None
@@ -73,14 +73,14 @@ class NodeState(NamedTuple):
     gone: bool = False
     """Whether the engine no longer knows the node."""
     restarted: bool = False
-    """Whether it had ended before."""
-    said: str = ""
-    """What the engine itself says became of it, such as `was lost with its host b`, where that tells more."""
+    """Whether it ended and was started again."""
+    message: str = ""
+    """The engine's own description, such as `was lost with its host b`, if it explains more."""
 
     def sentence(self) -> str:
-        """How the node ended, as the end of a sentence that begins with its name."""
-        if self.said:
-            return self.said
+        """Describe how the node ended, as the end of a sentence that begins with its name."""
+        if self.message:
+            return self.message
         if self.gone:
             return "was removed"
         if self.running and self.restarted:
@@ -97,7 +97,7 @@ class NodeState(NamedTuple):
 
 
 class Removed(Frozen):
-    """What `remove` took away."""
+    """What `remove` removed."""
 
     clusters: tuple[str, ...] = ()
     nodes: int = 0
@@ -114,85 +114,85 @@ class Removed(Frozen):
 
 
 Need = Literal["", "limits", "memory", "links", "cable"]
-"""What a fault needs of an engine: other limits for a node that runs, a node's memory for itself, links that can be
+"""What a fault needs of an engine: other limits for a running node, memory of its own for a node, links that can be
 shaped, interfaces that can be taken down."""
 
 
 class Traits(NamedTuple):
-    """What others want to know of an engine, whatever it is called."""
+    """Properties of an engine, so that callers need not know its name."""
 
     isolates: bool = False
-    """Whether scripts that nobody trusts are kept from this machine, and from the next run."""
+    """Whether untrusted scripts are kept away from this machine, and from the next run."""
     containers: bool = False
-    """Whether the handle of a node is the id of its container."""
+    """Whether a node's handle is the id of its container."""
     divides_cores: bool = False
     """Whether all clusters are on one machine, whose cores `cpus` divides among nodes."""
     cannot: Mapping[Need, str] = {}
-    """What nodes cannot have done to them: why not, as the end of a sentence that begins with it."""
+    """Faults that nodes do not support, each with the reason as the end of a sentence that begins with the fault."""
 
 
 class Engine(Protocol):
-    """Makes, finds and removes clusters."""
+    """Create, find, and remove clusters."""
 
     name: str
     traits: Traits
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
-        """The owner's clusters that exist, wholly or in part, by their labels; all, or the one of that name."""
+        """Return the owner's existing clusters, complete or not, by their labels: all, or the one of this name."""
 
     def nodeless(self) -> list[str]:
-        """Names of the owner's clusters of which something is there, but no node: half made, or half removed."""
+        """Return the names of the owner's clusters that have remains but no node: half created, or half removed."""
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
-        """What `create` asks for, as plain data; nothing is made.
+        """Return what `create` requests, as plain data; create nothing.
 
         Raises:
-            ClusterError: this engine cannot make such a cluster.
+            ClusterError: this engine cannot create such a cluster.
         """
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
-        """Make every node and wait until its agent can fork workers; after an error nothing is left.
+        """Create every node, and wait until its agent can fork workers; after an error nothing is left.
 
         Args:
             cluster: its name.
             shape: how many nodes and of what kind.
-            run: the run that will remove it; None for a cluster that stays.
-            announce: called with what is being waited for.
+            run: the run that will remove it; None for a permanent cluster.
+            announce: called with each line of progress.
 
         Raises:
-            LabError: what went wrong and on which node.
+            LabError: a node could not be created; the message names it.
         """
 
     def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
         """Open a channel to the agent of each of these nodes.
 
         Raises:
-            NodeLost: one cannot be reached.
+            NodeLost: a node cannot be reached.
         """
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them, by their labels.
 
         Args:
-            settle: look again for a moment, because a process that was making or removing things died.
+            settle: check again for a moment, because a process that was creating or removing objects died.
         """
 
     def trouble(self, channel: Channel) -> Trouble | None:
-        """What keeps a node from working although it is there, asked about once a second while a run goes on.
+        """Return why an existing node does not work; called about once a second during a run.
 
         Raises:
             EngineUnavailable: the engine itself does not answer.
         """
 
     def node_state(self, node: Node) -> NodeState:
-        """What became of a node.
+        """Return how a node ended.
 
         Raises:
             EngineUnavailable: the engine itself does not answer.
         """
 
     def machine(self) -> Machine:
-        """The machine that nodes run on.
+        """Return the machine that nodes run on.
 
         Raises:
             EngineUnavailable: the engine does not answer.
@@ -203,74 +203,74 @@ T = TypeVar("T")
 
 
 class Throttle(NamedTuple):
-    """What a node may use, as the engine has told the kernel."""
+    """Current limits of a node, as the engine has set them in the kernel."""
 
     cpus: float
-    """Cores; as many as the machine has where nothing was said."""
+    """Cores; those of the machine if there is no limit."""
     memory_bytes: int
-    """What the machine has where nothing was said."""
+    """Memory; that of the machine if there is no limit."""
 
 
 @runtime_checkable
 class PowerControl(Protocol):
-    """Stops single nodes as a power cut would, and starts them again."""
+    """Stop single nodes as a power cut would, and start them again."""
 
     def kill(self, node: Node) -> None:
         """Kill a node at once, as a power cut would."""
 
     def stop(self, nodes: Sequence[Node]) -> None:
-        """Kill nodes as `kill` does, where they run, and have them found as stopped until they are started.
+        """Kill running nodes as `kill` does, and report them as stopped until they are started.
 
         Raises:
-            LabError: which node could not be stopped, and why.
+            LabError: a node could not be stopped; the message names it.
         """
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
-        """Start nodes that do not run, as they were made, and wait until their agents can fork workers.
+        """Start nodes that do not run, as they were created, and wait until their agents can fork workers.
 
-        What a run had left in them that ended with them is gone; what is kept for all runs is there.
+        Files of the run that ended with them are removed; files that are kept for all runs remain.
 
         Raises:
-            LabError: what went wrong and on which node.
+            LabError: a node did not start; the message names it.
         """
 
 
 @runtime_checkable
 class PauseControl(Protocol):
-    """Has the processes of single nodes stand still."""
+    """Pause the processes of single nodes."""
 
     def pause(self, node: Node) -> None:
-        """Have every process of a node stand still; does nothing where they do.
+        """Pause every process of a node, if it is not paused.
 
         Raises:
-            LabError: it does not run.
+            LabError: the node does not run.
         """
 
     def resume(self, node: Node) -> None:
-        """Have them go on, where they stand still."""
+        """Resume every process of a node, if it is paused."""
 
     def paused(self, node: Node) -> bool:
-        """Whether they stand still."""
+        """Return whether a node is paused."""
 
 
 @runtime_checkable
 class LimitControl(Protocol):
-    """Changes what nodes may use while they run."""
+    """Change the limits of running nodes."""
 
     def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
-        """Let a node use no more than this from now on; what is None stays as it is.
+        """Set new limits of a node; None keeps a limit.
 
         Raises:
-            LabError: this engine, or its kernel, cannot do that.
+            LabError: the engine or its kernel does not support this.
         """
 
     def throttle(self, node: Node) -> Throttle:
-        """What a node may use now."""
+        """Return the current limits of a node."""
 
 
 @runtime_checkable
 class Console(Protocol):
-    """Runs commands in nodes."""
+    """Run commands in nodes."""
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams.
@@ -282,60 +282,62 @@ class Console(Protocol):
 
 @runtime_checkable
 class FileAccess(Protocol):
-    """Reads and writes files of nodes."""
+    """Read and write files of nodes."""
 
     def read_files(self, node: Node, path: str) -> Iterator[bytes]:
-        """The pieces of a tar of a file or folder of a node, by its absolute path; its entries begin with its name.
+        """Return the pieces of a tar of a file or folder of a node, by its absolute path.
+
+        Its entries begin with its name.
 
         Raises:
-            ClusterError: there is none, or it cannot be read.
+            ClusterError: the path does not exist, or cannot be read.
         """
 
     def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
-        """Make a file or folder of a node, in a folder that is there, of such a tar.
+        """Create a file or folder of a node from such a tar, in an existing folder.
 
         Raises:
-            ClusterError: it is not, or cannot be written.
+            ClusterError: the folder does not exist, or cannot be written.
         """
 
 
 @runtime_checkable
 class PythonRunner(Protocol):
-    """Runs programs with the Python that workers have."""
+    """Run programs with the Python of the workers."""
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
-        """What the text of a program prints, which is given the folders of packages that workers have besides.
+        """Return the output of a program, which receives the workers' extra package folders as arguments.
 
         Raises:
-            ClusterError: it does not end.
+            ClusterError: the program does not end.
         """
 
 
 @runtime_checkable
 class MemoryMeter(Protocol):
-    """Measures the memory of nodes."""
+    """Measure the memory of nodes."""
 
     def memory_bytes(self, node: Node) -> int | None:
-        """Memory that a node uses; None where the engine does not say."""
+        """Return the memory that a node uses; None if the engine does not report it."""
 
 
 @runtime_checkable
 class Examiner(Protocol):
-    """Says what is in the way of a run."""
+    """Check whether runs can work."""
 
     def examine(self, wanted: Wanted) -> list[Check]:
-        """What `lab doctor` has to say about this engine."""
+        """Return the checks of `lab doctor` for this engine."""
 
 
 @runtime_checkable
 class ImageStore(Protocol):
-    """Makes nodes of images, and pulls those that it does not have."""
+    """Create nodes from images, and pull missing images."""
 
     def has_image(self, image: str) -> bool:
-        """Whether nodes can be made of an image without pulling it.
+        """Return whether nodes can be created from an image without pulling it.
 
         Raises:
-            LabError: the engine does not answer, or no image can be called that.
+            LabError: the engine does not answer, or the name is invalid.
         """
 
 
@@ -348,8 +350,8 @@ _DOES: dict[type, str] = {
 }
 
 
-def capable(engine: Engine, capability: type[T]) -> T:
-    """The engine, as one that has a capability.
+def require_capability(engine: Engine, capability: type[T]) -> T:
+    """Return the engine, typed as one that has a capability.
 
     Raises:
         ClusterUnfit: it does not have it.
@@ -360,10 +362,10 @@ def capable(engine: Engine, capability: type[T]) -> T:
 
 
 def refuse_for_one_host(shape: Shape, engine: str) -> None:
-    """Refuse what an engine of one host, which has no scheduler, cannot do.
+    """Refuse a shape that needs several hosts or a scheduler, for an engine that has one host.
 
     Raises:
-        ClusterUnfit: the shape names hosts, or tells a scheduler something.
+        ClusterUnfit: the shape names hosts, or options for a scheduler.
     """
     if shape.hosts:
         raise ClusterUnfit(

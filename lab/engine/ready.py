@@ -1,4 +1,4 @@
-"""The streams to agents, and waiting until every agent of a cluster has said hello."""
+"""Streams to agents, and waiting until every agent of a cluster has answered."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lab.words import format_duration, name_nodes
 
 _GREETING_TIMEOUT_S = 90.0
 _IDLE_TIMEOUT_S = 3.0
-_FEW, _TELLING_S = 16, 0.5
-"""Of so many nodes each is told of that becomes ready, of more how many there are so often."""
-HELLO = wire.encode_message(Hello())
+_FEW, _ANNOUNCE_S = 16, 0.5
+"""Up to this many nodes, announce each one that becomes ready; for more, announce their number at this interval."""
+HELLO = wire.encode(Hello())
 T = TypeVar("T", bound=Channel)
 
 
 @contextmanager
 def closing_channels(channels: list[T]) -> Iterator[list[T]]:
-    """A list for channels, which are closed when the block is done."""
+    """Yield a list of channels, and close them at the end of the block."""
     try:
         yield channels
     finally:
@@ -39,41 +39,41 @@ def wait_ready(
     channels: Sequence[Channel],
     deadline_s: float,
     announce: Announce,
-    heard: Callable[[Ready], object] = lambda _: None,
+    on_answer: Callable[[Ready], object] = lambda _: None,
     check: Callable[[Sequence[Channel]], object] = lambda _: None,
 ) -> Channel | None:
     """Wait until every agent has imported torch and answered the hello that has been sent on its channel.
 
     Args:
         channels: to the agents.
-        deadline_s: how long to wait.
-        announce: called with what there is to tell.
-        heard: called with each answer.
-        check: called with those that have not answered, about once a second; it may raise.
+        deadline_s: seconds to wait.
+        announce: called with each line of progress.
+        on_answer: called with each answer.
+        check: called about once a second with channels that have not answered; it may raise.
 
     Returns:
         The channel to the first node that ended instead, or None if all answered.
 
     Raises:
-        ClusterError: the deadline passed, or an agent is of another version; the message names who.
+        ClusterError: the deadline passed, or an agent has another version; the message names the nodes.
     """
-    waiting = {channel.node.name: channel for channel in channels}
+    pending = {channel.node.name: channel for channel in channels}
     readers = {channel.node.name: wire.LineReader() for channel in channels}
-    end, told = time.monotonic() + deadline_s, 0.0
+    deadline, announced_at = time.monotonic() + deadline_s, 0.0
     with selectors.DefaultSelector() as selector:
         for each in channels:
             selector.register(each.fileno(), selectors.EVENT_READ, each)
-        while waiting:
-            left = end - time.monotonic()
+        while pending:
+            left = deadline - time.monotonic()
             if left <= 0:
-                late = name_nodes(waiting)
+                late = name_nodes(pending)
                 raise ClusterError(
                     f"{late} did not become ready within {format_duration(deadline_s)}: its agent was importing torch",
                     "see `lab doctor` for memory and cores",
                 )
             answered = selector.select(min(left, 1.0))
             if not answered:
-                check([channel for channel in channels if channel.node.name in waiting])
+                check([channel for channel in channels if channel.node.name in pending])
             for key, _ in answered:
                 channel: Channel = key.data
                 data = channel.receive()
@@ -82,11 +82,11 @@ def wait_ready(
                 for message in readers[channel.node.name].feed(data or b""):
                     if isinstance(message, wire.Malformed):
                         raise ClusterError(f"{channel.node.name} cannot be understood: {message.reason}")
-                    if isinstance(message, Ready) and waiting.pop(channel.node.name, None) is not None:
-                        done = len(channels) - len(waiting)
-                        heard(message)
-                        if len(channels) <= _FEW or not waiting or time.monotonic() > told + _TELLING_S:
-                            told = time.monotonic()
+                    if isinstance(message, Ready) and pending.pop(channel.node.name, None) is not None:
+                        done = len(channels) - len(pending)
+                        on_answer(message)
+                        if len(channels) <= _FEW or not pending or time.monotonic() > announced_at + _ANNOUNCE_S:
+                            announced_at = time.monotonic()
                             announce(f"{done}/{len(channels)} nodes ready (torch {message.torch})")
     return None
 
@@ -97,10 +97,10 @@ def _ask_agents(
     deadline_s: float,
     check: Callable[[Sequence[Channel]], object] = lambda _: None,
 ) -> list[Ready] | None:
-    """What the agents of all nodes that run answer to a hello; None where one is not reached, or ends instead.
+    """Return the answers of all running nodes' agents to a hello; None if one is unreachable, or ends instead.
 
     Raises:
-        ClusterError: one neither answers nor ends; the message names it.
+        ClusterError: an agent neither answers nor ends; the message names its node.
     """
     answers: list[Ready] = []
     try:
@@ -114,15 +114,15 @@ def _ask_agents(
     return answers if lost is None else None
 
 
-def whole(engine: Engine, cluster: ClusterInfo) -> bool:
-    """Whether every node that runs of a cluster has an agent; its maker may have died before sending them.
+def have_all_agents(engine: Engine, cluster: ClusterInfo) -> bool:
+    """Return whether every running node of a cluster has an agent; its creator may have died before sending them.
 
     Raises:
         ClusterError: a node neither answers nor ends; the message names it.
     """
 
     def still_there(silent: Sequence[Channel]) -> None:
-        for channel in silent:  # a stream to a container that has just ended says nothing, and does not end
+        for channel in silent:  # a stream to a container that has just ended may stay open and silent
             if not engine.node_state(channel.node).running:
                 raise NodeLost(f"{channel.node.name} does not run")
 
@@ -130,7 +130,7 @@ def whole(engine: Engine, cluster: ClusterInfo) -> bool:
 
 
 def idle_s(engine: Engine, cluster: ClusterInfo) -> float:
-    """Seconds for which no agent of a cluster has heard of a run; 0 where that is not known of all that run."""
+    """Return the seconds for which no agent of a cluster had a run; 0 if a running agent's value is unknown."""
     answers = None
     with suppress(LabError):
         answers = _ask_agents(engine, cluster, _IDLE_TIMEOUT_S)
@@ -150,7 +150,7 @@ class Stream:
         self._socket.setblocking(False)
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when `receive` has something."""
+        """Return a descriptor that becomes readable when `receive` has data."""
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
@@ -167,7 +167,7 @@ class Stream:
                     ) from None
 
     def receive(self) -> bytes | None:
-        """What has arrived; None where nothing has yet; empty when the other end is gone."""
+        """Return received data: None if there is none yet, empty if the other end is closed."""
         try:
             return self._socket.recv(_CHUNK_BYTES)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Which engine to use: those of the kernel, and those that features add."""
+"""Select an engine: one of the kernel's, or one that a feature adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lab.engine.protocol import Engine, Traits
 
 AUTO = "auto"
-"""Stands for the engine that has the cluster, or else for the first of `OPENERS` that answers."""
+"""Stands for the engine that has the cluster, or else the first of `OPENERS` that answers."""
 
 
 _CLASSES = {
@@ -30,11 +30,11 @@ def _open(entry: str) -> Engine:
 
 
 OPENERS: dict[str, Callable[[], Engine]] = {name: partial(_open, entry) for name, entry in _CLASSES.items()}
-"""What opens each of them; see `open_engine`."""
+"""Opens each of them; see `open_engine`."""
 
 
 class Choices:
-    """What `--engine` takes; features are asked only for a name that is not the kernel's, and for all names."""
+    """Values of `--engine`; features are asked only for a name that is not the kernel's, and for all names."""
 
     def __contains__(self, name: object) -> bool:
         return name == AUTO or name in OPENERS or name in engine_names()
@@ -47,30 +47,30 @@ CHOICES = Choices()
 
 
 def engine_names() -> list[str]:
-    """The names of all engines: the kernel's, then those of features."""
+    """Return the names of all engines: the kernel's, then those of features."""
     return [*OPENERS, *entry_names("engines")]
 
 
 def engine_class(name: str) -> type[Engine] | None:
-    """The class of an engine, which need not answer; None where there is none of this name."""
-    found: type[Engine] | None = load(_CLASSES[name]) if name in _CLASSES else find_entry("engines", name)
-    return found
+    """Return the class of an engine, which need not answer; None for an unknown name."""
+    engine_type: type[Engine] | None = load(_CLASSES[name]) if name in _CLASSES else find_entry("engines", name)
+    return engine_type
 
 
 def traits_of(name: str) -> Traits:
-    """What there is to know of an engine by its name; of one that is not known, nothing."""
+    """Return the traits of an engine by its name; default traits for an unknown name."""
     from lab.engine.protocol import Traits
 
-    found = engine_class(name)
-    return found.traits if found is not None else Traits()
+    engine_type = engine_class(name)
+    return engine_type.traits if engine_type is not None else Traits()
 
 
 def open_engine(name: str) -> Engine:
-    """The engine of this name.
+    """Open the engine of this name.
 
     Raises:
         EngineUnavailable: it does not answer.
-        UsageError: there is none of this name.
+        UsageError: there is no engine of this name.
     """
     if name in OPENERS:
         return OPENERS[name]()
@@ -85,15 +85,15 @@ def open_engine(name: str) -> Engine:
 
 
 def select_engine(choice: str, cluster: str | None = None) -> tuple[Engine, str]:
-    """The engine to use, and what a person should be told about the choice (empty: nothing).
+    """Select an engine; return it and a message about the choice, empty if there is nothing to report.
 
     Args:
         choice: its name, or `auto`: the engine that has the cluster, else Docker if it answers, else local.
-        cluster: the cluster that is wanted.
+        cluster: the wanted cluster.
 
     Raises:
-        EngineUnavailable: the engine that was asked for does not answer, or none does.
-        UsageError: there is none of this name.
+        EngineUnavailable: the named engine does not answer, or no engine does.
+        UsageError: there is no engine of this name.
     """
     if choice != AUTO:
         return open_engine(choice), ""
@@ -111,12 +111,12 @@ def select_engine(choice: str, cluster: str | None = None) -> tuple[Engine, str]
 
 
 def available_engines(choice: str = AUTO) -> tuple[list[Engine], dict[str, EngineUnavailable]]:
-    """Every engine that answers, and by name why the others do not; of a choice that is not `auto`, that one.
+    """Return every engine that answers, and by name why the others do not; or only the chosen one.
 
-    Those of features are asked where a cluster of theirs is: it may take long until they answer.
+    Engines of features are asked only if they have a cluster: they may take long to answer.
 
     Raises:
-        EngineUnavailable: the engine that was asked for does not answer.
+        EngineUnavailable: the chosen engine does not answer.
     """
     if choice != AUTO:
         return [open_engine(choice)], {}
@@ -127,11 +127,11 @@ def available_engines(choice: str = AUTO) -> tuple[list[Engine], dict[str, Engin
             engines.append(open_engine(name))
         except EngineUnavailable as why:
             silent[name] = why
-        except UsageError as none:  # the feature is not there any more
+        except UsageError as none:  # the feature was removed
             silent[name] = EngineAbsent(none.message, none.hint)
     return engines, silent
 
 
 def _engine_with(cluster: str) -> str | None:
-    """The engine in whose folder a cluster is; half made counts too: somebody has to find it."""
+    """Return the engine in whose folder a cluster is; a half-created one counts too, because it has to be removed."""
     return "local" if (local_home() / cluster).exists() else next(iter(registered_engines(cluster)), None)

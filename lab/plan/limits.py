@@ -14,14 +14,14 @@ _RANK_BYTES = 13_000_000
 """Beyond what it shares with its agent: 11.4 MB of its own, and the kernel's tables and sockets for it."""
 _RANK_THREADS = 4
 """Its own, and those of gloo and of the connection to the store."""
-_FILES_BESIDE = 64
+_OWN_FILES = 64
 _MOST = 1 << 16
 """Nodes that a machine is thought to hold at most."""
 FEW_RANKS = 16
 """So many fit wherever one does, and are not worth a look."""
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """What a machine has left for nodes; None: it does not say."""
 
     memory_bytes: int | None = None
@@ -45,11 +45,11 @@ class NodeCost(NamedTuple):
 
 def files_of_run(nodes: int, nproc_per_node: int) -> int:
     """What a command has open that runs so many ranks: a channel for each node, a log and a trace for each rank."""
-    return _FILES_BESIDE + nodes + 2 * nodes * nproc_per_node
+    return _OWN_FILES + nodes + 2 * nodes * nproc_per_node
 
 
 def _needs(nodes: int, nproc_per_node: int, cost: NodeCost) -> dict[str, int]:
-    """What so many nodes need of each field of `Room`.
+    """What so many nodes need of each field of `Capacity`.
 
     A rank has a connection to each other rank; the process that needs most files is the command itself.
     """
@@ -58,7 +58,7 @@ def _needs(nodes: int, nproc_per_node: int, cost: NodeCost) -> dict[str, int]:
         "memory_bytes": cost.shared_bytes + nodes * cost.node_bytes + ranks * _RANK_BYTES,
         "threads": nodes * cost.node_threads + ranks * _RANK_THREADS,
         "open_files": files_of_run(nodes, nproc_per_node),
-        "all_open_files": ranks * (ranks + _FILES_BESIDE),
+        "all_open_files": ranks * (ranks + _OWN_FILES),
         "addresses": nodes,
     }
 
@@ -72,14 +72,14 @@ _WORDS = {
 }
 
 
-def refuse_crowd(nodes: int, nproc_per_node: int, room: Room, cost: NodeCost) -> None:
+def refuse_excess_nodes(nodes: int, nproc_per_node: int, capacity: Capacity, cost: NodeCost) -> None:
     """Refuse more nodes, each with so many ranks, than there is room for.
 
     Raises:
         ClusterUnfit: they need more of something than there is; the message says of what, and how many would fit.
     """
     for name, needed in _needs(nodes, nproc_per_node, cost).items():
-        has: int | None = getattr(room, name)
+        has: int | None = getattr(capacity, name)
         if has is not None and needed > has:
             fit = bisect_right(range(1, _MOST), has, key=lambda some: _needs(some, nproc_per_node, cost)[name])
             amount = format_bytes if name == "memory_bytes" else "{:,}".format
@@ -115,7 +115,7 @@ class Machine(NamedTuple):
     memory_bytes: int
     free_disk_bytes: int | None = None
     """None: it does not say."""
-    room: Room = Room()
+    capacity: Capacity = Capacity()
     """What is left now of what nodes and ranks need."""
 
 
@@ -140,7 +140,7 @@ class Limits(NamedTuple):
         except (ValueError, Misfit):
             return cls()
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The limits as a person reads them: `4 GiB of memory, 1,024 processes and threads, 8 GiB of disk`."""
         memory = f"{format_limit(self.memory_bytes)} of memory" if self.memory_bytes else "no limit of memory"
         count = f"{self.processes:,} processes and threads" if self.processes else "no limit of processes"

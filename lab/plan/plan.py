@@ -106,7 +106,7 @@ def shape_for_all(scenarios: Sequence[Scenario], options: PlanOptions, asked: Ma
     return Shape(**{"nodes": nodes, **asked})
 
 
-def asked_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | None) -> dict[str, Any]:
+def shape_fields_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | None) -> dict[str, Any]:
     """What the cluster that one scenario of many gets for itself has besides what the scenario says."""
     own = {"nodes", *_wishes(scenario), *(["nproc_per_node"] if scenario.nproc_per_node else [])}
     as_shared = {name: value for name, value in (vars(shared) if shared else {}).items() if name not in _ADDED}
@@ -118,10 +118,12 @@ def planned_clusters(
 ) -> list[ClusterInfo]:
     """The cluster that each of these runs on: the one that is there, or one without nodes yet."""
     if len(scenarios) == 1:
-        return [there or not_made(shape_for(scenarios[0], options, asked), name)]
-    shared = there or not_made(shape_for_all(scenarios, options, asked), name)
+        return [there or unmade_cluster(shape_for(scenarios[0], options, asked), name)]
+    shared = there or unmade_cluster(shape_for_all(scenarios, options, asked), name)
     return [
-        not_made(shape_for(scenario, options, asked_for_own(scenario, asked, shared.shape)), own_name(name))
+        unmade_cluster(
+            shape_for(scenario, options, shape_fields_for_own(scenario, asked, shared.shape)), own_name(name)
+        )
         if has_wishes(scenario)
         else shared
         for scenario in scenarios
@@ -133,7 +135,7 @@ def own_name(name: str) -> str:
     return f"{name[:36]}-own"
 
 
-def not_made(shape: Shape, name: str) -> ClusterInfo:
+def unmade_cluster(shape: Shape, name: str) -> ClusterInfo:
     """A cluster of this shape before it is made."""
     return ClusterInfo(name=name, engine="", shape=shape, nodes=(), owner="")
 
@@ -216,7 +218,7 @@ HOST = "node0"
 """The node with the store at which all meet: nothing begins or goes on without it."""
 
 
-def present(cluster: ClusterInfo, nnodes: int, parts: Sequence[Part]) -> list[str]:
+def list_present_nodes(cluster: ClusterInfo, nnodes: int, parts: Sequence[Part]) -> list[str]:
     """The nodes that run when it begins: not those that are stopped, and then what its own parts do before."""
     there = {f"node{rank}": True for rank in range(nnodes)}
     there |= {node.name: node.state != STOPPED for node in cluster.nodes[:nnodes]}
@@ -234,7 +236,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
     """
     least = launching.least_nodes(nnodes)
     needs = plural(nnodes, "node") if least == nnodes else f"at least {plural(least, 'node')}, {HOST} among them"
-    there = present(cluster, nnodes, parts)
+    there = list_present_nodes(cluster, nnodes, parts)
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
     if len(there) < least or HOST not in there:
         if stops := [one for part in parts for one in part.stopping(missing)]:

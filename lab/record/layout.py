@@ -53,7 +53,7 @@ FILES = {
 Features add files later; they describe those in their `record_files`."""
 
 
-def readme() -> str:
+def render_readme() -> str:
     """The list of files that lies in every record."""
     files = "".join(f"{name}\n    {what}\n" for name, what in FILES.items())
     later = "Other verbs add files later, such as `lab report`: `lab help record` lists these too.\n"

@@ -406,7 +406,7 @@ class Record(Frozen):
         if not isinstance(data, dict):
             return None
         counted = (data.get(key) for key in of_ranks)
-        files.refuse_many_ranks(self.path, name, sum(len(one) for one in counted if isinstance(one, list)))
+        files.refuse_excess_ranks(self.path, name, sum(len(one) for one in counted if isinstance(one, list)))
         return {} if problem_with(data) else data
 
 
@@ -422,7 +422,7 @@ def _events(path: Path, *_version: int) -> tuple[Event, ...]:
             rank = getattr(event, "rank", None)
             if rank is not None and rank not in ranks and not is_joined(rank):
                 ranks.add(rank)  # one of them is what a launcher's process is called
-                files.refuse_many_ranks(path, layout.EVENTS, len(ranks) - 1)
+                files.refuse_excess_ranks(path, layout.EVENTS, len(ranks) - 1)
             events.append(event)
     return tuple(events)
 

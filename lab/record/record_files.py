@@ -116,7 +116,7 @@ def read_json(folder: Path, name: str) -> Any:
         ValueError: it holds no JSON, or JSON that is nested too deep.
     """
     data = read_file(folder, name, MOST_JSON_BYTES)
-    if _has_too_many_values(data):
+    if _exceeds_value_limit(data):
         raise RecordError(f"{_shown(folder, name)} holds more values than the {MOST_JSON_VALUES:,} that are allowed")
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_NON_FINITE.get)
@@ -126,7 +126,7 @@ def read_json(folder: Path, name: str) -> Any:
 
 def parse_line(line: bytes) -> Any:
     """The JSON value on a line; None where the line is damaged, nested too deep, or holds too many values."""
-    if len(line) > _FEW_BYTES and _has_too_many_values(line):
+    if len(line) > _FEW_BYTES and _exceeds_value_limit(line):
         return None
     try:
         try:
@@ -147,7 +147,7 @@ def read_lines(file: BinaryIO, longest: int = LONGEST_LINE_BYTES) -> Iterator[by
                 pass
 
 
-def refuse_many_ranks(folder: Path, name: str, count: int) -> None:
+def refuse_excess_ranks(folder: Path, name: str, count: int) -> None:
     """Refuse a record with more ranks than views show.
 
     Raises:
@@ -188,12 +188,12 @@ def list_names(folder: Path, name: str = "") -> list[str]:
 
 
 def _entries(folder: Path, name: str) -> list[tuple[str, os.stat_result]]:
-    found = []
+    statuses = []
     with suppress(FileNotFoundError), _opened_folder(folder, name) as opened, os.scandir(opened) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
-                found.append((entry.name, entry.stat(follow_symlinks=False)))
-    return found
+                statuses.append((entry.name, entry.stat(follow_symlinks=False)))
+    return statuses
 
 
 def measure_tree(folder: Path) -> int:
@@ -269,7 +269,7 @@ def _shown(folder: Path, name: str) -> str:
     return f"{text} in the record {clip_middle(str(folder), _LONGEST_SHOWN)}"
 
 
-def _has_too_many_values(data: bytes) -> bool:
+def _exceeds_value_limit(data: bytes) -> bool:
     """Whether JSON may hold too many values: each stands behind a comma or a bracket."""
     return len(data) > MOST_JSON_VALUES and data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_JSON_VALUES
 
@@ -318,7 +318,7 @@ def _opened_parent(folder: Path, name: str, *, make_folders: bool = False) -> It
         yield parent, last
 
 
-def hold(folder: Path) -> BinaryIO:
+def lock_record(folder: Path) -> BinaryIO:
     """Lock a record until the file is closed or this process is dead: so one can see that its run goes on."""
     file = open_file(folder, f"{LOCK}.new", append=True)  # under this name nobody looks whether it is locked
     with suppress(OSError):  # a file system without locks

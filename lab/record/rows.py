@@ -33,16 +33,16 @@ class _Row:
         self.end = end
 
     @property
-    def blank(self) -> bool:
+    def is_blank(self) -> bool:
         return not self.text.strip()
 
     @property
-    def plain(self) -> bool:
+    def is_unmoved(self) -> bool:
         """Whether the stream never went back in it."""
         return not (self.back or self.bar)
 
     @property
-    def no_text(self) -> bool:
+    def is_binary(self) -> bool:
         """Whether what was written to it is no text."""
         try:
             codecs.getincrementaldecoder("utf-8")().decode(self.written)
@@ -62,9 +62,9 @@ class _Row:
 
     def content(self) -> bytes:
         """What is kept of it."""
-        if not self.bar or self.no_text:
+        if not self.bar or self.is_binary:
             return self.written + self.end
-        if self.blank:
+        if self.is_blank:
             return b""
         return (b"\r" if self.begun else b"") + self.text + self.end
 
@@ -91,28 +91,28 @@ class Rows:
     @property
     def open(self) -> Sequence[bytes]:
         """What stands in the rows that may still change."""
-        return [row.text for row in self._rows if not row.blank]
+        return [row.text for row in self._rows if not row.is_blank]
 
     def feed(self, data: bytes) -> bytes:
         """Take what is written, and return what is settled now."""
         row = self._rows[self._at]
-        if len(self._rows) == 1 and row.plain and not (self._over and b"\r" in data):
+        if len(self._rows) == 1 and row.is_unmoved and not (self._over and b"\r" in data):
             whole, newline, rest = data.rpartition(b"\n")
             settled = row.text + whole + newline if newline else b""
             row = self._rows[0] = _Row(rest) if newline else _Row(row.text + data, begun=row.begun, end=row.end)
             return settled + self._cut() if len(row.written) > self._longest_bytes else settled
         for part in filter(None, re.split(_MOVES, data)):
-            self._take(part)
-        return self._settle()
+            self._write_part(part)
+        return self._release_settled()
 
-    def passed(self) -> bytes:
+    def release_passed(self) -> bytes:
         """Settle the rows that the stream has left behind: another stream goes on, and nothing is below them yet."""
-        return self._let_go(self._at) if self._rows[self._at].blank else b""
+        return self._release(self._at) if self._rows[self._at].is_blank else b""
 
-    def interrupted(self) -> bytes:
-        """As `passed`, and settle the beginning of a row that was not written over."""
-        settled, row = self.passed(), self._rows[0]
-        if len(self._rows) == 1 and row.plain:
+    def release_interrupted(self) -> bytes:
+        """As `release_passed`, and settle the beginning of a row that was not written over."""
+        settled, row = self.release_passed(), self._rows[0]
+        if len(self._rows) == 1 and row.is_unmoved:
             self._rows[0] = _Row(begun=row.begun or bool(row.text))
             return settled + row.text
         return settled
@@ -123,14 +123,14 @@ class Rows:
         self._rows, self._at = [_Row()], 0
         return settled
 
-    def _take(self, part: bytes) -> None:
+    def _write_part(self, part: bytes) -> None:
         row = self._rows[self._at]
         if part == b"\n":
             row.end, row.back = part, False
             self._at += 1
             if self._at == len(self._rows):
                 self._rows.append(_Row())
-            elif self._rows[self._at].blank:
+            elif self._rows[self._at].is_blank:
                 self._rows[self._at] = _Row()
             else:
                 self._rows[self._at].go_back(b"")
@@ -142,12 +142,12 @@ class Rows:
         else:
             row.write(part)
 
-    def _settle(self) -> bytes:
-        plain = max((at for at, row in enumerate(self._rows[: self._at]) if not (row.bar or row.blank)), default=-1)
-        settled = self._let_go(max(plain + 1, self._at - self._reach, len(self._rows) - _MOST_ROWS))
+    def _release_settled(self) -> bytes:
+        plain = max((at for at, row in enumerate(self._rows[: self._at]) if not (row.bar or row.is_blank)), default=-1)
+        settled = self._release(max(plain + 1, self._at - self._reach, len(self._rows) - _MOST_ROWS))
         return settled + self._cut() if any(len(row.written) > self._longest_bytes for row in self._rows) else settled
 
-    def _let_go(self, count: int) -> bytes:
+    def _release(self, count: int) -> bytes:
         settled = b"".join(row.content() for row in self._rows[:count])
         del self._rows[:count]
         self._at = max(0, self._at - count)
@@ -159,10 +159,10 @@ class Rows:
         for row in list(self._rows):
             if len(row.written) <= self._longest_bytes:
                 continue
-            if row.bar and not row.no_text and len(row.text) <= self._longest_bytes:
+            if row.bar and not row.is_binary and len(row.text) <= self._longest_bytes:
                 row.written = row.text
                 continue
-            settled += self._let_go(self._rows.index(row))
+            settled += self._release(self._rows.index(row))
             row.end, end = b"", row.end
             settled += row.content()
             self._rows[0] = _Row(begun=True, end=end)

@@ -16,7 +16,7 @@ from lab.errors import RecordError
 from lab.record import layout
 from lab.record.events import Event, event_line
 from lab.record.layout import ATTEMPTS, INDEX, LOGS, PLAN, RESULT, RUNS, SCENARIO, TRACE, rank_log, rank_trace
-from lab.record.record_files import hold, is_file, list_folder, move_file, open_file, read_beginning, write_file
+from lab.record.record_files import is_file, list_folder, lock_record, move_file, open_file, read_beginning, write_file
 from lab.record.rows import Rows
 
 if TYPE_CHECKING:
@@ -77,11 +77,11 @@ class AttemptWriter:
         streams = self._rows.setdefault(rank, {})
         for other, rows in streams.items():
             if other != stream:
-                self._append_output(rank, other, rows.interrupted(), when)
+                self._append_output(rank, other, rows.release_interrupted(), when)
         self._last_output[rank] = when
         self._append_output(rank, stream, streams.setdefault(stream, Rows()).feed(data), when)
 
-    def settle(self, *ranks: int) -> None:
+    def flush(self, *ranks: int) -> None:
         """Append what these ranks printed last, or all of them, whether or not it ends a row."""
         for rank in ranks or tuple(self._rows):
             for stream, rows in self._rows.get(rank, {}).items():
@@ -91,7 +91,7 @@ class AttemptWriter:
         """Close every file."""
         if self._files:
             with suppress(RecordError):  # what cannot be written is lost
-                self.settle()
+                self.flush()
         for file in self._files.values():
             file.close()
         self._files = {}
@@ -113,7 +113,7 @@ class RecordWriter:
         self.run = self.path.name
         with _writing(self.path):
             (self.path / LOGS).mkdir()
-            self._lock = hold(self.path)
+            self._lock = lock_record(self.path)
         self.attempts = [AttemptWriter(self.path)]
         """In order; the last one stands in the folder of the run, those before it below."""
         self.plan: Mapping[str, Any] = {}
@@ -131,12 +131,12 @@ class RecordWriter:
         """Keep what is known of a job that was not made of a scenario."""
         self.plan = plan
         self._write_json(PLAN, plan)
-        self._write_whole(layout.README, layout.readme())
+        self._write_whole(layout.README, layout.render_readme())
 
     def begin_attempt(self) -> None:
         """What was written so far becomes the record of an earlier attempt, and that of the next one begins."""
         earlier, folder = self.attempts[-1], self.path / ATTEMPTS / str(len(self.attempts) - 1)
-        earlier.settle()
+        earlier.flush()
         earlier.move(folder)
         self.attempts.append(AttemptWriter(self.path))
         for old in self.attempts[-_KEPT_OPEN - 1 : -_KEPT_OPEN]:
@@ -145,7 +145,7 @@ class RecordWriter:
             with suppress(OSError):  # it is told without its text
                 write_file(folder, name, read_beginning(self.path, name).encode())
 
-    def tell_workers(self, workers: Mapping[str, Any], began: float | None, attempt: int = LATEST) -> None:
+    def write_workers(self, workers: Mapping[str, Any], began: float | None, attempt: int = LATEST) -> None:
         """Put what was not known before an attempt began into its plan: who met there, and when."""
         folder = self.attempts[attempt].path
         if folder == self.path or began is None:
@@ -168,9 +168,9 @@ class RecordWriter:
         with _writing(self.path), open_file(self.path, name, append=True) as file:
             _append(file, data)
 
-    def settle(self, *ranks: int, attempt: int = LATEST) -> None:
+    def flush(self, *ranks: int, attempt: int = LATEST) -> None:
         """Append what these ranks printed last, or all of them, whether or not it ends a row."""
-        self.attempts[attempt].settle(*ranks)
+        self.attempts[attempt].flush(*ranks)
 
     def trace(self, rank: int, lines: bytes, attempt: int = LATEST) -> None:
         """Append what a rank's recorder wrote."""
@@ -178,7 +178,7 @@ class RecordWriter:
 
     def write_result(self, result: Result, attempt: int = LATEST) -> None:
         """Write the result of an attempt, whole or not at all."""
-        self.attempts[attempt].settle()
+        self.attempts[attempt].flush()
         self._write_json(RESULT, result.to_json(), self.attempts[attempt].path)
 
     def finish(self, result: Result) -> None:
@@ -188,7 +188,7 @@ class RecordWriter:
         finally:
             self.close()
 
-    def place(self, started: Started) -> None:
+    def assign_ranks(self, started: Started) -> None:
         """Say which processes are the ranks of the last attempt, and name their traces as those of ranks are.
 
         Of workers that are none, the traces keep theirs with another beginning.
@@ -226,7 +226,7 @@ class RecordWriter:
         self.close()
         remove_tree(self.path)
 
-    def keep(self, folder: Path, name: str, attempt: int = LATEST) -> None:
+    def copy_source(self, folder: Path, name: str, attempt: int = LATEST) -> None:
         """Keep a source of the scenario's folder that a stack or traceback names, so that its lines can be shown."""
         source, record = (folder / name).resolve(), self.attempts[attempt].path
         inside = source.is_relative_to(folder.resolve()) and source.is_file()

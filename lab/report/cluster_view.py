@@ -52,7 +52,7 @@ def cluster_text(
     shape = f"{asked.nodes} x {asked.nproc_per_node}"
     shape += f", {asked.cpus:g} cpus" if asked.cpus else ""
     shape += f", {asked.gpus} GPUs" if asked.gpus else ""
-    shape += f", {info.limits.told()}" if any(info.limits) else ""
+    shape += f", {info.limits.describe()}" if any(info.limits) else ""
     now = f"busy with {busy.get('purpose')} (process {busy.get('pid')})" if busy else "idle"
     state = style.paint(info.state, {"ready": "green", "partial": "yellow", "dead": "red"}[info.state])
     head = f"{style.paint(info.name, 'bold')}  {info.engine}  {shape}  {state}  {now}"

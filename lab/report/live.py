@@ -207,7 +207,7 @@ class LiveOutput(Observer):
         streams = self._rows.setdefault(rank, {})
         if stream not in streams:
             streams[stream] = Rows(_LONGEST_HELD_BYTES, over=not self._raw)
-        settled = b"".join(rows.passed() for other, rows in streams.items() if other != stream)
+        settled = b"".join(rows.release_passed() for other, rows in streams.items() if other != stream)
         settled += streams[stream].feed(data)
         if self._crowd.due(when):
             self._print_crowd()

@@ -1,4 +1,4 @@
-"""Turn the messages of agents into facts, into the record, and into what an observer sees."""
+"""Turn messages of agents into facts, write them into the record, and report them to an observer."""
 
 from __future__ import annotations
 
@@ -20,33 +20,39 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Watches a run; every method returns quickly. This one does nothing."""
+    """Watch a run; every method returns quickly. This class does nothing."""
 
     def progress(self, text: str) -> None:
-        """Something is being done that takes a moment."""
+        """Report an operation that takes a moment."""
 
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
-        """A rank printed something: any bytes, not necessarily whole lines."""
+        """Report output of a rank: any bytes, not necessarily whole lines."""
 
     def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
-        """The run goes on; called about once a second. `where` says where ranks are, by time and columns."""
+        """Report about once a second that the run goes on. `where` describes what ranks do, by time and columns."""
 
     def begins(self, attempt: int) -> None:
-        """The launcher began the workers anew: what comes now is mostly of this attempt; the first was 0."""
+        """Report that the launcher restarted the workers; output is now mostly of this attempt.
 
-    def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:
-        """A rank has the terminal now, or none: what to say of that, and whether all that it writes may act there.
+        The first attempt is 0.
+        """
 
-        What it writes there comes as output of stream 3.
+    def terminal(self, rank: int | None, message: str, *, raw: bool) -> None:
+        """Report that a rank, or no rank, now has the terminal.
+
+        Args:
+            rank: that has it; None: no rank.
+            message: what to tell the user.
+            raw: whether control sequences of the rank may act on the terminal. Its output there arrives as stream 3.
         """
 
 
 EXCHANGES = 8
-"""Of so many in a row, the one that took least time tells most."""
+"""Number of exchanges in a row; the one that took the least time is the most precise."""
 
 
 class Clocks:
-    """Of the nodes of one run. Those on this machine's kernel have its clock, and are not asked.
+    """The clocks of the nodes of one run. Nodes on this machine's kernel share its clock and are not asked.
 
     Args:
         report: called with each clock that was measured.
@@ -57,12 +63,12 @@ class Clocks:
         """Sends a message to the agent of a node."""
         self._report = report
         self._foreign: dict[str, Clock] = {}
-        """By node: its clock as it was claimed, where that is not this machine's."""
+        """By node: its clock when it was claimed, if it differs from this machine's."""
         self._exchanges: dict[str, list[Clock]] = {}
-        """By node that is being asked: what its answers so far tell."""
+        """By node that is being asked: the measurements so far."""
 
     def claimed(self, node: str, address: str, answer: agent.Claimed, sent: float) -> None:
-        """A node takes part, which was asked at `sent`: the first exchange."""
+        """Add the first exchange: the answer of a node to a claim that was sent at the Unix time `sent`."""
         clock = clock_of(node, answer, sent, time.time())._replace(address=address)
         self._report(clock)
         self._foreign.pop(node, None)
@@ -72,13 +78,13 @@ class Clocks:
             self.compare(answer.run, [node])
 
     def compare(self, run: str, nodes: Iterable[str]) -> None:
-        """Begin exchanges with the nodes that have a clock of their own, and are not being asked."""
+        """Begin exchanges with nodes that have their own clock and are not being asked."""
         for node in (self._foreign.keys() & set(nodes)) - self._exchanges.keys():
             self._exchanges[node] = []
             self.ask(node, agent.AskTime(run, time.time()))
 
-    def hear(self, node: str, answer: agent.ClockReading) -> None:
-        """A node has said what time it is: ask again, or report the best answer."""
+    def handle_message(self, node: str, answer: agent.TimeTold) -> None:
+        """Handle an answer: ask the node again, or report the most precise measurement."""
         now, exchanges = time.time(), self._exchanges.get(node)
         if exchanges is None or not answer.asked <= now:
             return
@@ -92,28 +98,28 @@ class Clocks:
             self._report(min(exchanges, key=lambda clock: clock.error_s))
 
     def settled(self, nodes: Iterable[str]) -> bool:
-        """Whether none of these is still asked."""
+        """Return whether none of these nodes is being asked."""
         return self._exchanges.keys().isdisjoint(nodes)
 
 
 def clock_of(node: str, answer: agent.Claimed, sent: float, received: float) -> Clock:
-    """How far a node's clock is ahead of this machine's, and how wrong that may be; it was asked at `sent`."""
+    """Return a node's clock offset from this machine, and its error; `sent` and `received` are Unix times here."""
     if answer.boot.partition(" ")[0] == clock_id().partition(" ")[0]:
         return Clock(received, node, boot=answer.boot)
     offset_s = round(answer.time - (sent + received) / 2, 9)
     return Clock(received, node, offset_s, round((received - sent) / 2, 9), answer.boot)
 
 
-_TELL_S = 0.2
-"""So often it is told at most who has met so far."""
+_WRITE_S = 0.2
+"""Write who has met so far at most once in this many seconds."""
 _UNKNOWN = ("ROLE_", "TORCHELASTIC_")
-"""How names of variables begin that a launcher sets as it likes."""
+"""Prefixes of variables that a launcher sets as it likes."""
 
 
 class Attempts:
-    """Numbers the attempts of a run by what agents call them, in the order of their first appearance.
+    """Number the attempts of a run by the agents' keys for them, in the order of their first appearance.
 
-    A run whose agents call its attempt nothing has only one, and costs nothing here.
+    A run whose agents send no key has only one attempt, and costs nothing here.
     """
 
     def __init__(self, facts: RunFacts, writer: RecordWriter, observer: Observer) -> None:
@@ -121,52 +127,52 @@ class Attempts:
         self.writer = writer
         self.observer = observer
         self.clocks: dict[str, Clock] = {}
-        """By node: what the record of each attempt has to say of clocks."""
+        """By node: the clock that each attempt's record repeats."""
         self.numbers: dict[str, int] = {}
-        """What agents call them -> their numbers, from 0."""
-        self._told, self._told_at = 0, 0.0
-        """Of how many ranks of the last one its plan tells, and since when."""
+        """Keys of the agents -> numbers of attempts, from 0."""
+        self._written_ranks, self._written_at = 0, 0.0
+        """Number of ranks in the last attempt's plan, and the monotonic time at which they were written."""
 
     def number(self, key: str) -> int:
-        """The number of an attempt, which begins if nothing was heard of it yet; LATEST where it is called nothing."""
+        """Return the number of an attempt, and begin it if its key is new; LATEST for an empty key."""
         if not key:
             return LATEST
         if key not in self.numbers:
-            self._begin(key)
-        elif len(self.facts.ranks) > self._told and time.monotonic() - self._told_at >= _TELL_S:
-            self._tell(len(self.numbers) - 1)
+            self._begin_attempt(key)
+        elif len(self.facts.ranks) > self._written_ranks and time.monotonic() - self._written_at >= _WRITE_S:
+            self._write_workers(len(self.numbers) - 1)
         return self.numbers[key]
 
-    def _begin(self, key: str) -> None:
+    def _begin_attempt(self, key: str) -> None:
         number = len(self.numbers)
         if number == 0:
             self.facts.met = True
-            self.facts.ranks.clear()  # who was planned may not be who meets
+            self.facts.ranks.clear()  # other ranks than planned may meet
         else:
             restarted = events.Restarted(time.time())
             self.writer.event(restarted)
             self.facts.add(restarted)
             self.writer.begin_attempt()
             self.facts.begin_attempt()
-            self._tell(number - 1)
+            self._write_workers(number - 1)
             for clock in self.clocks.values():
                 self.writer.event(clock)
             self.observer.begins(number)
-        self.numbers[key], self._told, self._told_at = number, 0, 0.0
+        self.numbers[key], self._written_ranks, self._written_at = number, 0, 0.0
 
-    def _tell(self, number: int) -> None:
-        """Put into the plan of an attempt who met there."""
+    def _write_workers(self, number: int) -> None:
+        """Write into the plan of an attempt which ranks met."""
         facts = self.facts.attempt(number)
         if facts.ranks and self.writer.plan:
-            met = _met(self.writer.plan, facts, [*self.numbers][number])
-            self.writer.tell_workers(met, _first_start(facts), number)
+            met = _describe_workers(self.writer.plan, facts, [*self.numbers][number])
+            self.writer.write_workers(met, _first_start(facts), number)
         if facts is self.facts:
-            self._told, self._told_at = len(facts.ranks), time.monotonic()
+            self._written_ranks, self._written_at = len(facts.ranks), time.monotonic()
 
-    def end(self) -> None:
-        """Put into the plan of each attempt who met there, and into the events of those before the last when it ended.
+    def finish(self) -> None:
+        """Write into the plan of each attempt which ranks met, and into earlier events when the attempt ended.
 
-        Called when the run is over: of an earlier attempt something may be heard until then.
+        Called after the run: messages of an earlier attempt may arrive until then.
         """
         for number in self.numbers.values():
             facts = self.facts.attempt(number)
@@ -176,16 +182,16 @@ class Attempts:
                 over = events.Over(last, max(0.0, last - first))
                 self.writer.event(over, number)
                 facts.add(over)
-            self._tell(number)
+            self._write_workers(number)
 
 
 def _first_start(facts: RunFacts) -> float | None:
-    """Unix time at which the first worker was let go."""
+    """Return the Unix time at which the first worker started."""
     return min((rank.started for rank in facts.ranks if rank.started is not None), default=None)
 
 
-def _met(plan: Mapping[str, Any], facts: RunFacts, key: str) -> dict[str, Any]:
-    """What the plan of an attempt says of its workers: those that met, on the nodes where they were."""
+def _describe_workers(plan: Mapping[str, Any], facts: RunFacts, key: str) -> dict[str, Any]:
+    """Return the fields of an attempt's plan about its workers: those that met, on their nodes."""
     nodes: dict[str, list[RankFacts]] = {}
     for rank in facts.ranks:
         rank.local_rank = len(nodes.setdefault(rank.node, []))
@@ -217,25 +223,25 @@ def _met(plan: Mapping[str, Any], facts: RunFacts, key: str) -> dict[str, Any]:
 
 
 NO_RUN = "node"
-"""Stands for a message where the node is none for any run: an earlier one could not be cleaned up."""
+"""Stands for a message if the node accepts no run, because an earlier one could not be cleaned up."""
 BEFORE_THE_START = ("claim", "files", "prepare")
 """Messages whose refusal means that the run cannot begin."""
 WHILE_IT_RUNS = ("run", "go", "ping")
-"""Messages whose refusal means that the node does not have the run any more; `run`: its agent says so unasked."""
+"""Messages whose refusal means that the node no longer has the run. An agent sends `run` unasked."""
 _FACTS = (
     agent.Started, agent.Note, agent.Named, agent.ThreadRaised, agent.Halted, agent.Exited, agent.Limited,
     agent.Joined, agent.LeftRunning, agent.Staged,
 )  # fmt: skip
-"""Messages that go into the record as they are."""
+"""Messages that go into the record unchanged."""
 
 
 class Collector:
-    """Collects the facts of one run, for its record and for whoever watches it.
+    """Collect the facts of one run, for its record and its observer.
 
     Args:
         facts: of the run.
         writer: of the record.
-        observer: told what happens.
+        observer: receives what happens.
         listener: called with each message, and the node whose agent sent it.
     """
 
@@ -251,25 +257,25 @@ class Collector:
         self.finished: set[str] = set()
         """Nodes that have answered so."""
         self.claims_sent: dict[str, float] = {}
-        """Node -> Unix time at which it was sent its claim."""
+        """Node -> Unix time at which its claim was sent."""
         self.attempts = Attempts(facts, writer, observer)
         self.clocks = Clocks(self._record_clock)
         self._whereabouts: tuple[int, Any] | None = None
-        """Of which attempt, and where its ranks are."""
+        """Number of an attempt, and the view of what its ranks do."""
         self.addresses: dict[str, str] = {}
-        """By address: the names of the nodes."""
-        self.heard = 0
-        """How many messages have arrived: whoever cleans its node, or sends traces, says something."""
+        """Names of nodes by address."""
+        self.message_count = 0
+        """Number of received messages; an agent that cleans its node or sends traces sends some."""
 
     def collect(self, node: str, message: wire.Message | wire.Malformed) -> None:
         """Handle one message of a node's agent.
 
         Raises:
-            ClusterBusy: somebody else has the node.
-            NodeLost: the node is none for any run.
+            ClusterBusy: another run has the node.
+            NodeLost: the node accepts no run.
             RecordError: the record cannot be written.
         """
-        self.heard += 1
+        self.message_count += 1
         match message:
             case agent.Output(rank=agent.STARTER):
                 self.writer.launcher_output(node, message.data)
@@ -282,15 +288,15 @@ class Collector:
             case agent.Stack():
                 self.fact(message._replace(text=message.text or "(no Python stack)"))
             case agent.Connections():
-                if message.peer in self.addresses:  # scripts may talk with anybody else, too
+                if message.peer in self.addresses:  # scripts may connect to other addresses too
                     self.fact(message._replace(node=node, peer=self.addresses[message.peer]))
             case agent.Claimed():
                 self.claimed.add(node)
                 if node in self.claims_sent:
                     address = next((one for one, name in self.addresses.items() if name == node), "")
                     self.clocks.claimed(node, address, message, self.claims_sent[node])
-            case agent.ClockReading():
-                self.clocks.hear(node, message)
+            case agent.TimeTold():
+                self.clocks.handle_message(node, message)
             case agent.Prepared():
                 self.prepared.add(node)
             case agent.Finished():
@@ -305,14 +311,14 @@ class Collector:
                 self._refused(node, message)
             case wire.Malformed() if node in self.prepared:
                 self.fact(events.Misunderstood(time.time(), node, message.reason))
-            case wire.Malformed():  # nothing can be expected of such a node
+            case wire.Malformed():  # such a node cannot prepare the run
                 self.fact(events.Refusal(time.time(), node, f"{node} cannot be understood: {message.reason}"))
-            case _ if isinstance(message, _FACTS):  # parts of the run act on others
+            case _ if isinstance(message, _FACTS):  # the listener handles the others
                 self.fact(message)
         self.listener(node, message)
 
     def where(self, elapsed_s: float, columns: int) -> str:
-        """Where the ranks that run are, in one line; empty where that is not known."""
+        """Describe in one line what running ranks do; empty if unknown."""
         attempt = len(self.facts.earlier)
         if self._whereabouts is None or self._whereabouts[0] != attempt:
             from lab.record.read import Record
@@ -323,24 +329,26 @@ class Collector:
         return whereabouts.line(elapsed_s, columns, lambda rank: not self.facts.rank(rank).over) if whereabouts else ""
 
     def fact(self, event: Event) -> None:
-        """Add one fact, to the record too."""
+        """Add one fact, and write it into the record."""
         last = self.attempts.number(getattr(event, "attempt", ""))
         lost = event.node if isinstance(event, events.NodeLost) else None
         for attempt, facts in enumerate(self.facts.earlier):
-            if any(rank.node == lost and not rank.over for rank in facts.ranks):  # it had ranks of that one too
+            if any(
+                rank.node == lost and not rank.over for rank in facts.ranks
+            ):  # the node had ranks of that attempt too
                 self.writer.event(event, attempt)
                 facts.add(event)
         self.writer.event(event, last)
         self.facts.attempt(last).add(event)
         if isinstance(event, agent.Exited) and event.rank != agent.STARTER:
-            self.writer.settle(event.rank, attempt=last)
+            self.writer.flush(event.rank, attempt=last)
         if progress := self._progress_of(event):
             self.observer.progress(progress)
 
     def _progress_of(self, event: Event) -> str:
-        """What an observer is told of a fact at once; of most, nothing."""
+        """Return the progress text for a fact; empty for most facts."""
         match event:
-            case agent.Named() if len(self.facts.named) == 1:  # of all ranks, the first
+            case agent.Named() if len(self.facts.named) == 1:  # only for the first of all ranks
                 find_named_backends = hook("named_backends")
                 return find_named_backends(self.facts.named)[0].headline if find_named_backends else ""
             case events.FaultHealed():
@@ -357,7 +365,7 @@ class Collector:
         return ""
 
     def _record_clock(self, clock: Clock) -> None:
-        """Record a clock; what is told later on is in the record of each attempt too."""
+        """Record a clock; later measurements go into the record of each attempt."""
         self.attempts.clocks[clock.node] = clock
         last = len(self.facts.earlier)
         for number in range(0 if clock.monotonic_s else last, last + 1):
@@ -365,7 +373,7 @@ class Collector:
             self.facts.attempt(number).add(clock)
 
     def _refused(self, node: str, message: agent.Refused) -> None:
-        """An agent does not act on something: it cannot start the run, or has it no more."""
+        """Handle a refusal: the agent cannot start the run, or no longer has it."""
         if message.what == NO_RUN:
             raise NodeLost(
                 f"{node} cannot take a run: {message.reason}", "make a new cluster with `lab down` and `lab up`"

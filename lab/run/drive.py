@@ -1,4 +1,4 @@
-"""One run from a plan to a result: claim, prepare, go, follow, begin anew, finish; check and judge it."""
+"""Drive one run from a plan to a result: claim nodes, ship files, start workers, follow, restart, clean up, judge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
-from lab.engine.ownership import owner
+from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import hook
@@ -24,8 +24,8 @@ from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.plan.plan import HOST, Plan
 from lab.record import events
 from lab.record.layout import OUTPUTS
+from lab.run.agent_channels import AgentChannels
 from lab.run.collect import Collector
-from lab.run.conversation import Conversation
 from lab.run.lock import LEASE_S, nodes_lock
 from lab.run.options import SELDOM_S, Job, Stdin
 from lab.run.ship import EMPTY, LIMIT_BYTES, Outputs, file_messages, pack_folder
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
 _FINISH_DEADLINE_S = 5.0
 _CANCEL_DEADLINE_S = 0.5
 _CLOCKS_DEADLINE_S = 0.5
-"""Clocks are compared long before, or stay as they are known."""
+"""Comparing clocks takes less; after this the known offsets stay."""
 _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6
-"""After the first failure the others get this long to say what became of them."""
+"""Seconds that the other ranks get to report their own end after the first failure."""
 _CULPRIT_GRACE_S = 0.6
-"""If all ranks that failed had only lost a peer, the one that left them gets this long to say why."""
+"""If all failed ranks only lost a peer, seconds that this peer gets to report why it failed."""
 _TERM_GRACE_S = 0.3
 _STOP_DEADLINE_S = 3.0
 _STACK_DEADLINE_S = 2.0
 _FAULT_DEADLINE_S = 60.0
 _CHECK_DEADLINE_S = 60.0
 _START_S = 60.0
-"""The time limit of a run is that of its ranks: until starters have begun one, this much is not counted."""
+"""The time limit counts from the first rank's start; before it, at most this many seconds of starters are free."""
 _STDOUT = 1
 _LONGEST_LINE_BYTES = 1 << 16
 
 
 class Starters:
-    """The starters of a run: who was asked for where, what they ask for, and whether they have ended.
+    """The starters of a run: on which nodes they run, what they request, and whether they have ended.
 
-    There are none where agents start the workers.
+    Without starters, the agents start the workers.
 
     Args:
         plan: of the run.
@@ -73,18 +73,18 @@ class Starters:
         self._asked = Counter(starter.node for starter in plan.starters)
         self._ended: Counter[str] = Counter()
         self._workers: dict[str, tuple[agent.WorkerStart, ...]] = {}
-        """Those that are planned, by node."""
+        """Planned workers, by node."""
         self._unfinished: dict[str, bytes] = defaultdict(bytes)
-        """The unfinished line of what the first starter of a node prints."""
+        """The unfinished last line of the first starter's standard output, by node."""
         self.failed = False
-        """Whether one has, by itself."""
+        """Whether a starter failed by itself."""
         self._took_s: float | None = None
 
     def __bool__(self) -> bool:
         return bool(self._asked)
 
     def prepare(self, node: str, prepare: agent.Prepare) -> agent.Prepare:
-        """What an agent is asked to prepare, with the starters of its node; where it has none, it only gets ready."""
+        """Add the starters of a node to the message that prepares it; a node without any only gets ready."""
         if not self:
             return prepare
         if self._plan.ranks_planned:
@@ -100,29 +100,29 @@ class Starters:
         workers = self._workers.get(starters[0].node, ()) if starters else ()
         return prepare._replace(workers=workers, starters=tuple(starts))
 
-    def hear(self, node: str, message: Any) -> None:
-        """A starter of a node printed something, or has ended."""
+    def handle_message(self, node: str, message: Any) -> None:
+        """Handle output of a starter, or its end."""
         if isinstance(message, agent.Exited):
             self._ended[message.node] += 1
             self.failed |= not message.stopped and (message.code != 0 or message.signal is not None)
         elif isinstance(message, agent.Output) and message.stream == _STDOUT:
-            self._start_further(node, message.data)
+            self._start_requested(node, message.data)
 
-    def _start_further(self, node: str, printed: bytes) -> None:
-        """Have those further starters started that a starter of this node asks for by what it prints."""
-        asking = next((one for one in self._plan.starters if one.node == node), None)
-        if asking is None:
+    def _start_requested(self, node: str, printed: bytes) -> None:
+        """Start the starters on other nodes that this node's starter requests in its output."""
+        starter = next((one for one in self._plan.starters if one.node == node), None)
+        if starter is None:
             return
         *lines, rest = (self._unfinished[node] + printed).split(b"\n")
         self._unfinished[node] = rest[-_LONGEST_LINE_BYTES:]
         for line in lines:
-            further = self._launcher.further(asking, line.decode("utf-8", "replace"))
-            if further is not None and further.node in self._workers:
-                self._asked[further.node] += 1
-                self._ask(further.node, self._with(agent.Prepare(self._plan.run, ()), [further]))
+            requested = self._launcher.find_requested_starter(starter, line.decode("utf-8", "replace"))
+            if requested is not None and requested.node in self._workers:
+                self._asked[requested.node] += 1
+                self._ask(requested.node, self._with(agent.Prepare(self._plan.run, ()), [requested]))
 
     def took_s(self, began: float, ranks: Sequence[RankFacts]) -> float:
-        """How long they have taken until now, or until a rank had started: seconds since that monotonic time."""
+        """Return the seconds from that monotonic time until the first rank started, or until now."""
         if self._took_s is not None:
             return self._took_s
         passed_s = min(time.monotonic() - began, _START_S) if self else 0.0
@@ -132,11 +132,11 @@ class Starters:
 
     @property
     def ending(self) -> bool:
-        """Whether one has ended: the others are about to."""
+        """Whether one has ended, so that the others end soon."""
         return any(self._ended.values())
 
-    def over(self, alive: Collection[str]) -> bool:
-        """Whether all have ended, but for those on nodes that are gone."""
+    def are_over(self, alive: Collection[str]) -> bool:
+        """Return whether all starters have ended, apart from those on lost nodes."""
         return all(self._ended[node] >= asked for node, asked in self._asked.items() if node in alive)
 
 
@@ -144,51 +144,51 @@ class Driver:
     """Drives one run.
 
     Args:
-        job: what to run, and where.
-        channels: to the agents of the nodes that take part.
-        stdin: what the ranks read.
+        job: the plan, the cluster, and the options.
+        channels: to the agents of the nodes of the run.
+        stdin: source of the ranks' standard input.
         archive: the scenario's folder, from `pack_folder`.
     """
 
     def __init__(self, job: Job, channels: Sequence[Channel], stdin: Stdin, archive: bytes) -> None:
         self.job = job
         self.plan = job.plan
-        """Of the attempt that is under way."""
+        """Plan of the current attempt."""
         self.stdin = stdin
         self.archive = archive
         self.outputs = Outputs(job.options.outputs or job.writer.path / OUTPUTS)
-        """Receives the files that the run makes."""
+        """Receives the files that the run creates."""
         self.facts = begin_facts(job.plan, job.cluster.limits.memory_bytes)
-        """Those that are known before the run begins are filled in."""
+        """Facts of the run; those known before it begins are already set."""
         self.began = 0.0
-        """Monotonic time at which the workers were let go; 0: never."""
-        self.collector = Collector(self.facts, job.writer, job.observer, self._hear)
-        self.agents = Conversation(job.plan.run, job.engine, channels, self.collector, self._tick, stdin.look)
-        self.starters = Starters(job.plan, self.agents.say)
+        """Monotonic time at which the workers started; 0: they never did."""
+        self.collector = Collector(self.facts, job.writer, job.observer, self._handle_message)
+        self.agents = AgentChannels(job.plan.run, job.engine, channels, self.collector, self._tick, stdin.poll)
+        self.starters = Starters(job.plan, self.agents.send)
         self.attempt = ""
         """See `Started`."""
         self._restarts = 0
         self._least_nodes = job.plan.launcher.least_nodes(job.plan.nnodes)
-        """The launcher goes on with so many."""
-        self._came: list[Channel] = []
-        """To nodes that were taken in while the run went on."""
+        """Fewest nodes with which the launcher goes on."""
+        self._added_channels: list[Channel] = []
+        """Channels to nodes that joined during the run."""
 
-    def _hear(self, node: str, message: Any) -> None:
-        """Pass a message on to the parts of the run that it may be for."""
+    def _handle_message(self, node: str, message: Any) -> None:
+        """Pass a message on to the parts of the run that may need it."""
         if getattr(message, "rank", None) == agent.STARTER:
-            self.starters.hear(node, message)
+            self.starters.handle_message(node, message)
         else:
-            self.outputs.hear(node, message)
-            self.stdin.hear(message)
+            self.outputs.handle_message(node, message)
+            self.stdin.handle_message(message)
         for companion in self.job.companions:
-            companion.hear(message)
+            companion.handle_message(message)
 
     def drive(self) -> RunFacts:
-        """Run the plan to its end, whatever end that is; nothing of it is left in any node.
+        """Run the plan until it ends for any reason; no process or file of it stays in a node.
 
         Raises:
-            ClusterBusy: somebody else has a node.
-            NodeLost: a node went away before the run began.
+            ClusterBusy: another run uses a node.
+            NodeLost: a node was lost before the run began.
             RecordError: the record cannot be written; the run was cancelled.
         """
         try:
@@ -196,24 +196,24 @@ class Driver:
                 self._claim(node)
             self._prepare_all()
             if not self._cannot_begin():
-                self._go()
-                import_module("lab.run.outcome")  # it judges: while the ranks are busy, nobody waits for its import
-                self._follow()
+                self._start_workers()
+                import_module("lab.run.outcome")  # import it while the ranks are busy
+                self._wait_for_ranks()
                 while self._may_restart():
-                    self._begin_anew()
-                    self._follow()
+                    self._restart_workers()
+                    self._wait_for_ranks()
                 if not (self.facts.timed_out or self._failed()):
                     self._check()
         except KeyboardInterrupt:
-            self.agents.say_all(agent.Stop(self.plan.run, hard=True))
+            self.agents.send_all(agent.Stop(self.plan.run, hard=True))
             self.collector.fact(events.Cancelled(time.time()))
             self._note_duration()
         finally:
-            self.stdin.end()
+            self.stdin.stop_reading()
             for companion in self.job.companions:
                 companion.finish()
-            self._leave()
-            for channel in self._came:
+            self._clean_nodes()
+            for channel in self._added_channels:
                 channel.close()
         return self.facts
 
@@ -222,21 +222,21 @@ class Driver:
     def _claim(self, node: str) -> None:
         claim = agent.Claim(
             run=self.plan.run,
-            owner=owner(),
+            owner=current_owner(),
             lease_s=LEASE_S,
             cold=self.plan.cold,
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
-            **_users_of(self.plan, self.job.cluster),
+            **_choose_users(self.plan, self.job.cluster),
         )
         self.collector.claims_sent[node] = time.time()
-        self.agents.say(node, claim)
+        self.agents.send(node, claim)
         for companion in self.job.companions:
             companion.claim(self.agents, node)
 
     def _prepare(self, node: str, files: Iterable[agent.Files]) -> None:
-        """Ship the scenario's folder to a node and have its workers wait at their gate, and the store listen."""
+        """Ship the scenario's folder to a node, start its workers up to their gate, and start the store."""
         plan = self.plan
         starts = (self.stdin.start(worker) for worker in plan.workers if worker.node == node)
         workers = tuple(start._replace(attempt=self.attempt) for start in starts)
@@ -244,38 +244,41 @@ class Driver:
         prepare = self.starters.prepare(node, agent.Prepare(plan.run, workers, triggers=held))
         if node == HOST:
             store = agent.Store(plan.master_addr, plan.master_port, plan.world_size)
-            emptied = self.job.cluster.shared if plan.fresh and not self._restarts else ""  # a restart goes on from it
+            emptied = self.job.cluster.shared if plan.fresh and not self._restarts else ""  # a restart keeps files
             prepare = prepare._replace(store=store, emptied=emptied)
-        self.agents.say(node, *files, prepare)
+        self.agents.send(node, *files, prepare)
 
     def _prepare_all(self) -> None:
         if self.plan.launcher.settings is not None and self.plan.launcher.name == LAB:
             self._plan_attempt()
-            self.collector.attempts.numbers[self.attempt] = 0  # its ranks are those that are planned
+            self.collector.attempts.numbers[self.attempt] = 0  # its ranks are the planned ones
         nodes, files = set(self.agents.alive), tuple(file_messages(self.plan.run, self.archive))
         for node in nodes:
             self._prepare(node, files)
-            self.agents.keep_alive()  # to send a large folder to hundreds of nodes may take longer than their lease
+            self.agents.keep_alive()  # sending a large folder to hundreds of nodes may take longer than their lease
 
         def is_prepared() -> bool:
-            return self.collector.prepared >= nodes or self._cannot_begin() or bool(self.agents.silent)
+            return self.collector.prepared >= nodes or self._cannot_begin() or bool(self.agents.silent_nodes)
 
         if not self.agents.listen_for(is_prepared, _ANSWER_DEADLINE_S):
             missing = name_nodes(nodes - self.collector.prepared)
             waited = f"waited {format_duration(_ANSWER_DEADLINE_S)} for {missing} to prepare the run"
             raise NodeLost(waited, "see `lab status` and `lab doctor`")
         gone = [(lost.node, lost.how) for lost in self.facts.lost_nodes]
-        for node, how in (*gone, *((node, self.agents.troubles[node].how) for node in sorted(self.agents.silent))):
+        for node, how in (
+            *gone,
+            *((node, self.agents.troubles[node].how) for node in sorted(self.agents.silent_nodes)),
+        ):
             raise NodeLost(f"{node} {how} before the run began", "make a new cluster with `lab down` and `lab up`")
 
     def _cannot_begin(self) -> bool:
         return bool(self.facts.refused or self.facts.lost_nodes or self.facts.engine_lost)
 
-    # -- nodes that come while the others are at it
+    # -- nodes that join during the run
 
     @property
     def has_enough_nodes(self) -> bool:
-        """Whether the launcher goes on with the nodes that are there."""
+        """Whether the launcher goes on with the nodes that are left."""
         return len(self.agents.alive) >= self._least_nodes and HOST in self.agents.alive
 
     def _missing_nodes(self) -> set[str]:
@@ -283,13 +286,13 @@ class Driver:
 
     @property
     def _is_changing(self) -> bool:
-        """Whether something that goes along is changing nodes just now."""
+        """Whether a companion is stopping or starting nodes now."""
         return any(companion.pending for companion in self.job.companions)
 
     def add_nodes(self) -> None:
-        """Take in nodes of the run that run and are not there: they were stopped and are started, or were late.
+        """Add nodes of the run that run again or were late.
 
-        None is where the run is about to end, or one may just be stopped or started.
+        Adds none if the run is about to end, or while a node is stopped or started.
         """
         if self._least_nodes == self.plan.nnodes or not self._missing_nodes():
             return
@@ -298,100 +301,102 @@ class Driver:
         if nodes_lock(self.job.engine.name, self.job.cluster.name).holder() is not None:
             return
         try:
-            found = self.job.engine.find(self.job.cluster.name)
-        except LabError:  # what becomes of the run is seen by its own nodes
+            clusters = self.job.engine.find(self.job.cluster.name)
+        except LabError:  # the run's own nodes show how it ends
             return
-        self._add_running(found)
+        self._add_running_nodes(clusters)
 
-    def bring_back(self) -> None:
-        """Start the nodes that were lost, and have them take part again.
+    def restart_lost_nodes(self) -> None:
+        """Start the lost nodes, and let them take part again.
 
         Raises:
-            LabError: one does not start.
+            LabError: a node does not start.
         """
-        from lab.engine.protocol import PowerControl, capable
+        from lab.engine.protocol import PowerControl, require_capability
 
         if missing := self._missing_nodes():
             lost = [node for node in self.job.cluster.nodes if node.name in missing]
-            capable(self.job.engine, PowerControl).start(self.job.cluster, lost, announce=lambda _: None)
-            self._add_running(self.job.engine.find(self.job.cluster.name))
+            require_capability(self.job.engine, PowerControl).start(self.job.cluster, lost, announce=lambda _: None)
+            self._add_running_nodes(self.job.engine.find(self.job.cluster.name))
 
-    def _add_running(self, found: Sequence[ClusterInfo]) -> None:
+    def _add_running_nodes(self, clusters: Sequence[ClusterInfo]) -> None:
         missing = self._missing_nodes()
-        for node in found[0].nodes if found else ():
+        for node in clusters[0].nodes if clusters else ():
             if node.name in missing and node.state == RUNNING:
                 self._add_node(node)
 
     def _add_node(self, node: Node) -> None:
         try:
             (channel,) = self.job.engine.connect(self.job.cluster, [node])
-        except LabError:  # it is gone again
+        except LabError:  # the node was lost again
             return
-        self._came.append(channel)
+        self._added_channels.append(channel)
         self.agents.add(channel)
         for answered in (self.collector.claimed, self.collector.prepared, self.collector.finished):
             answered.discard(node.name)
         self.collector.fact(events.NodeCame(time.time(), node.name))
         self._claim(node.name)
         self._prepare(node.name, file_messages(self.plan.run, self.archive))
-        self.agents.say(node.name, agent.Go(self.plan.run))
+        self.agents.send(node.name, agent.Go(self.plan.run))
 
     # -- while it runs
 
-    def _go(self) -> None:
+    def _start_workers(self) -> None:
         self.began = time.monotonic()
         for companion in self.job.companions:
-            companion.attend(self.agents, self.collector.fact, self.add_nodes)
-        self.agents.say_all(agent.Go(self.plan.run))
-        if self.starters and self.plan.ranks_planned:  # those that are not there yet could be given nothing to read
+            companion.follow_run(self.agents, self.collector.fact, self.add_nodes)
+        self.agents.send_all(agent.Go(self.plan.run))
+        if self.starters and self.plan.ranks_planned:  # a rank cannot read before it has started
 
             def have_started() -> bool:
                 there = all(rank.started is not None for rank in self.facts.ranks)
-                return there or self._all_over() or self._failed()
+                return there or self._are_all_over() or self._failed()
 
             until = min(self.began + _ANSWER_DEADLINE_S, self._deadline())
             self.agents.listen(have_started, lambda: until)
-        self.stdin.begin(self.agents)
+        self.stdin.start_reading(self.agents)
 
-    def _follow(self) -> None:
-        """Listen until all ranks have ended, one has failed, or the time limit has passed; then stop the others."""
-        in_time = self.agents.listen(lambda: self._all_over() or self._failed(), self._deadline)
-        self.stdin.end()
+    def _wait_for_ranks(self) -> None:
+        """Listen until all ranks have ended, one has failed, or the time limit passes; then stop the others."""
+        in_time = self.agents.listen(lambda: self._are_all_over() or self._failed(), self._deadline)
+        self.stdin.stop_reading()
         if not in_time:
-            self.agents.look()
+            self.agents.poll_nodes()
             starting_s = self.starters.took_s(self.began, self.facts.ranks)
             self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s, starting_s))
             self._collect_stacks()
-        elif not (self._all_over() or self.facts.engine_lost or self.facts.refused):  # learn what becomes of the others
-            self.agents.look()
-            self.agents.listen_for(self._all_over, _FAILURE_GRACE_S, patient=True)
+        elif not (
+            self._are_all_over() or self.facts.engine_lost or self.facts.refused
+        ):  # wait for the end of the others
+            self.agents.poll_nodes()
+            self.agents.listen_for(self._are_all_over, _FAILURE_GRACE_S, patient=True)
             if not self.agents.listen_for(self._is_explained, _CULPRIT_GRACE_S, patient=True):
                 self._collect_stacks()
         self._note_duration()
         for hard, patience_s in ((False, _TERM_GRACE_S), (True, _STOP_DEADLINE_S)):
-            if not self._all_over():
-                self.agents.say_all(agent.Stop(self.plan.run, hard))
-                self.agents.listen_for(self._all_over, patience_s, patient=True)
+            if not self._are_all_over():
+                self.agents.send_all(agent.Stop(self.plan.run, hard))
+                self.agents.listen_for(self._are_all_over, patience_s, patient=True)
 
     def _deadline(self) -> float:
-        """The monotonic time at which the run has taken too long; it moves while none has started, or some are held."""
+        """Return the monotonic time limit; it moves while no rank has started, or while ranks are held."""
         if self.stdin.held:
             return time.monotonic() + SELDOM_S
         held_s = self.stdin.held_s + sum(companion.held_s for companion in self.job.companions)
         return self.began + self.starters.took_s(self.began, self.facts.ranks) + self.plan.timeout_s + held_s
 
     def _is_explained(self) -> bool:
-        """Whether somebody failed by its own fault, or nobody is left whose fault it could be."""
-        from lab.diagnosis.errors import lost_a_peer  # not at the start: a run that passes needs none of it
+        """Return whether a rank failed for its own reason, or no rank is left that could explain the failure."""
+        from lab.diagnosis.errors import lost_a_peer  # imported late: a passing run does not need it
 
         ended = [rank for rank in self.facts.ranks if rank.ended is not None]
         explained = any(not rank.failed or not lost_a_peer(rank) for rank in ended)
-        return explained or self._all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
+        return explained or self._are_all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
 
     def _collect_stacks(self) -> None:
-        self.agents.say_all(agent.Stacks(self.plan.run))
+        self.agents.send_all(agent.Stacks(self.plan.run))
         self.agents.listen_for(
-            lambda: all(rank.stack or self._over(rank) for rank in self.facts.ranks), _STACK_DEADLINE_S
+            lambda: all(rank.stack or self._is_over(rank) for rank in self.facts.ranks), _STACK_DEADLINE_S
         )
 
     def _failed(self) -> bool:
@@ -399,15 +404,15 @@ class Driver:
             return True
         return self.starters.failed or (self.plan.ranks_planned and any(rank.failed for rank in self.facts.ranks))
 
-    def _all_over(self) -> bool:
-        over = not self.starters or self.starters.over(self.agents.alive.keys() - self.collector.finished)
-        return not self.agents.alive or (over and all(map(self._over, self.facts.ranks)))
+    def _are_all_over(self) -> bool:
+        are_over = not self.starters or self.starters.are_over(self.agents.alive.keys() - self.collector.finished)
+        return not self.agents.alive or (are_over and all(map(self._is_over, self.facts.ranks)))
 
-    def _over(self, rank: RankFacts) -> bool:
-        """Whether nothing more can come from a rank, or not before somebody lets its node go on."""
+    def _is_over(self, rank: RankFacts) -> bool:
+        """Return whether a rank cannot send any more, or not before its node works again."""
         if rank.over or rank.node in self.collector.finished or (self.starters and rank.started is None):
             return True
-        return rank.node in self.agents.silent and (self.facts.timed_out or self._failed())
+        return rank.node in self.agents.silent_nodes and (self.facts.timed_out or self._failed())
 
     def _note_duration(self) -> None:
         if self.began:
@@ -419,44 +424,48 @@ class Driver:
             self.add_nodes()
             self.job.observer.tick(time.monotonic() - self.began, running, self.collector.where)
 
-    # -- its end
+    # -- the end of the run
 
-    def _leave(self) -> None:
-        """Have every agent clean up, once the files that are wanted were fetched."""
+    def _clean_nodes(self) -> None:
+        """Fetch the wanted files, and have every agent clean up."""
         agents, collector, interrupted = self.agents, self.collector, self.facts.interrupted
-        nodes = collector.claimed & set(agents.alive) - agents.silent
+        nodes = collector.claimed & set(agents.alive) - agents.silent_nodes
         wanted = None if interrupted or not self.began else self.plan.outputs
         with suppress(LabError):
             if not interrupted:
                 collector.clocks.compare(agents.run, nodes)
                 agents.listen_for(lambda: collector.clocks.settled(nodes & set(agents.alive)), _CLOCKS_DEADLINE_S)
-            for node in list(agents.alive):  # files of the shared folder go with the nodes
+            for node in list(agents.alive):  # the shared folder is removed with the nodes of the run
                 shared = self.job.cluster.shared if node == HOST and self.job.cluster.run else ""
-                agents.say(node, agent.Finish(agents.run, wanted, LIMIT_BYTES, shared=shared))
-            self._hear_out(lambda: nodes & agents.alive.keys() <= collector.finished | self.outputs.nodes)
+                agents.send(node, agent.Finish(agents.run, wanted, LIMIT_BYTES, shared=shared))
+            self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished | self.outputs.nodes)
             for node, paths in self.outputs.choose().items():
-                agents.say(node, agent.Fetch(agents.run, tuple(paths)))
-            self._hear_out(lambda: nodes & agents.alive.keys() <= collector.finished)
+                agents.send(node, agent.Fetch(agents.run, tuple(paths)))
+            self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished)
         self.outputs.close()
         agents.close()
 
-    def _hear_out(self, done: Callable[[], bool]) -> None:
-        """Listen until it is done: not for ever, but as long as the nodes are heard to be at it."""
+    def _listen_while_active(self, done: Callable[[], bool]) -> None:
+        """Listen until it is done, as long as messages of the nodes keep arriving."""
         patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
-        heard, end = self.collector.heard, time.monotonic() + patience_s
+        message_count, deadline_s = self.collector.message_count, time.monotonic() + patience_s
 
         def deadline() -> float:
-            nonlocal heard, end
-            if time.monotonic() >= end and self.collector.heard > heard and not self.facts.interrupted:
-                heard, end = self.collector.heard, end + patience_s
-            return end
+            nonlocal message_count, deadline_s
+            if (
+                time.monotonic() >= deadline_s
+                and self.collector.message_count > message_count
+                and not self.facts.interrupted
+            ):
+                message_count, deadline_s = self.collector.message_count, deadline_s + patience_s
+            return deadline_s
 
         while not done() and time.monotonic() < deadline():
-            with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
+            with suppress(RecordError):  # data that cannot be written is lost; still wait for the nodes
                 self.agents.listen(done, deadline)
 
     def _check(self) -> None:
-        """Run the scenario's own check, after all ranks have ended and before anything is removed."""
+        """Run the scenario's own check after all ranks have ended and before anything is removed."""
         reference, archive = self.plan.scenario.expect.check, self.job.options.check_archive
         if reference and HOST in self.agents.alive:
             from lab.run.outcome import results_for_check
@@ -464,28 +473,28 @@ class Driver:
             facts, results = self.facts.rank(agent.CHECK), results_for_check(self.facts, self.job.writer)
             files = file_messages(self.plan.run, archive, for_check=True) if archive else ()
             env = dict(self.plan.workers[0].env)
-            self.agents.say(HOST, *files, agent.Check(self.plan.run, reference, results, env))
+            self.agents.send(HOST, *files, agent.Check(self.plan.run, reference, results, env))
             if not self.agents.listen_for(lambda: facts.over, _CHECK_DEADLINE_S):
                 error = f"the check did not end within {format_duration(_CHECK_DEADLINE_S)}"
                 self.collector.fact(agent.Exited(time=time.time(), rank=agent.CHECK, node=HOST, error=error))
 
-    # -- the lab's own launcher begins the workers anew after a failure
+    # -- the lab's own launcher restarts the workers after a failure
 
     def _plan_attempt(self) -> None:
-        """Have the workers that are started next meet one another, and nobody of an earlier attempt."""
-        self.plan = plan_of_attempt(self.job.plan, self._restarts)
+        """Plan the next attempt, so that its workers meet only each other."""
+        self.plan = make_attempt_plan(self.job.plan, self._restarts)
         self.attempt = f"{self._restarts}@{self.plan.master_addr}:{self.plan.master_port}"
 
     def _may_restart(self) -> bool:
-        """Whether a rank failed or a node was lost, everybody has been stopped, and there is a restart left."""
+        """Return whether the attempt failed, all ranks have ended, and a restart is left."""
         facts = self.facts
         hopeless = facts.timed_out or facts.interrupted or facts.refused or facts.engine_lost
         left = bool(self.attempt) and self._restarts < self.plan.launcher.max_restarts
-        return left and self._failed() and not hopeless and HOST in self.agents.alive and self._all_over()
+        return left and self._failed() and not hopeless and HOST in self.agents.alive and self._are_all_over()
 
-    def _begin_anew(self) -> None:
-        """Have all workers begin anew, and nodes that were lost first."""
-        if self.job.companions:  # what cut a node's power is done before it gets it back
+    def _restart_workers(self) -> None:
+        """Restart all workers, after restarting lost nodes."""
+        if self.job.companions:  # a fault that cuts a node's power completes before the node starts again
             self.agents.listen_for(lambda: not self._is_changing, _FAULT_DEADLINE_S)
         there = list(self.agents.alive)
         self._restarts += 1
@@ -498,15 +507,15 @@ class Driver:
         for node in sorted(there, key=lambda name: name != HOST):
             self._prepare(node, ())
         try:
-            self.bring_back()
+            self.restart_lost_nodes()
         except LabError as error:
             self.collector.fact(events.Refusal(time.time(), HOST, f"a node did not come back: {error.message}"))
 
 
-def _users_of(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
-    """Who the workers in containers are, as a claim says it: all the same, or each rank of a node a user of its own.
+def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
+    """Return the user of the workers in containers, as fields of a claim: one for all, or one for each rank of a node.
 
-    Folders of this machine that are mounted are read and written as whoever calls, unless that is root.
+    Mounted folders of this machine are read and written as the calling user, unless that is root.
     """
     if (cluster.shape.volumes or cluster.shape.data) and os.getuid():
         return {"uid": os.getuid(), "gid": os.getgid()}
@@ -514,14 +523,14 @@ def _users_of(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
     return {"uid": first, "gid": GROUP} if plan.one_user else {"first_uid": first}
 
 
-def plan_of_attempt(plan: Plan, number: int) -> Plan:
-    """The plan of an attempt, from 0; each has a store of its own, at the same port."""
+def make_attempt_plan(plan: Plan, number: int) -> Plan:
+    """Return the plan of an attempt, numbered from 0; each attempt has its own store at the same port."""
     counts = {"TORCHELASTIC_RESTART_COUNT": str(number), "TORCHELASTIC_MAX_RESTARTS": str(plan.launcher.max_restarts)}
     return replace(plan, workers=tuple(worker._replace(env={**worker.env, **counts}) for worker in plan.workers))
 
 
-def execute(job: Job, channels: Sequence[Channel]) -> Result:
-    """Run a plan on a cluster, through channels to the agents of the nodes that take part, and judge it.
+def run_job(job: Job, channels: Sequence[Channel]) -> Result:
+    """Run a plan on a cluster, through channels to the agents of its nodes, and judge it.
 
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
@@ -551,19 +560,19 @@ def execute(job: Job, channels: Sequence[Channel]) -> Result:
     except BaseException:
         writer.close()
         raise
-    driver.collector.attempts.end()
+    driver.collector.attempts.finish()
     if any(rank.error.startswith("ModuleNotFoundError") for rank in facts.ranks):
-        for fact in not_shipped(facts, scenario.script.parent):
+        for fact in find_unshipped_modules(facts, scenario.script.parent):
             driver.collector.fact(fact)
     for companion in job.companions:
-        companion.end()
-    from lab.run.outcome import outcome
+        companion.after_run()
+    from lab.run.outcome import judge_run
 
-    return outcome(job, facts, driver.outputs)
+    return judge_run(job, facts, driver.outputs)
 
 
 def _choose_stdin(job: Job) -> Stdin:
-    """What the ranks read."""
+    """Return the source of the ranks' standard input."""
     plan, options = job.plan, job.options
     if options.calls is not None:
         options.calls.timeout_s = plan.timeout_s
@@ -575,11 +584,11 @@ def _choose_stdin(job: Job) -> Stdin:
 
 
 _LEVELS = 4
-"""Folders above that of the script in which a person's own modules are looked for."""
+"""Number of folders above the script's folder in which to search for a user's own modules."""
 
 
-def not_shipped(facts: RunFacts, folder: Path) -> Iterator[events.NotShipped]:
-    """A fact for each module that a rank did not find and this machine has; `folder` is the one that was shipped."""
+def find_unshipped_modules(facts: RunFacts, folder: Path) -> Iterator[events.NotShipped]:
+    """Yield a fact for each module that a rank did not find and this machine has; `folder` is what was shipped."""
     from lab.diagnosis.errors import missing_module
 
     for module in sorted({name for rank in facts.ranks if (name := missing_module(rank.error))}):
@@ -588,7 +597,7 @@ def not_shipped(facts: RunFacts, folder: Path) -> Iterator[events.NotShipped]:
 
 
 def _find_module(module: str, folder: Path) -> Path | None:
-    if (folder / module).is_dir():  # left out, whatever it holds
+    if (folder / module).is_dir():  # this folder was left out of the shipment
         return folder / module
     above = [parent for parent in folder.parents[:_LEVELS] if parent != Path(parent.anchor)]
     on_path = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]

@@ -1,4 +1,4 @@
-"""Locks of clusters, which the kernel releases when their holder dies, however it dies."""
+"""Lock a cluster; the kernel releases the lock when its holder dies, however it dies."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from lab.waiting import wait_until
 from lab.words import format_duration
 
 LEASE_S = 60.0
-"""An agent that hears nothing for so long ends its run."""
+"""An agent that receives no message for this long ends its run."""
 _POLL_S = 0.02
 _MOST_BYTES = 4096
 
 
 def was_used(engine: str, cluster: str) -> bool:
-    """Whether a command of this user has ever had that cluster, or with an empty name any, on that engine."""
+    """Return whether a command of this user ever had this cluster on this engine; an empty name means any cluster."""
     return any((state_folder() / "locks").glob(f"{engine}-{cluster or '*'}.lock"))
 
 
-def holder_of(cluster: ClusterInfo) -> dict[str, Any] | None:
-    """Who uses a cluster now: `pid`, `purpose`, `since`; None if nobody does."""
+def read_holder(cluster: ClusterInfo) -> dict[str, Any] | None:
+    """Return who uses a cluster now (`pid`, `purpose`, `since`), or None if nobody does."""
     return ClusterLock(cluster.engine, cluster.name).holder()
 
 
 def nodes_lock(engine: str, cluster: str) -> ClusterLock:
-    """The lock that whoever stops or starts single nodes of a cluster holds meanwhile, also beside a run."""
+    """Return the lock to hold while single nodes of a cluster stop or start, also during a run."""
     return ClusterLock(engine, f"{cluster}.nodes")
 
 
 def faults_file(engine: str, cluster: str) -> Path:
-    """Where it stands what was broken on purpose in a cluster and has not been undone; mostly there is no such file."""
+    """Return the path of the journal of injected faults that are still in force; usually there is no such file."""
     return state_folder() / "locks" / f"{engine}-{cluster}.faults"
 
 
 def forget_faults(engine: str, cluster: str) -> None:
-    """Remove that file: its cluster is gone.
+    """Remove the journal of faults of a cluster that no longer exists.
 
     Raises:
-        ClusterError: it is there, and cannot be removed.
+        ClusterError: the file exists and cannot be removed.
     """
     path = faults_file(engine, cluster)
     try:
@@ -67,9 +67,9 @@ class ClusterLock:
         self.path = state_folder() / "locks" / f"{engine}-{cluster}.lock"
         self.cluster = cluster
         self.crashed = False
-        """Whether the last holder died without letting go."""
+        """Whether the last holder died without releasing the lock."""
         self.removal_cut = False
-        """Whether it died while it removed the cluster; the engine may still remove what it was asked to."""
+        """Whether it died while it removed the cluster; the engine may still process its requests."""
 
     @contextmanager
     def held(
@@ -78,13 +78,13 @@ class ClusterLock:
         """Hold the lock.
 
         Args:
-            purpose: what for, in words that follow "is busy with".
-            wait_s: how long to wait for the holder.
+            purpose: why it is held, in words that follow "is busy with".
+            wait_s: seconds to wait for the current holder.
             removes: whether the cluster is removed.
-            exclusive: whether nobody may change nodes meanwhile: the cluster itself is made, changed or removed.
+            exclusive: whether nobody may change nodes meanwhile, because the cluster is created, changed, or removed.
 
         Raises:
-            ClusterBusy: somebody else holds it; the message says who and what for.
+            ClusterBusy: another process holds it; the message says which, and why.
             ClusterError: the lock cannot be written.
         """
         try:
@@ -102,7 +102,9 @@ class ClusterLock:
 
         holder = {"pid": os.getpid(), "purpose": purpose, "removes": removes, "exclusive": exclusive}
         try:
-            if not wait_until(acquire, max(wait_s, 0.1), _POLL_S):  # somebody may just be looking who holds it
+            if not wait_until(
+                acquire, max(wait_s, 0.1), _POLL_S
+            ):  # another process may lock it for a moment to read the holder
                 raise self._busy(wait_s)
             left = os.pread(fd, _MOST_BYTES, 0)
             self.crashed, self.removal_cut = bool(left), _read(left).get("removes") is True
@@ -126,7 +128,7 @@ class ClusterLock:
 
     def _busy(self, wait_s: float) -> ClusterBusy:
         holder = self.holder() or {}
-        since = holder.get("since")  # None where the holder has just let go, or somebody else wrote there
+        since = holder.get("since")  # None if the holder has just released it, or the file is damaged
         age = f", for {format_duration(round(time.time() - since))}" if isinstance(since, float) else ""
         waited = f" (waited {format_duration(wait_s)})" if wait_s else ""
         return ClusterBusy(
@@ -136,15 +138,15 @@ class ClusterLock:
         )
 
     def holder(self) -> dict[str, Any] | None:
-        """Who holds the lock now: `pid`, `purpose`, `since`; None if nobody does."""
+        """Return who holds the lock now (`pid`, `purpose`, `since`), or None if nobody does."""
         is_held, left = self.inspect()
         return {"pid": None, "purpose": "something", "since": None, **left} if is_held else None
 
     def inspect(self) -> tuple[bool, dict[str, Any]]:
-        """Whether somebody holds the lock, and what the last holder has left there: nothing if it let go."""
+        """Return whether the lock is held, and the last holder's data, which is empty if the holder released it."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # nobody could have locked it
+        except OSError:  # without the file nobody holds the lock
             return False, {}
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -156,9 +158,9 @@ class ClusterLock:
 
 
 def _read(data: bytes) -> dict[str, Any]:
-    """What a holder wrote; nothing where it is just being written, or somebody else wrote there."""
+    """Parse the data of a holder; empty if it is incomplete or damaged."""
     try:
-        found = json.loads(data)
+        holder = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return holder if isinstance(holder, dict) else {}

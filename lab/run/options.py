@@ -1,4 +1,4 @@
-"""How to run scenarios: options, what goes along with a run besides its agents, and the plans that follow."""
+"""Options of runs, companions of runs, and the plans that follow from the options."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from lab.record.read import Record, Turn
     from lab.record.result import Expectation
     from lab.record.write import RecordWriter
+    from lab.run.agent_channels import AgentChannels
     from lab.run.collect import Observer
-    from lab.run.conversation import Conversation
 
 SELDOM_S = 1.0
 
 
 class Companion:
-    """What goes along with a run for a feature; this one does nothing.
+    """A feature's part of a run; this class does nothing.
 
-    Of a part of a plan it is made with the part, the plan, the engine, the cluster, and whether that is removed after
-    the run; others are named in the options of the run.
+    A companion of a plan's part is constructed with the part, the plan, the engine, the cluster, and whether the
+    cluster is removed after the run. Other companions are listed in the options of the run.
     """
 
     triggers: Sequence[dict[str, Any]] = ()
@@ -39,133 +39,133 @@ class Companion:
 
     @property
     def held_s(self) -> float:
-        """For how long it has held workers, in seconds: so much longer the run may take."""
+        """Seconds for which it has held workers; the time limit grows by them."""
         return 0.0
 
     @property
     def pending(self) -> bool:
-        """Whether it is changing nodes just now."""
+        """Whether it is changing nodes now."""
         return False
 
     def describe(self, record: Path) -> Mapping[str, Any]:
-        """What the plan of the run says of it; the record is in this folder."""
+        """Return its fields for the plan of the run, whose record is in this folder."""
         return {}
 
-    def begin(self) -> None:
-        """Do what comes before the run.
+    def before_run(self) -> None:
+        """Act before the run begins.
 
         Raises:
-            LabError: that cannot be done.
+            LabError: this fails.
         """
 
-    def claim(self, agents: Conversation, node: str) -> None:
-        """Send the agent of a node what it has to know, right after it was asked to take part."""
+    def claim(self, agents: AgentChannels, node: str) -> None:
+        """Send the agent of a node what it needs, right after the node was claimed."""
 
-    def attend(self, agents: Conversation, record: Callable[[Event], object], done: Callable[[], object]) -> None:
-        """Take part from now on: the workers are let go; `done` is called when it has changed nodes."""
+    def follow_run(self, agents: AgentChannels, record: Callable[[Event], object], done: Callable[[], object]) -> None:
+        """Follow the run as the workers start; call `done` after changing nodes."""
 
-    def hear(self, message: Any) -> None:
-        """Hear a message of an agent."""
+    def handle_message(self, message: Any) -> None:
+        """Handle a message of an agent."""
 
     def finish(self) -> None:
-        """Take back what it did, while the agents of the run are still there."""
+        """Undo its changes while the agents of the run are still connected."""
 
-    def end(self) -> None:
-        """The run is over."""
+    def after_run(self) -> None:
+        """Act after the run has ended."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
 
-    def told(self, record: Record, expect: Expect) -> tuple[Sequence[Mapping[str, Any]], list[Expectation]]:
-        """What results tell of it, and what it expected."""
+    def report_results(self, record: Record, expect: Expect) -> tuple[Sequence[Mapping[str, Any]], list[Expectation]]:
+        """Return its entries for the result, and its expectations."""
         return (), []
 
 
 class Stdin:
-    """Nothing: every rank finds its standard input empty, and there is no terminal for any."""
+    """An empty standard input for every rank, and no terminal."""
 
     @property
     def held(self) -> bool:
-        """Whether somebody at a terminal may keep ranks from going on."""
+        """Whether a person at a terminal may be holding ranks."""
         return False
 
     @property
     def held_s(self) -> float:
-        """For how long that was so until now."""
+        """Seconds for which that was so until now."""
         return 0.0
 
     @property
     def allowed_s(self) -> float | None:
-        """How long what is under way may take; None: what the plan of the run says."""
+        """Time limit of the current call in seconds; None: that of the plan."""
         return None
 
     def kind(self, rank: int) -> str:
-        """What a rank reads, see `lab.node.messages.agent`."""
+        """Return what a rank reads, see `lab.node.messages.agent`."""
         return NOTHING
 
     def env(self, rank: int) -> dict[str, str]:
-        """Variables for a rank, because of what it reads."""
+        """Return variables for a rank that depend on what it reads."""
         return {}
 
     def start(self, worker: WorkerPlan) -> WorkerStart:
-        """What a worker is started with."""
+        """Return the message that starts a worker."""
         env = {**worker.env, **self.env(worker.rank)}
         return WorkerStart(worker.rank, worker.local_rank, env, list(worker.argv), stdin=self.kind(worker.rank))
 
-    def begin(self, agents: Conversation) -> None:
-        """The ranks were let go."""
+    def start_reading(self, agents: AgentChannels) -> None:
+        """Begin to read, because the ranks have started."""
 
-    def hear(self, message: Any) -> None:
-        """Take a message of an agent about what a rank reads, or about its end."""
+    def handle_message(self, message: Any) -> None:
+        """Handle an agent's message about what a rank reads, or about its end."""
 
-    def look(self) -> float:
-        """Do what is due; returns for how many seconds nothing will be."""
+    def poll(self) -> float:
+        """Do what is due, and return the seconds until something else is due."""
         return SELDOM_S
 
-    def end(self) -> None:
-        """The ranks have ended, or are about to."""
+    def stop_reading(self) -> None:
+        """Stop reading, because the ranks have ended or are about to."""
 
 
 class RunOptions(PlanOptions):
-    """How to run a scenario."""
+    """Options of a run."""
 
     wait_s: float = 0.0
-    """Seconds to wait for a cluster that is busy."""
+    """Seconds to wait for a busy cluster."""
     keep: bool = False
-    """Keep a cluster that is made for the run."""
+    """Keep a cluster that is created for the run."""
     runs: Path = RUNS
     """Folder that holds the records."""
     outputs: Path | None = None
-    """Folder for files that runs make; None: the record of each."""
+    """Folder for files that runs create; None: the record of each run."""
     turn: Turn | None = None
-    """Its place among runs that are made one after the other."""
+    """Its position among the runs of a suite."""
     stdin: bool = False
     """Let rank 0 read the standard input of this process."""
     terminal: bool = False
-    """Let debuggers of ranks have the terminal of this process, where there is one, one after another."""
+    """Give debuggers of ranks the terminal of this process, if it has one, one after the other."""
     allow_volumes: bool = False
-    """Let a scenario file mount folders of this machine that lie outside of its own."""
+    """Let a scenario file mount folders of this machine outside its own."""
     pull: bool = False
     """Let the engine pull the image that a scenario file names."""
     update: bool | None = None
-    """Whether `expect: calls: snapshot` writes its file anew; None: only one that is missing, and none in CI."""
+    """Whether `expect: calls: snapshot` rewrites its file; None: only write a missing file, and none in CI."""
     check_archive: bytes = b""
-    """The folder of the scenario's check, from `pack_folder`, that no rank sees; empty: it is that of the script."""
+    """The folder of the scenario's check, from `pack_folder`, which no rank sees; empty: the script's folder."""
     keep_faults: bool = False
-    """Leave in force what `lab fault` did, before the run and after it."""
+    """Keep the faults of `lab fault` in force, before and after the run."""
     companions: Sequence[Companion] = ()
-    """What goes along with each run, besides what plans say."""
+    """Companions of each run, besides those of its plan."""
     calls: Any = None
-    """Carries calls of functions to ranks, which run them in the place of the script; its folder is not shipped."""
+    """Sends function calls to ranks, which run them instead of the script; its folder is not shipped."""
 
     def __post_init__(self) -> None:
-        """Take a folder that is given as text."""
+        """Convert folders that are given as text."""
         folders = {"runs": Path(self.runs), "outputs": None if self.outputs is None else Path(self.outputs)}
         vars(self).update(folders)
 
     def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:
-        """Each of several scenarios that are run one after the other, with the options of its run."""
-        from lab.record.read import Turn  # a run that is made alone has none
+        """Yield each scenario of a suite with the options of its run."""
+        from lab.record.read import Turn  # a single run has none
 
         suite = suite_name()
         for number, scenario in enumerate(scenarios, start=1):
@@ -174,7 +174,7 @@ class RunOptions(PlanOptions):
 
 
 class Job(NamedTuple):
-    """One run: what is run, where and how, and who is told of it."""
+    """One run: what runs, where and how, and who observes it."""
 
     plan: Plan
     cluster: ClusterInfo
@@ -184,11 +184,11 @@ class Job(NamedTuple):
     observer: Observer
     options: RunOptions
     companions: Sequence[Companion] = ()
-    """What goes along with it."""
+    """Companions of the run."""
 
 
 def suite_name() -> str:
-    """A name for runs that belong together: when they began."""
+    """Return a name for runs that belong together, from the current time."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
 
 
@@ -197,10 +197,10 @@ class DryRun(NamedTuple):
 
     plan: Plan
     requests: tuple[Request, ...] = ()
-    """What makes its cluster; empty where one is there, or is made for an earlier run, or no engine answers."""
+    """Requests that create its cluster; empty if one exists, is created for an earlier run, or no engine answers."""
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain data, with the requests."""
+        """Return the plan as plain data, with the requests."""
         return {**self.plan.to_json(), "requests": [request._asdict() for request in self.requests]}
 
 
@@ -211,7 +211,10 @@ def plan_all(
     there: ClusterInfo | None = None,
     name: str = "made for it",
 ) -> list[tuple[Plan, ClusterInfo]]:
-    """The plans of runs one after the other, as `Cluster.run` and `Cluster.run_all` would make them; where each runs.
+    """Plan runs one after the other, as `Cluster.run` and `Cluster.run_all` would run them.
+
+    Returns:
+        Each plan with the cluster it runs on.
 
     Raises:
         ClusterUnfit: the cluster is too small, or has other limits than a scenario wants.

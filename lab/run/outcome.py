@@ -1,4 +1,4 @@
-"""What came out of a run: its facts judged, compared with what was expected, put into a result."""
+"""Judge a run: collect its facts, compare them with the expectations, and write the result."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
 
 
-def outcome(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
-    """The result of a run that is over, which is written into its record.
+def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
+    """Judge a run that has ended, and write the result into its record.
 
     Raises:
-        RecordError: it cannot be written.
+        RecordError: the result cannot be written.
     """
     plan, writer = job.plan, job.writer
-    earlier = [_settle_earlier(job, facts, number) for number in range(len(facts.earlier))]
-    writer.settle()
+    earlier = [_judge_earlier(job, facts, number) for number in range(len(facts.earlier))]
+    writer.flush()
     find_started = hook("find_started") if facts.joined else None
     started: Started | None = find_started(facts, Record(path=writer.path)) if find_started else None
-    if started is not None:  # processes that scripts started are the ranks
-        writer.place(started)
+    if started is not None:  # processes that scripts started are the ranks of the run
+        writer.assign_ranks(started)
         facts.place_started(started)
-    _keep_sources(facts, plan.scenario.script.parent, writer)
+    _copy_sources(facts, plan.scenario.script.parent, writer)
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
     ranks, parents = (tuple(_rank_result(rank, writer) for rank in of) for of in (facts.ranks, facts.parents))
     variables = _variables(plan, facts, started)
@@ -55,7 +55,7 @@ def outcome(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
         with_attempts = hook("with_attempts")
         bare = with_attempts(bare, attempts, facts, plan.launcher.max_restarts) if with_attempts else bare
-    reports = [companion.told(evidence.record, expect) for companion in job.companions]
+    reports = [companion.report_results(evidence.record, expect) for companion in job.companions]
     of_companions = [expectation for _, expectations in reports for expectation in expectations]
     everybody = (*parents, *ranks)
     judgement, expectations = settle(bare, expect, evidence, everybody, variables, of_features, attempts, of_companions)
@@ -66,9 +66,9 @@ def outcome(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
         parents=parents,
         expectations=expectations,
         faults=tuple(fault for faults, _ in reports for fault in faults),
-        outputs=tuple(outputs.brought),
+        outputs=tuple(outputs.fetched),
         outputs_left_out=tuple(outputs.left_out),
-        outputs_folder=outputs.folder if outputs.brought else None,
+        outputs_folder=outputs.folder if outputs.fetched else None,
         attempts=attempts,
         exit_code=130 if facts.interrupted else 3 if facts.engine_lost else _EXIT_CODES[judgement.verdict],
     )
@@ -76,12 +76,12 @@ def outcome(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     return result
 
 
-def _settle_earlier(job: Job, facts: RunFacts, number: int) -> Attempt:
-    """An attempt before the last one, whose result is written into its record."""
+def _judge_earlier(job: Job, facts: RunFacts, number: int) -> Attempt:
+    """Judge an attempt before the last one, and write the result into its record."""
     writer = job.writer
-    writer.settle(attempt=number)
+    writer.flush(attempt=number)
     own = facts.attempt(number)
-    _keep_sources(own, job.plan.scenario.script.parent, writer, number)
+    _copy_sources(own, job.plan.scenario.script.parent, writer, number)
     record = Record(path=writer.attempts[number].path)
     judgement = judge(Evidence(facts=own, record=record))
     result = Result(
@@ -95,7 +95,7 @@ def _settle_earlier(job: Job, facts: RunFacts, number: int) -> Attempt:
 
 
 def _describe_judgement(judgement: Judgement, facts: RunFacts) -> dict[str, Any]:
-    """What of a result is the judgement of its facts."""
+    """Return the fields of a result that come from the judgement of its facts."""
     return {
         **{name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")},
         "findings": tuple(finding.to_json() for finding in judgement.findings),
@@ -115,10 +115,10 @@ def _attempt(judgement: Judgement, facts: RunFacts, number: int, writer: RecordW
 
 
 def _variables(plan: Plan, facts: RunFacts, started: Started | None) -> dict[int, RankVariables]:
-    """What expressions may use for each rank that there was.
+    """Return the variables that expressions may use, by rank.
 
-    A launcher may have met with fewer ranks or more than were planned; of a rank that a script started, no launcher has
-    said anything.
+    A launcher may start fewer or more ranks than planned. For a rank that a script started, the launcher reports no
+    position.
     """
     nnodes = plan.nnodes
     if facts.met and len(facts.ranks) != plan.world_size:
@@ -132,25 +132,25 @@ def _variables(plan: Plan, facts: RunFacts, started: Started | None) -> dict[int
 
 
 def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, Any]]:
-    """What a scenario's own check is given of each rank, with the end of its log."""
+    """Return the result of each rank, with the end of its log, for the scenario's own check."""
     results = [_rank_result(rank, writer) for rank in facts.ranks]
     return [{**asdict(replace(result, log_path=None)), "log": result.log[-65536:]} for result in results]
 
 
 def _describe(job: Job) -> dict[str, Any]:
-    """What of a result is known before the run begins."""
+    """Return the fields of a result that are known before the run begins."""
     plan, cluster = job.plan, job.cluster
     names = {"scenario": plan.scenario.name, "run": plan.run, "engine": cluster.engine, "cluster": cluster.name}
     return {**names, "path": job.writer.path}
 
 
-def _keep_sources(facts: RunFacts, folder: Path, writer: RecordWriter, attempt: int = LATEST) -> None:
-    told = "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text)
-    if told:
+def _copy_sources(facts: RunFacts, folder: Path, writer: RecordWriter, attempt: int = LATEST) -> None:
+    texts = "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text)
+    if texts:
         from lab.diagnosis.stacks import script_files
 
-        for name in script_files(told):
-            writer.keep(folder, name, attempt)
+        for name in script_files(texts):
+            writer.copy_source(folder, name, attempt)
 
 
 def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -> RankResult:

@@ -1,4 +1,4 @@
-"""A pool of workers: threads that each drive a cluster of their own, and that one Ctrl-C ends."""
+"""A pool of threads: each drives its own cluster, and one Ctrl-C ends all."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lab.engine.interrupts import taking
+from lab.engine.interrupts import handle_signals
 from lab.plan.cluster import Shape
+from lab.run.cluster_slot import ClusterSlot, WarmCluster
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
-from lab.run.place import ClusterSlot, Place
 
 PATIENCE_S = 60.0
-"""How long workers may take to remove what they made; what is left then, the next command removes."""
+"""Seconds that workers get to remove their clusters after Ctrl-C; the next command removes what is left."""
 _POLL_S = 0.1
 
 
 class WorkerPool(Observer):
-    """Workers side by side; the observer of their runs, which cuts these short once the pool is stopping."""
+    """Run workers in parallel. The pool observes their runs, and interrupts these once it is stopping."""
 
     def __init__(self) -> None:
         self.turn = threading.Condition()
-        """Whoever reads or changes what workers share holds it."""
+        """Hold this to read or change data that workers share."""
         self.stopping = False
 
     def tick(self, elapsed_s: float, running: int, where: Any) -> None:
-        """About once a second."""
+        """Interrupt the run of a worker if the pool is stopping; called about once a second."""
         if self.stopping:
             raise KeyboardInterrupt
 
@@ -40,38 +40,38 @@ class WorkerPool(Observer):
         tick: Callable[[], None] = lambda: None,
         interrupted: Callable[[], None],
     ) -> None:
-        """Run all workers to their end; when one raises an error, the others are cut short.
+        """Run all workers to their end. When one raises an error, interrupt the others.
 
         Args:
-            workers: what each does; it ends at KeyboardInterrupt.
-            tick: called some times a second.
-            interrupted: called at Ctrl-C, before the workers are cut short.
+            workers: functions that each run in a thread and end at KeyboardInterrupt.
+            tick: called several times a second.
+            interrupted: called at Ctrl-C, before the workers are interrupted.
 
         Raises:
-            Exception: that of the first worker that raised one.
+            Exception: the first exception that a worker raised.
         """
         errors: list[Exception] = []
-        came = threading.Event()
+        interrupt_received = threading.Event()
 
         def work(worker: Callable[[], None]) -> None:
             try:
                 worker()
             except KeyboardInterrupt:
-                pass  # its run was cut short
+                pass  # its run was interrupted
             except Exception as error:  # noqa: BLE001  # raised below
                 errors.append(error)
                 self.stopping = True
 
         threads = [threading.Thread(target=work, args=(worker,), name="pool worker", daemon=True) for worker in workers]
-        end = math.inf
-        with taking(lambda *_: came.set(), callable):
+        deadline = math.inf
+        with handle_signals(lambda *_: interrupt_received.set(), callable):
             for thread in threads:
                 thread.start()
-            while (alive := [thread for thread in threads if thread.is_alive()]) and time.monotonic() < end:
+            while (alive := [thread for thread in threads if thread.is_alive()]) and time.monotonic() < deadline:
                 with self.turn:
-                    if came.is_set() and end == math.inf:
+                    if interrupt_received.is_set() and deadline == math.inf:
                         interrupted()
-                        self.stopping, end = True, time.monotonic() + PATIENCE_S
+                        self.stopping, deadline = True, time.monotonic() + PATIENCE_S
                     tick()
                 alive[0].join(_POLL_S)
         if errors:
@@ -79,25 +79,25 @@ class WorkerPool(Observer):
 
 
 @contextmanager
-def cluster_slot(
-    place: Place, shape: Shape, made_for: str | None, purpose: str, wait_s: float = 0.0
-) -> Iterator[ClusterSlot]:
-    """The lock of a place and its cluster, which is made when a run needs it, and removed at the end.
+def hold_warm_cluster(
+    slot: ClusterSlot, shape: Shape, made_for: str | None, purpose: str, wait_s: float = 0.0
+) -> Iterator[WarmCluster]:
+    """Lock a cluster slot and yield its cluster, which is created when a run needs it and removed at the end.
 
     Args:
-        place: where.
-        shape: of the cluster that is made.
-        made_for: what it is made for; None: the one that is there is used, and stays.
-        purpose: what the lock is held for.
-        wait_s: how long to wait for somebody else who holds it.
+        slot: engine and name of the cluster.
+        shape: of a cluster that has to be created.
+        made_for: the run or command that it is created for; None: use the existing one, and keep it.
+        purpose: why the lock is held.
+        wait_s: seconds to wait for another holder of the lock.
     """
-    lock = ClusterLock(place.engine.name, place.name)
+    lock = ClusterLock(slot.engine.name, slot.name)
     with lock.held(purpose, wait_s):
-        there = place.usable(lock, remake=True) if made_for is None else None
-        slot = ClusterSlot(place=place, shape=shape, cluster=there, made_for=made_for)
+        cluster = slot.find_usable(lock, remake=True) if made_for is None else None
+        warm_cluster = WarmCluster(slot=slot, shape=shape, cluster=cluster, made_for=made_for)
         try:
-            yield slot
+            yield warm_cluster
         finally:
-            slot.clear()
+            warm_cluster.clear()
     if made_for is not None:
-        lock.path.unlink(missing_ok=True)  # nobody else has a cluster of this name, now or later
+        lock.path.unlink(missing_ok=True)  # no other command uses a cluster of this name, now or later

@@ -1,4 +1,4 @@
-"""Files of a run: the scenario's folder as an archive for the nodes, and what ranks made, brought back."""
+"""Files of a run: pack the scenario's folder for the nodes, and fetch what ranks created."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 # -- to the nodes
 
 _LONGEST_IGNORE, _MOST_PATTERNS = 64 * 1024, 1000
-"""Of `.labignore`: every path is matched against every pattern."""
+"""Limits of `.labignore`: every path is matched against every pattern."""
 LIMIT_BYTES = 64 * 1024**2
-"""What is shipped to nodes at most, and what is brought back of one run; then, the largest files are left out."""
+"""Most bytes shipped to nodes, and most bytes fetched from one run; beyond this, the largest files are left out."""
 _LIMIT = format_limit(LIMIT_BYTES)
 _MOST_FILES = 20_000
 _DEEPEST = 100
 _CHUNK_BYTES = 96 * 1024
 _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "site-packages"}
-"""Never shipped, like every folder whose name begins with a dot."""
+"""Never shipped, nor are folders whose name begins with a dot."""
 _DATA = (
     "put the script into a folder of its own, and name folders of data under `data:` in the scenario or with "
     "--data NAME=FOLDER: they are not shipped, and ranks read them at $LAB_DATA/NAME"
@@ -42,34 +42,34 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Parcel(NamedTuple):
-    """What is shipped of a folder."""
+    """The shipped part of a folder."""
 
     archive: bytes
     """A compressed tar."""
     left_out: tuple[str, ...] = ()
-    """What a script might miss, each as the path below the folder and what it is."""
+    """Files that a script might miss, each as its path below the folder and its kind."""
 
     @property
     def warning(self) -> str:
-        """What was left out, naming the first; empty where nothing was."""
-        more = f" (and {len(self.left_out) - 1} more)" if len(self.left_out) > 1 else ""
-        return f"warning: not shipped: {self.left_out[0]}{more}" if self.left_out else ""
+        """Names the first file that was left out; empty if none was."""
+        others = f" (and {len(self.left_out) - 1} more)" if len(self.left_out) > 1 else ""
+        return f"warning: not shipped: {self.left_out[0]}{others}" if self.left_out else ""
 
 
 EMPTY = Parcel(zlib.compress(bytes(tarfile.RECORDSIZE)))
-"""Nothing."""
+"""An empty archive."""
 
 
 def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
-    """Everything below a folder, without caches, virtual environments and hidden folders.
+    """Pack everything below a folder, without caches, virtual environments, and hidden folders.
 
-    A link to something in the folder is shipped as a link; no link is followed. A file `.labignore` in the folder names
-    more that stays behind: one pattern a line, matched against names and against paths below the folder; one that ends
-    with `/` is matched by folders only; `#` begins a comment. Folders of `data` stay behind too: nodes have them.
+    A link to something in the folder is shipped as a link; no link is followed. A file `.labignore` in the folder
+    excludes more: one pattern a line, matched against names and against paths below the folder. A pattern that ends
+    with `/` matches only folders; `#` begins a comment. Folders of `data` are excluded too: nodes have them.
 
     Raises:
-        UsageError: there is more than 64 MiB or 20,000 files, folders lie too deep, or something cannot be read; the
-            message names it, or the largest.
+        UsageError: there are more than 64 MiB or 20,000 files, folders are nested too deep, or one cannot be read.
+            The message names it, or the largest file.
     """
     top, left_out = Path(os.path.realpath(folder)), list[str]()
     is_data = {Path(os.path.realpath(one)) for one in data}.__contains__
@@ -98,28 +98,28 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
 
 
 Ignored = Callable[[Path, bool], bool]
-"""Whether something stays behind: its path below the top folder, and whether it is a folder."""
+"""Whether to exclude something, by its path below the top folder, and whether it is a folder."""
 
 
 def _list_tree(
     top: Path, is_data: Callable[[Path], bool], is_ignored: Ignored
 ) -> Iterator[tuple[Path, os.stat_result]]:
-    """Everything that is no folder: its path below the top one, and what it is; of a link, its own."""
-    waiting, seen = [Path()], 0
-    while waiting:
-        where = waiting.pop()
-        seen += 1
-        if seen > _MOST_FILES:
+    """Yield everything that is no folder: its path below the top folder, and its status; a link's own status."""
+    pending, folder_count = [Path()], 0
+    while pending:
+        folder = pending.pop()
+        folder_count += 1
+        if folder_count > _MOST_FILES:
             raise UsageError(f"{top} holds more folders than a run can ship ({_MOST_FILES:,})", _DATA)
-        if len(where.parts) > _DEEPEST:
-            first = Path(*where.parts[:3])
+        if len(folder.parts) > _DEEPEST:
+            first = Path(*folder.parts[:3])
             raise UsageError(f"{top} holds folders that lie more than {_DEEPEST} deep, in {first}")
         folders = []
         try:
-            with os.scandir(top / where) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-            for entry in found:
-                below, is_folder = where / entry.name, entry.is_dir(follow_symlinks=False)
+            with os.scandir(top / folder) as entries:
+                children = sorted(entries, key=lambda entry: entry.name)
+            for entry in children:
+                below, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
                 is_skipped = entry.name in _SKIPPED_FOLDERS or entry.name.startswith(".")
                 if (is_skipped and os.path.isdir(entry)) or is_data(top / below) or is_ignored(below, is_folder):
                     continue
@@ -128,12 +128,12 @@ def _list_tree(
                 elif not entry.name.endswith((".pyc", ".pyo")):
                     yield below, entry.stat(follow_symlinks=False)
         except OSError as error:
-            raise UsageError(f"cannot read {top / where}: {error.strerror or error}") from error
-        waiting += reversed(folders)
+            raise UsageError(f"cannot read {top / folder}: {error.strerror or error}") from error
+        pending += reversed(folders)
 
 
 def _read_labignore(folder: Path) -> Ignored:
-    """Whether `.labignore` names a path below its folder."""
+    """Return a function that tells whether `.labignore` names a path below its folder."""
     try:
         with open(os.open(folder / ".labignore", _FILE), encoding="utf-8", errors="replace") as file:
             text = file.read(_LONGEST_IGNORE + 1)
@@ -158,86 +158,86 @@ def _read_labignore(folder: Path) -> Ignored:
 
 
 def file_messages(run: str, archive: bytes, *, for_check: bool = False) -> Iterator[Files]:
-    """The archive as messages to an agent; `for_check`: no rank gets to see it."""
+    """Yield the archive as messages to an agent; with `for_check`, no rank can see it."""
     for start in range(0, len(archive), _CHUNK_BYTES):
         end = start + _CHUNK_BYTES
         yield Files(run, archive[start:end], last=end >= len(archive), for_check=for_check)
 
 
-# -- back from the nodes
+# -- from the nodes
 
 _LONGEST_PATH = 1000
 
 
 class Outputs:
-    """What the nodes of one run tell of, and what is fetched of it.
+    """What the nodes of one run created, and what is fetched of it.
 
-    A file that several ranks made alike is kept once, by its path; any other below `rank<N>`, by its path there.
+    A file that several ranks created alike is kept once, under its path; any other is kept below `rank<N>`.
 
     Args:
-        folder: where they are put; made when there is something.
+        folder: where to put the files; created for the first one.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.brought: list[Output] = []
-        """What is there now."""
+        self.fetched: list[Output] = []
+        """Files that have arrived."""
         self.left_out: list[str] = []
-        """What is not, each as what it is and why."""
+        """Files that have not, each with the reason."""
         self._made: dict[str, Made] = {}
         self._awaited: dict[tuple[str, str], tuple[Output, bool, str]] = {}
-        """What was asked for, by node and path there; whether its owner may execute it; its name while it arrives."""
+        """Requested files by node and path there: the output, whether its owner may execute it, its temporary name."""
         self._open: dict[tuple[str, str], NewFile] = {}
         self._unfinished: Path | None = None
-        """The folder of files that have not arrived wholly."""
+        """The folder of files that have not arrived completely."""
 
     @property
     def nodes(self) -> set[str]:
-        """Nodes that wait to be asked for files."""
+        """Nodes that wait for a request for files."""
         return set(self._made)
 
-    def hear(self, node: str, message: Any) -> None:
-        """A node says what was made there, or sends a part of a file."""
+    def handle_message(self, node: str, message: Any) -> None:
+        """Handle a node's list of files, or a piece of a file."""
         if isinstance(message, Made):
             self._made[node] = message
         elif isinstance(message, Piece) and (node, message.path) in self._awaited:
             self._add_piece((node, message.path), message)
 
     def choose(self) -> Mapping[str, list[str]]:
-        """The paths to fetch from each node that told of files; what there is no room for is left out."""
+        """Return the paths to fetch from each node; leave out files beyond the limit."""
         chosen: dict[str, list[str]] = {node: [] for node in self._made}
-        room, taken = LIMIT_BYTES, set[str]()
-        for node, output, file in sorted(_copies(self._made), key=lambda copy: (copy[1].bytes, copy[1].path)):
+        capacity_bytes, used_paths = LIMIT_BYTES, set[str]()
+        for node, output, file in sorted(_list_copies(self._made), key=lambda copy: (copy[1].bytes, copy[1].path)):
             if not _is_path(file.path):
                 self._leave_out(output, "its name is not one")
             elif not file.fingerprint:
                 self._leave_out(output, f"it is {format_bytes(output.bytes)}")
-            elif output.bytes > room:
+            elif output.bytes > capacity_bytes:
                 self._leave_out(output, f"with its {format_bytes(output.bytes)} a run has more than {_LIMIT}")
-            elif output.path in taken:
+            elif output.path in used_paths:
                 self._leave_out(output, "there is another one of that name")
             else:
-                room -= output.bytes
-                taken.add(output.path)
+                capacity_bytes -= output.bytes
+                used_paths.add(output.path)
                 chosen[node].append(file.path)
                 self._awaited[node, file.path] = output, file.executable, str(len(self._awaited))
-        more = sum(made.omitted for made in self._made.values())
-        if more:
-            self.left_out.append(f"{plural(more, 'file')} that were not looked at: there are too many")
+        unlisted = sum(made.more for made in self._made.values())
+        if unlisted:
+            self.left_out.append(f"{plural(unlisted, 'file')} that were not looked at: there are too many")
         return chosen
 
     def close(self) -> None:
-        """What has not arrived wholly by now is left out."""
+        """Leave out files that have not arrived completely."""
         for node, path in tuple(self._awaited):
-            self._give_up((node, path), f"{node} did not send it")
+            self._abandon((node, path), f"{node} did not send it")
         if self._unfinished is not None:
             import shutil
 
             shutil.rmtree(self._unfinished, ignore_errors=True)
-        self.brought.sort(key=lambda output: output.path)
+        self.fetched.sort(key=lambda output: output.path)
 
     def _add_piece(self, key: tuple[str, str], piece: Piece) -> None:
-        """A node sends a part of a file; what cannot be written is left out."""
+        """Write a piece of a file; leave the file out if this fails."""
         output, executable, name = self._awaited[key]
         try:
             if self._unfinished is None:
@@ -250,18 +250,18 @@ class Outputs:
             file = self._open[key]
             file.write(piece.data)
             if file.size_bytes > output.bytes:
-                self._give_up(key, f"{key[0]} sent more of it than it has")
+                self._abandon(key, f"{key[0]} sent more of it than it has")
             elif piece.last:
                 file.close()
                 move_file(self.folder, f"{self._unfinished.name}/{name}", self.folder, output.path)
                 del self._awaited[key], self._open[key]
-                self.brought.append(output)
+                self.fetched.append(output)
         except (OSError, RecordError) as error:
             why = error.message if isinstance(error, RecordError) else error.strerror or error
-            self._give_up(key, f"it cannot be written: {why}")
+            self._abandon(key, f"it cannot be written: {why}")
 
-    def _give_up(self, key: tuple[str, str], why: str) -> None:
-        """Leave out a file that was asked for; what has arrived of it goes when this is closed."""
+    def _abandon(self, key: tuple[str, str], why: str) -> None:
+        """Leave out a requested file; `close` removes what has arrived of it."""
         if file := self._open.pop(key, None):
             with suppress(OSError):
                 file.close()
@@ -271,8 +271,8 @@ class Outputs:
         self.left_out.append(f"{output.path}: {why}")
 
 
-def _copies(made: Mapping[str, Made]) -> Iterator[tuple[str, Output, MadeFile]]:
-    """What to keep, once each: the node that has it, what it is, what the node says of it."""
+def _list_copies(made: Mapping[str, Made]) -> Iterator[tuple[str, Output, MadeFile]]:
+    """Yield each file to keep once: the node that has it, the output, and the node's description of it."""
     from lab.record.result import Output
 
     by_path: dict[str, list[tuple[str, MadeFile]]] = {}
@@ -291,6 +291,6 @@ def _copies(made: Mapping[str, Made]) -> Iterator[tuple[str, Output, MadeFile]]:
 
 
 def _is_path(path: str) -> bool:
-    """Whether it leads to a place below a folder, whatever a node says."""
+    """Return whether the path leads below a folder, whatever a node says."""
     parts = path.split("/")
     return len(path) < _LONGEST_PATH and "\0" not in path and not any(part in ("", ".", "..") for part in parts)

@@ -79,7 +79,7 @@ class Launcher:
         """The processes that are started on the nodes; none where the agents start the workers themselves."""
         return ()
 
-    def further(self, asking: Starter, line: str) -> Starter | None:
+    def find_requested_starter(self, asking: Starter, line: str) -> Starter | None:
         """The process that a starter asks for by a line that it prints."""
         return None
 

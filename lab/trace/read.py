@@ -20,7 +20,7 @@ from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, Clock, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE, rank_trace
 from lab.record.read import Record
-from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_many_ranks
+from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_excess_ranks
 from lab.trace import model
 from lab.trace.model import Buffer, Call, Clocks, Group, Mark, RankTrace, Reading, StoreLookup, Trace
 from lab.words import plural
@@ -329,7 +329,7 @@ def trace_files(record: Record) -> set[int]:
     """
     matches = (re.fullmatch(r"rank(0|[1-9][0-9]*)\.jsonl", name) for name in list_names(record.path, TRACE))
     ranks = {rank for match in matches if match and (rank := int(match[1])) < MOST_RANKS}
-    refuse_many_ranks(record.path, TRACE, len(ranks))
+    refuse_excess_ranks(record.path, TRACE, len(ranks))
     return ranks
 
 

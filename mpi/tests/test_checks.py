@@ -25,7 +25,7 @@ def names_in(*modules: str) -> set[str]:
 @pytest.mark.parametrize(
     ("ranks", "modules"),
     [
-        pytest.param(2, ("values", "handles", "groups", "training"), id="2"),
+        pytest.param(2, ("values", "handles", "groups", "training"), id="2", marks=pytest.mark.long),
         pytest.param(3, ("values", "handles", "groups", "large"), id="3"),
         pytest.param(3, ("training",), id="3-training", marks=pytest.mark.long),
         pytest.param(5, ("values", "handles", "groups", "large", "training"), id="5", marks=pytest.mark.long),
@@ -37,12 +37,19 @@ def test_every_check_holds_on_every_rank(
     every_check_holds(mpiexec, tmp_path, ranks, modules)
 
 
-def test_messages_arrive_over_the_network_too(
-    mpiexec: Mpiexec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("ranks", "modules"),
+    [
+        pytest.param(2, ("handles", "training"), id="2"),
+        pytest.param(3, ("handles",), id="3", marks=pytest.mark.long),
+    ],
+)
+def test_ranks_of_several_machines_message_each_other_and_train(
+    mpiexec: Mpiexec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, modules: tuple[str, ...]
 ) -> None:
-    """MPICH is told to take each rank for one on a machine of its own; Open MPI does not know the variable."""
+    """MPICH treats each rank as on a machine of its own; Open MPI does not know the variable."""
     monkeypatch.setenv("MPIR_CVAR_NOLOCAL", "1")
-    every_check_holds(mpiexec, tmp_path, 3, ("handles",))
+    every_check_holds(mpiexec, tmp_path, ranks, modules)
 
 
 def every_check_holds(mpiexec: Mpiexec, tmp_path: Path, ranks: int, modules: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ import pytest
 from lab.cli import call as subject
 from lab.cli.main import main, make_printable
 from lab.cli.overview import VERBS, every_verb
-from lab.engine.doctor import namesakes
+from lab.engine.doctor import find_namesakes
 from lab.errors import (
     ClusterBusy,
     ClusterError,
@@ -416,7 +416,7 @@ def test_doctor_names_a_distribution_with_a_package_of_our_name(
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 8.3\n")
         (folder / "RECORD").write_text("labs/__init__.py,,\n" if name == "labs" else "lab/x.py,,\nlab/__init__.py,,\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    (found,) = namesakes()
+    (found,) = find_namesakes()
     assert (found.level, found.what) == ("failed", "package")
-    assert golden(1) in found.found
+    assert golden(1) in found.result
     assert golden(2) in found.fix

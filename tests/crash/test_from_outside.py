@@ -83,7 +83,7 @@ def signal_agent(lab: Lab, node: int, name: str) -> None:
     if lab.engine == "docker":
         send(lab, node, name, "$(cat /proc/1/task/1/children)")
         return
-    from lab.engine.held import agent_pid
+    from lab.engine.agent_holder import agent_pid
     from lab.plan.cluster import Node
 
     handle = str(lab.home / lab.name / f"node{node}.sock")

@@ -37,8 +37,8 @@ sys.exit(main(sys.argv[1:]))
 
 KILLED_AT_THE_LOCK = """
 import os, signal, sys
-from lab.run.place import Place
-Place.remove = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+from lab.run.cluster_slot import ClusterSlot
+ClusterSlot.remove = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 from lab.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from lab.engine.agent_holder import LocalChannel
 from lab.engine.docker.engine import DockerEngine
-from lab.engine.held import LocalChannel
 from lab.engine.protocol import Channel
 from lab.node.messages import wire
 from lab.node.messages.agent import (

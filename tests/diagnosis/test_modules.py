@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.errors import missing_module, way_to_module
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.record.events import NotShipped
-from lab.run.drive import not_shipped
+from lab.run.drive import find_unshipped_modules
 from tests.golden import golden
 
 
@@ -64,5 +64,5 @@ def test_a_file_of_ones_own_is_looked_for_where_it_may_lie(
     monkeypatch.chdir(tmp_path / "s")
     (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / path).write_text("")
-    told = [(fact.module, fact.path) for fact in not_shipped(facts_of("mine"), tmp_path / "s")]
+    told = [(fact.module, fact.path) for fact in find_unshipped_modules(facts_of("mine"), tmp_path / "s")]
     assert told == ([("mine", str(tmp_path / found))] if found else [])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.archive import pack, unpack
+from lab.engine.archive import pack_tar, unpack_tar
 from lab.errors import UsageError
 from tests.golden import golden
 
@@ -35,20 +35,20 @@ def test_a_folder_arrives_as_it_was_under_another_name(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c.sh").write_text("text")
     (tmp_path / "a" / "b" / "c.sh").chmod(0o755)
-    assert unpack(pack(tmp_path / "a", "new", owner=(7, 8)), tmp_path / "there") == []
+    assert unpack_tar(pack_tar(tmp_path / "a", "new", owner=(7, 8)), tmp_path / "there") == []
     arrived = tmp_path / "there" / "b" / "c.sh"
     assert (arrived.read_text(), stat.S_IMODE(arrived.stat().st_mode)) == ("text", 0o755)
 
 
 def test_a_file_arrives_under_another_name(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(range(256)) * 50_000)
-    assert unpack(pack(tmp_path / "a", "a"), tmp_path / "b") == []
+    assert unpack_tar(pack_tar(tmp_path / "a", "a"), tmp_path / "b") == []
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def test_whose_a_packed_file_is_can_be_said(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
-    archive = io.BytesIO(b"".join(pack(tmp_path / "a", "a", owner=(7, 8))))
+    archive = io.BytesIO(b"".join(pack_tar(tmp_path / "a", "a", owner=(7, 8))))
     with tarfile.open(fileobj=archive) as tar:
         (packed,) = tar.getmembers()
     assert (packed.uid, packed.gid, packed.uname, packed.mode & 0o060) == (7, 8, "", 0o060)
@@ -68,7 +68,7 @@ def test_whose_a_packed_file_is_can_be_said(tmp_path: Path) -> None:
 def test_only_files_and_folders_below_the_target_are_written(tmp_path: Path, odd: tarfile.TarInfo) -> None:
     target = tmp_path / "in" / "target"
     target.parent.mkdir()
-    assert unpack([tar_of(entry("x", tarfile.DIRTYPE), odd, entry("x/good")).getvalue()], target) == [odd.name]
+    assert unpack_tar([tar_of(entry("x", tarfile.DIRTYPE), odd, entry("x/good")).getvalue()], target) == [odd.name]
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["in", "in/target", "in/target/good"]
 
 
@@ -76,10 +76,10 @@ def test_a_file_behind_a_link_of_the_same_archive_goes_nowhere(tmp_path: Path) -
     (tmp_path / "outside").mkdir()
     link = entry("x/way", tarfile.SYMTYPE, str(tmp_path / "outside"))
     with pytest.raises(UsageError, match=golden(1)):
-        unpack([tar_of(entry("x", tarfile.DIRTYPE), link, entry("x/way/file")).getvalue()], tmp_path / "target")
+        unpack_tar([tar_of(entry("x", tarfile.DIRTYPE), link, entry("x/way/file")).getvalue()], tmp_path / "target")
     assert os.listdir(tmp_path / "outside") == []
 
 
 def test_what_is_missing_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=golden(1, tmp_path)):
-        pack(tmp_path / "none", "none")
+        pack_tar(tmp_path / "none", "none")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from lab.cli import main as program
-from lab.engine.interrupts import interruptible, uninterrupted
+from lab.engine.interrupts import defer_interrupts, raise_interrupts
 from tests.golden import golden
 
 
@@ -28,7 +28,7 @@ def test_the_first_interrupts_and_a_second_does_not_cut_the_end_short(
     before = signal.getsignal(number)
 
     def command() -> None:
-        with interruptible():
+        with raise_interrupts():
             try:
                 press(number)
             finally:
@@ -46,9 +46,9 @@ def test_the_first_interrupts_and_a_second_does_not_cut_the_end_short(
 def test_what_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with interruptible():
+        with raise_interrupts():
             press(signal.SIGHUP)
-        with uninterrupted():
+        with defer_interrupts():
             press(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -58,7 +58,7 @@ def test_what_must_be_done_is_done_before_an_interrupt_counts() -> None:
     done = []
 
     def remove() -> None:
-        with uninterrupted():
+        with defer_interrupts():
             press()
             press()
             done.append("removed")
@@ -72,7 +72,7 @@ def test_what_must_be_done_is_done_before_an_interrupt_counts() -> None:
 
 def test_an_error_of_what_must_be_done_is_not_hidden() -> None:
     def fail() -> None:
-        with uninterrupted():
+        with defer_interrupts():
             press()
             raise ValueError("why")
 
@@ -84,7 +84,7 @@ def test_other_threads_have_nothing_to_put_off() -> None:
     done = []
 
     def work() -> None:
-        with uninterrupted(), interruptible():
+        with defer_interrupts(), raise_interrupts():
             done.append(True)
 
     thread = threading.Thread(target=work)
@@ -121,7 +121,7 @@ def test_ctrl_c_where_python_would_only_print_it_counts_a_moment_later(name: str
     loses.__code__ = loses.__code__.replace(co_name=name, co_filename=file)
 
     def command() -> None:
-        with interruptible():
+        with raise_interrupts():
             loses(press, done)
             time.sleep(60)
 

@@ -23,7 +23,7 @@ from lab import Cluster, Result
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import read_facts
 from lab.diagnosis.judge import judge
-from lab.engine.held import LocalChannel
+from lab.engine.agent_holder import LocalChannel
 from lab.features.zygote.nodes import SWITCH
 from lab.node import processes
 from lab.plan.cluster import Node
@@ -108,11 +108,31 @@ def run(cluster: Cluster, tmp_path: Path) -> Run:
         said = _pick(options, "expect", "env", "timeout_s", "cold", "launcher")
         scenario = scenario_of(script, *args, extra=_pick(options, "faults"), **said)
         options.setdefault("nodes", None if on else 3)
-        result = (on or cluster).run(scenario, runs=tmp_path / "runs", **options)
+        options.setdefault("runs", tmp_path / "runs")
+        result = (on or cluster).run(scenario, **options)
         judge_again(result)
         return result
 
     return run
+
+
+@pytest.fixture(scope="session")
+def results() -> dict[str, Result]:
+    """The runs that `run_once` has made."""
+    return {}
+
+
+@pytest.fixture
+def run_once(engine: str, run: Run, results: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Like `run`, but once for all tests of a process that ask for the same run and only read its record."""
+
+    def run_once(script: str, *args: object, **options: Any) -> Result:
+        key = repr((engine, script, args, sorted(options.items())))
+        if key not in results:
+            results[key] = run(script, *args, runs=tmp_path_factory.mktemp("once"), **options)
+        return results[key]
+
+    return run_once
 
 
 each_recorder = pytest.mark.parametrize(
@@ -142,6 +162,17 @@ def traced(run: Run, recorder: str) -> Callable[..., tuple[Result, Trace]]:
         return result, trace_of(result)
 
     return traced
+
+
+@pytest.fixture
+def traced_once(run_once: Run, recorder: str) -> Callable[..., tuple[Result, Trace]]:
+    """Like `traced`, but by `run_once`."""
+
+    def traced_once(*words: object, **options: Any) -> tuple[Result, Trace]:
+        result = run_once(*words, env={"LAB_RECORDER": recorder}, **options)
+        return result, trace_of(result)
+
+    return traced_once
 
 
 def trace_of(result: Result) -> Trace:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.engine.doctor import refusal
+from lab.engine.doctor import explain_missing_gpus
 from lab.errors import MachineLacks
 from lab.features.faults.fault import beyond_engine
 from lab.spec.load import find_scenarios, load_scenario
@@ -94,7 +94,7 @@ class Lessons:
     def __call__(self, name: str, nodes: int | None = None, nproc_per_node: int | None = None) -> Result:
         """Run a lesson at its own size or another; whoever comes while that is done waits for it."""
         size = nodes or own_size(name)[0], nproc_per_node or own_size(name)[1]
-        missing = refusal(loaded(name).resources.gpus)
+        missing = explain_missing_gpus(loaded(name).resources.gpus)
         if missing:
             pytest.skip(missing)
         folder = self.folder / f"{name}-{size[0]}x{size[1]}"

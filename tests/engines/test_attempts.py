@@ -33,11 +33,11 @@ def earlier(result: Result, number: int) -> Result:
 @pytest.mark.local_first
 @pytest.mark.parametrize("launcher", [LAB, "torchrun"])
 def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(run: Run, launcher: str) -> None:
-    expect = Expect(notes={"total": [9.0, 9.0], "attempt": {1: 1}}, restarts=(1,))
-    result = run("attempts.py", "once", launcher=restarting(1, launcher), expect=expect)
+    expect = Expect(notes={"total": [4.0, 4.0], "attempt": {1: 1}}, restarts=(1,))
+    result = run("attempts.py", "once", launcher=restarting(1, launcher), expect=expect, nodes=2)
     assert result.passed, result.reason
     assert result.reason.startswith(golden(1))
-    assert [(one.verdict, one.world_size) for one in result.attempts] == [("failed", 3), ("passed", 3)]
+    assert [(one.verdict, one.world_size) for one in result.attempts] == [("failed", 2), ("passed", 2)]
     first = earlier(result, 0)
     assert first.reason == RAISED
     assert "attempt 0 of rank 1" in first.ranks[1].log
@@ -45,7 +45,7 @@ def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(r
     assert "attempt 1 of rank 1" in result.ranks[1].log
     assert first.ranks[1].notes == {"attempt": 0}
     for attempt in (first, result):
-        assert all(trace_of(attempt).ranks[rank].calls for rank in range(3))
+        assert all(trace_of(attempt).ranks[rank].calls for rank in range(2))
     assert result.path is not None
     assert "attempt" in [finding.kind for finding in explain(Record(path=result.path)).findings]
 

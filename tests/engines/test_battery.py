@@ -16,11 +16,18 @@ from tests.engines.conftest import each_recorder, lines_of
 
 Run = Callable[..., Result]
 Lines = list[dict[str, Any]]
+pytestmark = pytest.mark.trains  # so that one process has all tests of an engine, and runs the battery once
+
+
+@pytest.fixture
+def battery(traced_once: Callable[..., tuple[Result, Trace]]) -> tuple[Result, Trace]:
+    """The run of the battery with the recorder under test, and what was recorded."""
+    return traced_once("battery.py", nodes=3)
 
 
 @each_recorder
-def test_every_call_is_recorded_as_it_was_made(traced: Callable[..., tuple[Result, Trace]]) -> None:
-    result, trace = traced("battery.py", nodes=3)
+def test_every_call_is_recorded_as_it_was_made(battery: tuple[Result, Trace]) -> None:
+    result, trace = battery
 
     assert result.passed, result.reason
     assert trace.problems == []
@@ -33,8 +40,8 @@ def test_every_call_is_recorded_as_it_was_made(traced: Callable[..., tuple[Resul
 
 
 @each_recorder
-def test_the_recorders_keep_to_the_table_of_operations(traced: Callable[..., tuple[Result, Trace]]) -> None:
-    result, _ = traced("battery.py", nodes=3)
+def test_the_recorders_keep_to_the_table_of_operations(battery: tuple[Result, Trace]) -> None:
+    result, _ = battery
     assert result.passed, result.reason
     begun = [line for rank in range(3) for line in lines_of(result, rank) if line["k"] == "begin"]
 
@@ -60,8 +67,8 @@ def compare(call: Call, wanted: Expected) -> None:
 
 
 @each_recorder
-def test_the_ranks_of_a_group_agree_on_what_it_did(traced: Callable[..., tuple[Result, Trace]]) -> None:
-    _, trace = traced("battery.py", nodes=3)
+def test_the_ranks_of_a_group_agree_on_what_it_did(battery: tuple[Result, Trace]) -> None:
+    _, trace = battery
 
     assert sorted(group.ranks for group in trace.groups.values()) == [(0,), (0, 1, 2), (1, 2)]
     for step in match(trace):
@@ -71,10 +78,8 @@ def test_the_ranks_of_a_group_agree_on_what_it_did(traced: Callable[..., tuple[R
 
 
 @each_recorder
-def test_large_tensors_are_summarised_and_larger_ones_from_a_sample(
-    traced: Callable[..., tuple[Result, Trace]],
-) -> None:
-    _, trace = traced("battery.py", nodes=3)
+def test_large_tensors_are_summarised_and_larger_ones_from_a_sample(battery: tuple[Result, Trace]) -> None:
+    _, trace = battery
     calls = {call.source: call for call in trace.ranks[0].calls}
     summary = calls[Expected("summary", "").source].inputs[0].summary
     sample = calls[Expected("sample", "").source].outputs[0].summary
@@ -94,8 +99,8 @@ def test_large_tensors_are_summarised_and_larger_ones_from_a_sample(
 
 @pytest.mark.docker
 @pytest.mark.parametrize("engine", ["docker"], indirect=True)
-def test_the_recorder_for_other_images_writes_what_the_compiled_one_does(run: Run) -> None:
-    compiled, python = (run("battery.py", nodes=3, env={"LAB_RECORDER": name}) for name in ("auto", "python"))
+def test_the_recorder_for_other_images_writes_what_the_compiled_one_does(run_once: Run) -> None:
+    compiled, python = (run_once("battery.py", nodes=3, env={"LAB_RECORDER": name}) for name in ("auto", "python"))
 
     assert compiled.passed, compiled.reason
     assert python.passed, python.reason
@@ -107,8 +112,10 @@ def test_the_recorder_for_other_images_writes_what_the_compiled_one_does(run: Ru
 
 @pytest.mark.long
 @each_recorder
-def test_a_cold_worker_records_what_a_warm_one_does(traced: Callable[..., tuple[Result, Trace]]) -> None:
-    (warm, _), (cold, _) = traced("battery.py", nodes=3), traced("battery.py", nodes=3, cold=True)
+def test_a_cold_worker_records_what_a_warm_one_does(
+    battery: tuple[Result, Trace], traced: Callable[..., tuple[Result, Trace]]
+) -> None:
+    (warm, _), (cold, _) = battery, traced("battery.py", nodes=3, cold=True)
 
     assert warm.passed, warm.reason
     assert cold.passed, cold.reason

@@ -42,9 +42,21 @@ def check_launched(result: Result, nodes: int, processes: int) -> None:
     assert logs == [] or logs[0].startswith("launcher-node")
 
 
-def test_workers_that_torchrun_starts_are_workers_of_the_lab_and_no_rank_can_pass_for_another(run: Run) -> None:
-    result = run("launched.py", "--lr", "0.10", launcher=BY_TORCHRUN, nodes=2, nproc_per_node=2)
-    check_launched(result, 2, 2)
+@pytest.mark.parametrize(
+    ("engine", "nodes", "processes"),
+    [
+        pytest.param("local", 1, 2),
+        pytest.param("docker", 2, 1, marks=pytest.mark.docker),
+        pytest.param("local", 2, 2, marks=pytest.mark.long),
+        pytest.param("docker", 2, 2, marks=[pytest.mark.docker, pytest.mark.long]),
+    ],
+    indirect=["engine"],
+)
+def test_workers_that_torchrun_starts_are_workers_of_the_lab_and_no_rank_can_pass_for_another(
+    run: Run, nodes: int, processes: int
+) -> None:
+    result = run("launched.py", "--lr", "0.10", launcher=BY_TORCHRUN, nodes=nodes, nproc_per_node=processes)
+    check_launched(result, nodes, processes)
 
 
 @pytest.mark.long

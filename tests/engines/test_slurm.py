@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.engine.ready import whole
+from lab.engine.ready import have_all_agents
 from lab.engine.select import select_engine
 from lab.errors import ClusterError
 from lab.features.slurm.command import ask
@@ -104,7 +104,7 @@ def test_when_what_holds_the_agents_is_killed_the_machines_are_given_back(make: 
     assert states(cluster.name) == ["RUNNING"]
     os.kill(int((home_folder() / cluster.name / SlurmEngine.life).read_text()), signal.SIGKILL)
     wait_until(lambda: states(cluster.name) == [], "Slurm to have its machine back", 30.0)
-    assert not whole(cluster.engine, info)
+    assert not have_all_agents(cluster.engine, info)
 
 
 def test_a_queue_is_left_when_its_time_is_over(make: Make):

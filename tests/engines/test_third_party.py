@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,7 +22,33 @@ niceness: 7
 expect: {notes: {niceness: 7}}
 """
 SCRIPT = "import os\nimport lab\nlab.note('niceness', os.nice(0))\n"
-Typed = Callable[..., subprocess.CompletedProcess[str]]
+TYPES = """\
+import contextlib, io, json, sys
+from lab.cli.main import main
+ended = []
+for line in sys.argv[1:]:
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            code = main(line.split())
+        except SystemExit as end:
+            code = end.code or 0
+    ended.append((code, output.getvalue(), errors.getvalue()))
+    if code:
+        break
+print(json.dumps(ended))
+"""
+
+
+class Ended(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    output: str
+    errors: str
+
+
+Typed = Callable[..., list[Ended]]
 
 pytestmark = pytest.mark.local
 
@@ -40,56 +67,69 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def typed(tmp_path: Path) -> Typed:
-    """Types a command of the lab, with these folders on the path."""
+    """Runs commands of the lab in turn, in one process with these folders on the path; stops after one that fails."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "nice.yaml").write_text(SCENARIO)
     (tmp_path / "work" / "nice.py").write_text(SCRIPT)
     homes = {"XDG_STATE_HOME": str(tmp_path / "state"), "LAB_LOCAL_HOME": f"/tmp/lab-third-{os.getpid()}"}
 
-    def typed(*words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def typed(*lines: str, path: Path | None = None) -> list[Ended]:
         environment = {**os.environ, **homes, "PYTHONPATH": os.pathsep.join(map(str, filter(None, (path, ROOT))))}
-        command = [sys.executable, "-m", "lab.cli.main", *words]
-        return subprocess.run(
-            command, cwd=tmp_path / "work", env=environment, timeout=120, capture_output=True, text=True
+        command = [sys.executable, "-c", TYPES, *lines]
+        done = subprocess.run(
+            command, cwd=tmp_path / "work", env=environment, timeout=150, capture_output=True, text=True
         )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [Ended(*one) for one in json.loads(done.stdout)]
 
     return typed
 
 
 def test_an_installed_package_adds_an_engine_a_verb_a_key_and_a_finding(typed: Typed, site: Path) -> None:
-    def fine(*words: str) -> str:
-        done = typed(*words, path=site)
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-        return done.stdout
+    def clusters(ended: Ended) -> list[str]:
+        return [info["state"] for info in json.loads(ended.output) if info["engine"] == "idle"]
 
-    def clusters() -> list[str]:
-        return [info["state"] for info in json.loads(fine("status", "--json")) if info["engine"] == "idle"]
-
-    assert "\n  niceness " in fine("--help")
-    assert "local,slurm,idle}" in fine("up", "--help").replace("\n", "").replace(" ", "")
-    assert fine("validate", "nice.yaml")
+    lines = (
+        "--help",
+        "up --help",
+        "validate nice.yaml",
+        "up --nodes 2 --engine idle",
+        "status --json",  # it is asked where it has a cluster
+        "niceness nice.yaml",
+        "run nice.yaml",
+        "show",
+        "explain --json",
+        "explain",
+        "stop node1",
+        "start",
+    )
     try:
-        assert fine("up", "--nodes", "2", "--engine", "idle")
-        assert clusters() == ["ready"]  # it is asked where it has a cluster
-        assert fine("niceness", "nice.yaml") == "niceness 7: node0, node1\n"
-        assert "passed" in fine("run", "nice.yaml")
-        assert "idle" in fine("show")
-        findings = {one["kind"]: one for one in json.loads(fine("explain", "--json"))["findings"]}
-        assert findings["polite"]["facts"] == {"nodes": 2, "least": 1}
-        assert findings["polite"]["sentence"] in " ".join(fine("explain").split())
-        assert fine("stop", "node1")
-        assert fine("start")
+        ended = typed(*lines, path=site)
     finally:
-        removed = typed("down", path=site)
-    assert "2 nodes" in removed.stdout, removed.stderr
-    assert clusters() == []
+        removed, status = typed("down", "status --json", path=site)
+    assert [one.code for one in ended] == [0] * len(lines), ended[-1]
+    by_line = dict(zip(lines, ended, strict=True))
+    assert "\n  niceness " in by_line["--help"].output
+    assert "local,slurm,idle}" in by_line["up --help"].output.replace("\n", "").replace(" ", "")
+    assert all(
+        by_line[line].output for line in ("validate nice.yaml", "up --nodes 2 --engine idle", "stop node1", "start")
+    )
+    assert clusters(by_line["status --json"]) == ["ready"]
+    assert by_line["niceness nice.yaml"].output == "niceness 7: node0, node1\n"
+    assert "passed" in by_line["run nice.yaml"].output
+    assert "idle" in by_line["show"].output
+    findings = {one["kind"]: one for one in json.loads(by_line["explain --json"].output)["findings"]}
+    assert findings["polite"]["facts"] == {"nodes": 2, "least": 1}
+    assert findings["polite"]["sentence"] in " ".join(by_line["explain"].output.split())
+    assert "2 nodes" in removed.output, removed.errors
+    assert clusters(status) == []
 
 
 def test_without_the_package_each_of_them_is_refused_in_a_sentence(typed: Typed) -> None:
-    for words, why in (
-        (("niceness", "nice.yaml"), "there is no verb 'niceness'"),
-        (("up", "--engine", "idle"), "invalid choice: 'idle'"),
-        (("validate", "nice.yaml"), "unknown key 'niceness'"),
+    for line, why in (
+        ("niceness nice.yaml", "there is no verb 'niceness'"),
+        ("up --engine idle", "invalid choice: 'idle'"),
+        ("validate nice.yaml", "unknown key 'niceness'"),
     ):
-        done = typed(*words)
-        assert (done.returncode, why in done.stdout + done.stderr) == (2, True), done.stdout + done.stderr
+        (ended,) = typed(line)
+        assert (ended.code, why in ended.output + ended.errors) == (2, True), ended

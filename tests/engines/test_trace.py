@@ -52,8 +52,8 @@ def test_a_script_cannot_tell_that_it_is_recorded(run: Run, recorder: str) -> No
 
 
 @each_recorder
-def test_every_call_that_ddp_makes_from_cpp_is_recorded(traced: Callable[..., tuple[Result, Trace]]) -> None:
-    result, trace = traced("traced.py", "trains", nodes=2)
+def test_every_call_that_ddp_makes_from_cpp_is_recorded(traced_once: Callable[..., tuple[Result, Trace]]) -> None:
+    result, trace = traced_once("traced.py", "trains", nodes=2)
     assert result.passed, result.reason
     names = {"all_reduce": "c10d::allreduce_", "broadcast": "c10d::broadcast_", "all_gather": "c10d::allgather_"}
 
@@ -65,9 +65,9 @@ def test_every_call_that_ddp_makes_from_cpp_is_recorded(traced: Callable[..., tu
 
 @each_recorder
 def test_the_phases_of_training_are_marked_and_each_call_belongs_to_one(
-    traced: Callable[..., tuple[Result, Trace]],
+    traced_once: Callable[..., tuple[Result, Trace]],
 ) -> None:
-    _, trace = traced("traced.py", "trains", nodes=2)
+    _, trace = traced_once("traced.py", "trains", nodes=2)
     rank = trace.ranks[0]
 
     counts = Counter(mark.name for mark in rank.marks)
@@ -82,8 +82,10 @@ def test_the_phases_of_training_are_marked_and_each_call_belongs_to_one(
 
 
 @each_recorder
-def test_every_all_reduce_of_a_backward_pass_is_that_of_a_bucket(traced: Callable[..., tuple[Result, Trace]]) -> None:
-    result, trace = traced("traced.py", "trains", nodes=2)
+def test_every_all_reduce_of_a_backward_pass_is_that_of_a_bucket(
+    traced_once: Callable[..., tuple[Result, Trace]],
+) -> None:
+    result, trace = traced_once("traced.py", "trains", nodes=2)
 
     for rank in range(2):
         first, rebuilt = trace.ranks[rank].buckets

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from lab import Cluster, LabError, Result
-from lab.engine.held import agent_pid
+from lab.engine.agent_holder import agent_pid
 from lab.node import warm
 from lab.plan.cluster import Node
 from tests.crash.conftest import wait_until

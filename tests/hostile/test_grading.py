@@ -43,7 +43,7 @@ def things_left(docker_engine: docker.DockerClient) -> Iterator[None]:
     """Nothing is left of any cluster of this test, nor of what was handed in."""
 
     def there() -> set[str]:
-        mine = {"label": f"{ownership.OWNER}={ownership.owner()}"}
+        mine = {"label": f"{ownership.OWNER}={ownership.current_owner()}"}
         found = docker_engine.containers.list(all=True, filters=mine, ignore_removed=True)
         found += [*docker_engine.networks.list(filters=mine), *docker_engine.volumes.list(filters=mine)]
         names = {thing.name for thing in found if f"grade-{os.getpid():x}-" in thing.name}

@@ -235,9 +235,9 @@ def heard_in(container: Any) -> str:
     ("attacks", "attacked", "owner"),
     [
         (True, True, "somebody@else"),
-        pytest.param(True, False, ownership.owner(), marks=pytest.mark.long),
+        pytest.param(True, False, ownership.current_owner(), marks=pytest.mark.long),
         pytest.param(False, True, "somebody@else", marks=pytest.mark.long),
-        (False, False, ownership.owner()),
+        (False, False, ownership.current_owner()),
     ],
 )
 def test_nodes_of_one_cluster_reach_no_port_of_another(
@@ -269,7 +269,7 @@ def test_nodes_of_one_cluster_reach_no_port_of_another(
 def owned_by(owner: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is made and found meanwhile belongs to somebody else."""
     with monkeypatch.context() as patched:
-        patched.setattr(ownership, "owner", lambda: owner)
+        patched.setattr(ownership, "current_owner", lambda: owner)
         yield
 
 

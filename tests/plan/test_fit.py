@@ -8,7 +8,7 @@ import pytest
 
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
-from lab.plan.plan import PlanOptions, not_made, planned_clusters, refuse_unfit, shape_for, with_asked
+from lab.plan.plan import PlanOptions, planned_clusters, refuse_unfit, shape_for, unmade_cluster, with_asked
 from lab.spec.keys import Volume
 from lab.spec.scenario import Resources, Scenario
 
@@ -73,7 +73,7 @@ def test_the_cluster_of_many_is_as_large_as_the_largest_and_one_with_wishes_has_
     ],
 )
 def test_a_scenario_that_a_cluster_cannot_run_is_refused(said, size: PlanOptions, message: str):
-    cluster = not_made(Shape(nodes=3, cpus=1.0), "c")
+    cluster = unmade_cluster(Shape(nodes=3, cpus=1.0), "c")
     refuse_unfit(cluster, scenario(), PlanOptions(nodes=3))
     with pytest.raises(ClusterError, match=message):
         refuse_unfit(cluster, scenario(**said), size)
@@ -104,7 +104,7 @@ def test_packages_and_data_that_were_asked_for_are_added_and_win_over_those_of_t
     ],
 )
 def test_a_cluster_with_another_image_or_without_the_data_is_refused(said, message: str):
-    cluster = not_made(Shape(nodes=1, data={"b": Path("/b")}), "c")
+    cluster = unmade_cluster(Shape(nodes=1, data={"b": Path("/b")}), "c")
     with pytest.raises(ClusterError, match=message):
         refuse_unfit(cluster, scenario(**said), PlanOptions())
     refuse_unfit(cluster, scenario(data={"b": Path("/b")}), PlanOptions())

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lab.plan.cluster import Shape
-from lab.plan.plan import gpu_variables, not_made, visible_gpus
+from lab.plan.plan import gpu_variables, unmade_cluster, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_ranks_have_parts_of_equal_size_and_share_only_where_they_are_more(
 
 
 def test_a_container_numbers_its_gpus_from_0_and_local_nodes_have_those_of_the_machine() -> None:
-    cluster = not_made(Shape(nodes=2, gpus=2), "c")
+    cluster = unmade_cluster(Shape(nodes=2, gpus=2), "c")
 
     def seen(gpus: str) -> list[str]:
         return [gpu_variables(replace(cluster, gpus=gpus), 2, rank)["CUDA_VISIBLE_DEVICES"] for rank in range(4)]
@@ -40,4 +40,4 @@ def test_a_container_numbers_its_gpus_from_0_and_local_nodes_have_those_of_the_m
 
 @pytest.mark.parametrize("more", [{}, {"gpus": 2, "env": {"CUDA_VISIBLE_DEVICES": "1"}}])
 def test_nothing_is_said_where_there_are_none_or_the_cluster_says_it(more: dict) -> None:
-    assert gpu_variables(not_made(Shape(nodes=1, **more), "c"), 1, 0) == {}
+    assert gpu_variables(unmade_cluster(Shape(nodes=1, **more), "c"), 1, 0) == {}

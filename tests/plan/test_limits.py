@@ -49,5 +49,5 @@ def test_limits_are_read_as_they_were_written_and_from_another_version_as_far_as
 
 def test_limits_are_told_in_words():
     limits = Limits(memory_bytes=4 * GIB, processes=1024, disk_bytes=8 * GIB)
-    assert limits.told() == golden(1)
-    assert Limits().told() == golden(2)
+    assert limits.describe() == golden(1)
+    assert Limits().describe() == golden(2)

@@ -10,7 +10,7 @@ import pytest
 
 from lab.errors import UsageError
 from lab.plan.cluster import MASTER_PORT, ClusterInfo, Node, Shape
-from lab.plan.plan import PlanOptions, make_plan, not_made
+from lab.plan.plan import PlanOptions, make_plan, unmade_cluster
 from lab.spec.keys import Volume
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario, Tracing
@@ -24,7 +24,7 @@ def scenario(tmp_path: Path) -> Scenario:
 
 
 def plan(scenario: Scenario, nnodes: int = 2, nproc_per_node: int = 3, **more):
-    cluster = not_made(Shape(nodes=nnodes, nproc_per_node=nproc_per_node), "c")
+    cluster = unmade_cluster(Shape(nodes=nnodes, nproc_per_node=nproc_per_node), "c")
     return make_plan(scenario, "r", cluster, PlanOptions(**more))
 
 

@@ -99,25 +99,25 @@ def test_what_is_settled_is_given_back_at_once_and_the_rest_is_open() -> None:
 def test_a_row_that_another_stream_interrupts_is_let_go_unless_it_is_written_over() -> None:
     rows = Rows()
     rows.feed(b"loading ")
-    assert rows.interrupted() == b"loading "
+    assert rows.release_interrupted() == b"loading "
     assert rows.feed(b"done\n") == b"done\n"
     rows.feed(b"\r" + bar(10))
-    assert rows.interrupted() == b""
+    assert rows.release_interrupted() == b""
     assert rows.feed(b"\r" + bar(20) + b"\nx\n") == bar(20) + b"\nx\n"
 
 
 def test_a_bar_that_is_left_behind_is_let_go_when_another_stream_goes_on() -> None:
     rows = Rows()
     rows.feed(b"\r" + bar(10) + b"\r" + bar(100) + b"\n")
-    assert [rows.passed(), rows.passed()] == [bar(100) + b"\n", b""]
+    assert [rows.release_passed(), rows.release_passed()] == [bar(100) + b"\n", b""]
     rows.feed(b"\r" + bar(10) + b"\n\r" + bar(20))
-    assert rows.passed() == b""
+    assert rows.release_passed() == b""
 
 
 def test_of_a_row_whose_beginning_was_let_go_the_return_stays() -> None:
     rows = Rows()
     rows.feed(b"10%")
-    assert [rows.interrupted(), rows.feed(b"\r20%\r30%\nx\n")] == [b"10%", b"\r30%\nx\n"]
+    assert [rows.release_interrupted(), rows.feed(b"\r20%\r30%\nx\n")] == [b"10%", b"\r30%\nx\n"]
 
 
 def test_what_is_held_has_a_limit() -> None:

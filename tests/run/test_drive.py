@@ -46,11 +46,11 @@ from lab.plan.plan import PlanOptions, make_plan
 from lab.record.events import Clock
 from lab.record.read import Record
 from lab.record.write import RecordWriter
-from lab.run import conversation
+from lab.run import agent_channels
 from lab.run import drive as leave
 from lab.run import drive as subject
+from lab.run.agent_channels import AgentChannels
 from lab.run.collect import EXCHANGES, Observer, clock_of
-from lab.run.conversation import Conversation
 from lab.run.drive import Driver
 from lab.run.options import Job, RunOptions, Stdin
 from lab.run.ship import pack_folder
@@ -161,7 +161,7 @@ class Held(Stdin):
     def held_s(self) -> float:
         return (self.over or time.monotonic()) - self.began
 
-    def look(self) -> float:
+    def poll(self) -> float:
         self.looks -= 1
         if not self.looks:
             self.over = time.monotonic()
@@ -187,14 +187,14 @@ def test_workers_are_told_what_they_read_and_the_lab_what_becomes_of_it(drive):
         def env(self, rank: int) -> dict[str, str]:
             return {"TERM": "vt100"} if rank == 1 else {}
 
-        def begin(self, agents: Conversation) -> None:
-            agents.say("node1", Input("r", 1, b"x"))
+        def start_reading(self, agents: AgentChannels) -> None:
+            agents.send("node1", Input("r", 1, b"x"))
 
-        def hear(self, message: Any) -> None:
-            if isinstance(message, (InputDelivered, Exited)):
+        def handle_message(self, message: Any) -> None:
+            if isinstance(message, (Taken, Exited)):
                 self.heard.append(type(message))
 
-        def end(self) -> None:
+        def stop_reading(self) -> None:
             self.heard.append("end")
 
     driven, typed = drive(FakeEngine({1: [InputDelivered("", ANY_RANK, 1), exits(0)]})), Typed()
@@ -363,7 +363,7 @@ def test_a_node_that_dies_before_the_run_began_is_an_error(drive, operation: str
 
 
 def test_a_node_whose_agent_cannot_answer_before_the_run_began_is_not_waited_for(drive, monkeypatch):
-    monkeypatch.setattr(conversation, "_TICK_S", 0.02)
+    monkeypatch.setattr(agent_channels, "_TICK_S", 0.02)
     engine = FakeEngine(answers={"node1": {"claim": [], "prepare": [], "finish": []}})
     engine.troubles["node1"] = Trouble("was stopped", silent=True)
     driven = drive(engine)
@@ -506,8 +506,8 @@ def test_a_node_that_gives_the_run_up_ends_it_at_once_and_says_why(drive):
 
 
 def test_a_node_that_does_not_know_the_run_any_more_is_noticed_at_the_next_ping(drive, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(conversation, "_PING_S", 0.01)
-    monkeypatch.setattr(conversation, "_TICK_S", 0.01)
+    monkeypatch.setattr(agent_channels, "_PING_S", 0.01)
+    monkeypatch.setattr(agent_channels, "_TICK_S", 0.01)
     gone = [Refused("", "ping", "run 'r' does not have node1")]
     facts = drive(FakeEngine({0: [], 1: []}, answers={"node1": {"ping": gone}}), timeout_s=60.0).drive()
     assert facts.refused == golden(1)
@@ -517,9 +517,9 @@ def test_a_node_that_is_still_being_cleaned_is_waited_for(drive, monkeypatch: py
     monkeypatch.setattr(leave, "_FINISH_DEADLINE_S", 0.05)
     driven = drive(FakeEngine(answers={"node1": {"finish": [Cleaning(""), Cleaning("")]}}))
     waits: list[set[float]] = []
-    listen = Conversation.listen
+    listen = AgentChannels.listen
 
-    def note(self: Conversation, done, deadline) -> bool:
+    def note(self: AgentChannels, done, deadline) -> bool:
         deadlines: set[float] = set()
         waits.append(deadlines)
 
@@ -530,7 +530,7 @@ def test_a_node_that_is_still_being_cleaned_is_waited_for(drive, monkeypatch: py
 
         return listen(self, done, noted)
 
-    monkeypatch.setattr(Conversation, "listen", note)
+    monkeypatch.setattr(AgentChannels, "listen", note)
     facts = driven.drive()
     assert [len(deadlines) for deadlines in waits[-2:]] == [2, 1]  # what it said lengthened the first of them once
     assert not facts.refused

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import PlanOptions, make_plan
-from lab.run.drive import plan_of_attempt
+from lab.run.drive import make_attempt_plan
 from lab.spec.launching import Lab, Launching
 from lab.spec.scenario import Scenario
 
@@ -17,7 +17,7 @@ def test_workers_of_each_attempt_know_which_it_is() -> None:
     scenario = Scenario(name="s", script=Path("s.py"), launcher=Launching("lab", Lab(max_restarts=3)))
     plan = make_plan(scenario, "r", cluster, PlanOptions())
 
-    first, third = plan_of_attempt(plan, 0), plan_of_attempt(plan, 2)
+    first, third = make_attempt_plan(plan, 0), make_attempt_plan(plan, 2)
 
     for attempt, number in ((first, "0"), (third, "2")):
         for worker, planned in zip(attempt.workers, plan.workers, strict=True):

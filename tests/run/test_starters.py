@@ -8,7 +8,7 @@ import pytest
 
 from lab.node.messages.agent import STARTER, Exited, Output, Prepare, WorkerStart
 from lab.plan.cluster import Shape
-from lab.plan.plan import Plan, PlanOptions, make_plan, not_made
+from lab.plan.plan import Plan, PlanOptions, make_plan, unmade_cluster
 from lab.run.drive import Starters
 from lab.spec.scenario import Scenario
 
@@ -21,7 +21,7 @@ LINE = b"HYDRA_LAUNCH: /bin/hydra_pmi_proxy --control-port node0:1 --proxy-id %d
 def plan(tmp_path: Path) -> Plan:
     (tmp_path / "train.py").write_text("")
     scenario = Scenario(name="train", script=tmp_path / "train.py")
-    cluster = not_made(Shape(nodes=2), "c")
+    cluster = unmade_cluster(Shape(nodes=2), "c")
     return make_plan(scenario, "r", cluster, PlanOptions(launcher="mpirun"))
 
 
@@ -40,7 +40,7 @@ def test_what_a_starter_asks_for_is_started_on_its_node_with_the_workers_planned
     starters._ask = lambda node, prepare: asked.append((node, prepare))
     whole = LINE % 0 + LINE % 1 + LINE % 7
     for begin in range(0, len(whole), 50):
-        starters.hear("node0", Output("r", STARTER, 1, 0.0, whole[begin : begin + 50]))
+        starters.handle_message("node0", Output("r", STARTER, 1, 0.0, whole[begin : begin + 50]))
     assert [node for node, _ in asked] == ["node0", "node1"], "node 7 is none of the run"
     assert [worker.rank for worker in asked[1][1].workers] == [1]
     assert asked[1][1].starters[0].argv[-1] == "1"
@@ -48,15 +48,15 @@ def test_what_a_starter_asks_for_is_started_on_its_node_with_the_workers_planned
 
 def test_errors_of_a_starter_ask_for_nothing(starters: Starters):
     starters._ask = lambda node, prepare: pytest.fail("it was asked for")
-    starters.hear("node0", Output("r", STARTER, 2, 0.0, LINE % 0))
+    starters.handle_message("node0", Output("r", STARTER, 2, 0.0, LINE % 0))
 
 
 def test_all_is_over_when_what_was_asked_for_has_ended_too(starters: Starters):
-    starters.hear("node0", Output("r", STARTER, 1, 0.0, LINE % 1))
+    starters.handle_message("node0", Output("r", STARTER, 1, 0.0, LINE % 1))
     both = {"node0", "node1"}
-    starters.hear("node0", Exited(STARTER, 1.0, "node0", code=0))
-    assert not starters.over(both)
-    assert starters.over({"node0"}), "a node that is gone is not waited for"
-    starters.hear("node1", Exited(STARTER, 1.0, "node1", code=1))
-    assert starters.over(both)
+    starters.handle_message("node0", Exited(STARTER, 1.0, "node0", code=0))
+    assert not starters.are_over(both)
+    assert starters.are_over({"node0"}), "a node that is gone is not waited for"
+    starters.handle_message("node1", Exited(STARTER, 1.0, "node1", code=1))
+    assert starters.are_over(both)
     assert starters.failed

@@ -1,4 +1,4 @@
-"""Connections to a Docker engine: to its Unix socket for what a warm run needs, by docker-py for all the rest."""
+"""Connections to a Docker engine: its Unix socket for the requests of a warm run, docker-py for all others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Refused(ClusterError):
 
 
 def unix_socket() -> str | None:
-    """The socket of the engine that the docker command line would use; None where it may have none."""
+    """Return the socket of the engine that the docker command line would use; None if it may have none."""
     host = os.environ.get("DOCKER_HOST")
     if host is not None:
         return host.removeprefix("unix://") if host.startswith("unix:///") else None
@@ -51,11 +51,11 @@ def unix_socket() -> str | None:
     return None if context not in (None, "", "default") or "DOCKER_CONTEXT" in os.environ else _SOCKET
 
 
-def dial(path: str, timeout_s: float) -> socket.socket:
-    """A connection to an engine's Unix socket.
+def connect_socket(path: str, timeout_s: float) -> socket.socket:
+    """Connect to an engine's Unix socket.
 
     Raises:
-        OSError: nobody is there.
+        OSError: no engine listens there.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -68,17 +68,17 @@ def dial(path: str, timeout_s: float) -> socket.socket:
 
 
 class DirectApi:
-    """Requests to an engine that are spoken straight to its socket: docker-py takes as long to import as a warm run.
+    """Requests sent directly to an engine's socket: importing docker-py takes as long as a warm run.
 
     Args:
-        dial: makes a connection to it, within so many seconds.
+        connect: opens a connection, given a timeout in seconds.
     """
 
-    def __init__(self, dial: Callable[[float], socket.socket]) -> None:
-        self._dial = dial
+    def __init__(self, connect: Callable[[float], socket.socket]) -> None:
+        self._connect = connect
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> bytes:
-        """Return what the engine answers, up to its end.
+        """Send a request and return the whole answer.
 
         Raises:
             OSError: the engine does not answer.
@@ -90,18 +90,18 @@ class DirectApi:
     def stream(
         self, path: str, body: Mapping[str, Any] | None = None, method: str = "POST", timeout_s: float = _TIMEOUT_S
     ) -> socket.socket:
-        """Send a request and read the head of its answer; what the socket gives then is the body, or a stream.
+        """Send a request and read the head of its answer; the socket then delivers the body, or a stream.
 
         Raises:
             OSError: the engine does not answer.
             Refused: it answers with an error.
         """
-        connection = self._dial(timeout_s)
+        connection = self._connect(timeout_s)
         try:
             connection.settimeout(timeout_s)
             connection.sendall(_request(method, path, body))
             head = b""
-            while not head.endswith(b"\r\n\r\n"):  # a byte at a time: the next one after it is not ours to read
+            while not head.endswith(b"\r\n\r\n"):  # one byte at a time: the body is left for the caller
                 byte = connection.recv(1)
                 if not byte:
                     raise ConnectionError("the connection was closed before an answer had come")
@@ -137,11 +137,11 @@ U = TypeVar("U")
 _FIRST_ANSWER_S = 15
 _ATTACHED = "stdin=1&stdout=1&stderr=1&stream=1"
 _PORT = 2375
-"""Of an engine that is reached without TLS, where nobody says otherwise."""
+"""Default port of an engine without TLS."""
 _REMOTE = ("https://", "http+docker://ssh")
-"""How docker-py calls engines of which it gives no plain sockets."""
+"""docker-py's addresses of engines for which it provides no plain sockets."""
 _AT_ONCE = 8
-"""Requests: an engine waits for its kernel most of the time that it takes to start a container."""
+"""Number of parallel requests: starting a container, an engine mostly waits for its kernel."""
 
 
 def open_api() -> docker.APIClient:
@@ -186,7 +186,7 @@ _CAUSES = {
 def _unavailable(
     problem: str, error: BaseException, kind: type[EngineUnavailable] = EngineUnavailable
 ) -> EngineUnavailable:
-    """The error for an engine that cannot be asked, with the cause and what to do."""
+    """Return the error for an engine that cannot be reached, with the cause and a hint."""
     text = str(error)
     first = clip(text.splitlines()[0], 200) if text else type(error).__name__
     cause = next((cause for sign, cause in _CAUSES.items() if sign in text), first)
@@ -200,7 +200,7 @@ def _stopped(error: BaseException) -> EngineUnavailable:
 
 
 class Connection:
-    """Calls of the engine's API: the few of a run on a warm cluster straight to its socket, all others by docker-py.
+    """Requests to the engine's API: those of a warm run directly to its socket, all others through docker-py.
 
     Raises:
         EngineUnavailable: no engine answers.
@@ -209,7 +209,7 @@ class Connection:
     def __init__(self) -> None:
         self._api: docker.APIClient | None = None
         path = unix_socket()
-        self._direct = DirectApi(partial(dial, path)) if path else None
+        self._direct = DirectApi(partial(connect_socket, path)) if path else None
         if self._direct is None:
             self._api = open_api()
             return
@@ -222,7 +222,7 @@ class Connection:
 
     @property
     def api(self) -> docker.APIClient:
-        """docker-py's low-level client."""
+        """The low-level client of docker-py."""
         if self._api is None:
             self._api = open_api()
         return self._api
@@ -230,7 +230,7 @@ class Connection:
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> bytes:
-        """Return what the engine answers to a request.
+        """Send a request and return the answer.
 
         Raises:
             EngineUnavailable: the engine does not answer.
@@ -249,7 +249,7 @@ class Connection:
         return self.call(by_client)
 
     def request_existing(self, method: str, path: str) -> bytes | None:
-        """Return what the engine answers to a request; None where there is nothing of this path. See `request`."""
+        """Send a request and return the answer; None if the path does not exist. See `request`."""
         try:
             return self.request(method, path)
         except Refused as refused:
@@ -258,35 +258,35 @@ class Connection:
             return None
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
-        """Return what the engine answers, read as JSON; None where it answers nothing. See `request`."""
+        """Send a request and return the answer, parsed as JSON; None for an empty answer. See `request`."""
         answer = self.request(method, path, body, timeout_s)
         return json.loads(answer) if answer.strip() else None
 
     def containers(self, labels: list[str]) -> list[dict[str, Any]]:
-        """Every container with these labels, given as `name=value` or `name`."""
+        """Return every container with these labels, given as `name=value` or `name`."""
         return self.listed("containers/json", {"label": labels}, "all=1&")
 
     def listed(self, what: str, filters: Mapping[str, list[str]], options: str = "") -> list[dict[str, Any]]:
-        """What the engine lists of something, such as `networks`, that passes these filters."""
-        found: list[dict[str, Any]] = self.ask("GET", f"/{what}?{options}filters={quote(json.dumps(filters))}")
-        return found
+        """Return the objects of one kind, such as `networks`, that pass these filters."""
+        items: list[dict[str, Any]] = self.ask("GET", f"/{what}?{options}filters={quote(json.dumps(filters))}")
+        return items
 
     def inspect(self, container: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
-        """All about a container."""
+        """Return the full description of a container."""
         facts: dict[str, Any] = self.ask("GET", f"/containers/{container}/json", timeout_s=timeout_s)
         return facts
 
     def act(self, container: str, action: str, body: Mapping[str, Any] | None = None) -> None:
-        """Do something with a container: `kill`, `start`, `pause`, `unpause`, `rename?name=...`, or `update`."""
+        """Perform an action on a container: `kill`, `start`, `pause`, `unpause`, `rename?name=...`, or `update`."""
         self.request("POST", f"/containers/{container}/{action}", body)
 
     def create_container(self, body: Mapping[str, Any], name: str = "") -> str:
-        """Make a container; returns its id."""
+        """Create a container and return its id."""
         return str(self.ask("POST", f"/containers/create{f'?name={name}' if name else ''}", body)["Id"])
 
     @contextmanager
     def temporary_container(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """A container, by its id, that is removed with its nameless volumes when the block is done."""
+        """Create a container, yield its id, and remove it with its anonymous volumes at the end of the block."""
         container = self.create_container(body)
         try:
             yield container
@@ -296,12 +296,12 @@ class Connection:
     def run_container(
         self, body: Mapping[str, Any], files: bytes = b"", deadline_s: int = _PROBE_DEADLINE_S
     ) -> tuple[int, str, str]:
-        """Run a container to its end; returns its exit code, and what it wrote to standard output and error.
+        """Run a container to its end; return its exit code, standard output, and standard error.
 
         Args:
-            body: what the engine is asked for.
-            files: a tar that is unpacked into its root before; empty: nothing is.
-            deadline_s: how long it may run.
+            body: of the request that creates it.
+            files: a tar to unpack into its root first; empty: none.
+            deadline_s: seconds that it may run.
         """
         with self.temporary_container(body) as container:
             if files:
@@ -313,11 +313,11 @@ class Connection:
         return code, written.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
     def attach(self, container: str) -> socket.socket:
-        """A stream to the first process of a container."""
+        """Open a stream to the first process of a container."""
         return self.stream(f"/containers/{container}/attach?{_ATTACHED}")
 
     def stream(self, path: str, body: Mapping[str, Any] | None = None) -> socket.socket:
-        """The stream that a request becomes.
+        """Send a request and return the stream that its connection becomes.
 
         Raises:
             EngineUnavailable: the engine does not answer.
@@ -338,12 +338,12 @@ class Connection:
             return (self._direct or by_tcp).stream(path, body)
 
     def call(self, call: Callable[[], T]) -> T:
-        """One call of docker-py.
+        """Call docker-py, and translate its errors.
 
         Raises:
             ClusterError: docker-py itself refuses, before anything is sent.
             EngineUnavailable: the engine does not answer.
-            Refused: it answers with an error.
+            Refused: the engine answers with an error.
         """
         import docker.errors
         import requests
@@ -358,8 +358,8 @@ class Connection:
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _stopped(error) from error
 
-    def together(self, action: Callable[[U], T], items: Iterable[U]) -> list[T]:
-        """Do the same for each item at once; the first error is raised after all have ended."""
+    def map_parallel(self, action: Callable[[U], T], items: Iterable[U]) -> list[T]:
+        """Apply a function to all items in parallel; raise the first error after all have ended."""
         from concurrent.futures import ThreadPoolExecutor
 
         items = list(items)
@@ -371,7 +371,7 @@ class Connection:
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Turn what goes wrong with the socket of an engine into `EngineUnavailable`."""
+    """Turn errors of an engine's socket into `EngineUnavailable`."""
     try:
         yield
     except OSError as error:
@@ -382,9 +382,9 @@ _HEADER_BYTES = 8
 
 
 def read_frames(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
-    """Remove Docker's frames from a buffer: the stream and the content of each that has arrived whole.
+    """Remove complete Docker frames from a buffer, and yield the stream and content of each.
 
-    Each has 8 bytes of header, its stream in the first, its length in the last four.
+    A frame has a header of 8 bytes: its stream in the first, its length in the last four.
     """
     while len(buffer) >= _HEADER_BYTES:
         end = _HEADER_BYTES + int.from_bytes(buffer[4:_HEADER_BYTES], "big")
@@ -396,22 +396,22 @@ def read_frames(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
 
 
 class DockerChannel(Stream):
-    """A stream of which the agent's standard output is received."""
+    """A stream that receives the agent's standard output."""
 
     def __init__(self, node: Node, connection: socket.socket) -> None:
         super().__init__(node, connection)
         self._buffer = bytearray()
         self.complaints = b""
-        """The last of what the agent wrote to standard error."""
+        """The end of the agent's standard error."""
 
     def attach(self, connection: socket.socket) -> None:
-        """Go on with another stream to the node, which was started anew."""
+        """Continue with another stream to the node, which was started again."""
         self.close()
         super().__init__(self.node, connection)
         self._buffer.clear()
 
     def receive(self) -> bytes | None:
-        """What has arrived; None where nothing has yet; empty when the other end is gone."""
+        """Return received data: None if there is none yet, empty if the other end is closed."""
         chunk = super().receive()
         if not chunk:
             return chunk

@@ -1,4 +1,4 @@
-"""Make a cluster of containers, and start containers again."""
+"""Create a cluster of containers, and start containers again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
-from lab.engine.docker.state import filters
-from lab.engine.payload import sent_first
+from lab.engine.docker.state import owner_labels
+from lab.engine.payload import initial_input
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, closing_channels, wait_ready
 from lab.errors import ClusterError, ClusterUnfit
@@ -24,19 +24,19 @@ from lab.words import plural
 
 _ATTEMPTS = 8
 _WITHOUT_A_NODE = 3
-"""Addresses of a subnet: its own, the gateway, which no device has, and that for broadcasts."""
+"""Reserved addresses of a subnet: its own, the gateway, and that for broadcasts."""
 _MAPPED = ".mapped"
-"""A name for the address as sockets of IPv6 see it: PyTorch's store asks for one, and warns where there is none."""
+"""A name for the address in IPv6 form: PyTorch's store looks one up, and warns if it is missing."""
 _OVERLAPS = "overlap"
-"""In what the engine says where somebody else has taken the subnet meanwhile."""
+"""Part of the engine's message when another network has taken the subnet meanwhile."""
 
 
 def make_network(connection: Connection, network: Mapping[str, Any], nodes: int) -> ipaddress.IPv4Network | None:
-    """Make a network; returns the subnet in which its nodes are to have addresses, None where the engine gives them.
+    """Create a network; return the subnet for its nodes' addresses, None if the engine assigns them.
 
     Raises:
         ClusterUnfit: the engine's own subnets are too small for so many nodes.
-        Refused: the engine does not make it.
+        Refused: the engine does not create it.
     """
     if not network["Internal"]:
         connection.ask("POST", "/networks/create", network)
@@ -52,23 +52,23 @@ def make_network(connection: Connection, network: Mapping[str, Any], nodes: int)
 
 
 def _make_small(connection: Connection, network: Mapping[str, Any], nodes: int) -> ipaddress.IPv4Network:
-    """Make a network with no more addresses than its nodes need: each may cost the machine an entry for a neighbour."""
+    """Create a network with no more addresses than its nodes need: each may cost the machine a neighbour entry."""
     identity = connection.ask("POST", "/networks/create", network)["Id"]
     chosen = connection.ask("GET", f"/networks/{identity}")["IPAM"]["Config"]
     connection.request("DELETE", f"/networks/{identity}")
     whole = next(ipaddress.ip_network(one["Subnet"]) for one in chosen if ":" not in one["Subnet"])
     assert isinstance(whole, ipaddress.IPv4Network)
     subnet = small_subnet(whole, nodes)
-    given = {"Subnet": str(subnet), "Gateway": str(subnet[1])}
-    connection.ask("POST", "/networks/create", {**network, "IPAM": {"Driver": "default", "Config": [given]}})
+    ipam_config = {"Subnet": str(subnet), "Gateway": str(subnet[1])}
+    connection.ask("POST", "/networks/create", {**network, "IPAM": {"Driver": "default", "Config": [ipam_config]}})
     return subnet
 
 
 def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Network:
-    """The first part of a subnet that has an address for each node.
+    """Return the first part of a subnet that has an address for each node.
 
     Raises:
-        ClusterUnfit: all of it has too few.
+        ClusterUnfit: the whole subnet has too few.
     """
     length = whole.max_prefixlen - (nodes + _WITHOUT_A_NODE - 1).bit_length()
     if length < whole.prefixlen:
@@ -80,7 +80,7 @@ def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Netw
 
 
 def with_addresses(nodes: Sequence[Mapping[str, Any]], subnet: ipaddress.IPv4Network | None) -> list[dict[str, Any]]:
-    """Requests for containers, each with its address, the names of all, and the range from which its peers come."""
+    """Add to container requests each node's address, the names of all nodes, and their address range."""
     if subnet is None:
         return [dict(body) for body in nodes]
     addresses = [str(subnet[2 + rank]) for rank in range(len(nodes))]
@@ -96,15 +96,15 @@ def with_addresses(nodes: Sequence[Mapping[str, Any]], subnet: ipaddress.IPv4Net
 
 
 FROM_NODES = 16
-"""Fewer are 210 pairs at most, of the 1,024 that a kernel remembers where nobody says otherwise."""
+"""Fewer nodes have at most 210 pairs, well below the 1,024 neighbours that a kernel keeps by default."""
 _DEADLINE_S = 60.0
 
 
-def introduce(connection: Connection, cluster: str, channels: Sequence[Channel]) -> None:
-    """Tell the nodes of these channels, whose agents are ready, where the others of their cluster are."""
+def send_neighbours(connection: Connection, cluster: str, channels: Sequence[Channel]) -> None:
+    """Send the agents of these channels, which are ready, the addresses of their cluster's other nodes."""
     known = {
         container["Id"]: (network["IPAddress"], network["MacAddress"])
-        for container in connection.containers([*filters(cluster), label.NODE])
+        for container in connection.containers([*owner_labels(cluster), label.NODE])
         for network in container.get("NetworkSettings", {}).get("Networks", {}).values()
         if network.get("IPAddress") and network.get("MacAddress")
     }
@@ -120,14 +120,16 @@ def introduce(connection: Connection, cluster: str, channels: Sequence[Channel])
 _READY_TIMEOUT_S = 180.0
 
 
-def create(connection: Connection, cluster: str, requests: Sequence[Request], announce: Announce) -> Channel | None:
-    """Make network, volume and containers, and wait until every agent has imported torch.
+def create_cluster(
+    connection: Connection, cluster: str, requests: Sequence[Request], announce: Announce
+) -> Channel | None:
+    """Create network, volume, and containers, and wait until every agent has imported torch.
 
     Returns:
         The channel to the first node that ended instead, or None if all are ready.
 
     Raises:
-        LabError: a node did not start; what was made is still there.
+        LabError: a node did not start; what was created still exists.
     """
     network, volume, *containers = (request.body for request in requests)
     asked = [body for body in containers if label.NODE in body["Labels"]]
@@ -138,7 +140,7 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
         starter = hook("zygote").make_starter(connection, body, network["Name"], announce)
     announce(f"starting {plural(len(nodes), 'node')} of image {asked[0]['Image']}")
     with closing_channels(list[DockerChannel]()) as channels:
-        channels += connection.together(
+        channels += connection.map_parallel(
             lambda rank: _make_node(connection, starter, rank, network["Name"], nodes[rank]), range(len(nodes))
         )
         return _await_agents(connection, starter, cluster, channels, announce)
@@ -147,11 +149,11 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
 def _await_agents(
     connection: Connection, starter: Starter, cluster: str, channels: Sequence[DockerChannel], announce: Announce
 ) -> Channel | None:
-    """Wait until every agent is ready that was started on these channels; returns that of a node that ended instead."""
+    """Wait until the agents on these channels are ready; return the channel of a node that ended instead."""
     starter.finish(channels, announce)
     lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
     if lost is None:
-        introduce(connection, cluster, channels)
+        send_neighbours(connection, cluster, channels)
     return lost
 
 
@@ -164,7 +166,7 @@ def _make_node(
 
 
 class Starter:
-    """Starts the nodes of a cluster, each of which imports torch itself; that of a feature has their agents forked.
+    """Starts nodes that each import torch; a feature has a starter whose zygote forks their agents.
 
     Args:
         connection: to the engine.
@@ -174,41 +176,46 @@ class Starter:
         self.connection = connection
 
     def start(self, node: Node) -> DockerChannel:
-        """Start a container that does not run; the stream to it, on which its agent will say that it is ready."""
+        """Start a container; return the stream on which its agent reports that it is ready."""
         channel = DockerChannel(node, self.connection.attach(node.handle))
         self.connection.act(node.handle, "start")
-        with suppress(OSError):  # it has ended already: whoever waits for it finds out why
+        with suppress(OSError):  # it has ended already: waiting for it reports why
             self.send_agent(channel)
         return channel
 
     def send_agent(self, channel: DockerChannel) -> None:
-        """Send a node that was just started its agent.
+        """Send the agent to a node that has just started.
 
         Raises:
-            OSError: it has ended.
+            OSError: the node has ended.
         """
-        channel.send(sent_first() + HELLO)
+        channel.send(initial_input() + HELLO)
 
     def finish(self, channels: Sequence[DockerChannel], announce: Announce) -> None:
-        """Do what is left to do for these nodes, which were all started."""
+        """Finish starting these nodes."""
         announce("importing torch on every node")
 
 
-def start(
+def start_nodes(
     connection: Connection, cluster: str, nodes: Sequence[Node], announce: Announce, *, forked: bool
 ) -> Channel | None:
-    """Start containers that do not run, and wait until their agents are there; returns the channel to one that ended.
+    """Start containers that do not run, and wait for their agents; return the channel of one that ended instead.
 
-    `forked`: whether a zygote forks their agents.
+    Args:
+        connection: to the engine.
+        cluster: its name.
+        nodes: to start.
+        announce: called with each line of progress.
+        forked: whether a zygote forks their agents.
 
     Raises:
-        LabError: one did not start.
+        LabError: a node did not start.
     """
     announce(f"starting {plural(len(nodes), 'node')} again")
     zygote = hook("zygote") if forked else None
     starter = zygote.find_starter(connection, cluster) if zygote else Starter(connection)
     with closing_channels(list[DockerChannel]()) as channels:
-        for node in nodes:  # one after the other: addresses are given in this order
+        for node in nodes:  # one after the other: the engine assigns addresses in this order
             try:
                 channels.append(starter.start(node))
             except Refused as refused:

@@ -1,4 +1,4 @@
-"""What `lab doctor` says of the docker engine: version, image, what the kernel can do to a node's network."""
+"""Checks of `lab doctor` for the docker engine: version, image, and what the kernel can do to a node's network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.doctor import Check, Wanted, gpu_checks
-from lab.engine.payload import node_files, tar
+from lab.engine.payload import make_tar, node_files
 from lab.feature import hook
 from lab.node.recorder import build
 
@@ -19,13 +19,13 @@ folder = "{_FOLDER}"
 sys.path.insert(0, folder)
 can = {{"recorder": bool(glob.glob("{build.IMAGE_FOLDER}/*-{build.source_hash()}.so"))}}
 """
-"""What is in an image; features have more tried in it."""
+"""Checks the content of an image; features add other checks."""
 _ANY_PYTHON = 'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0"; done; echo {}'
 _MIN_API = (1, 40)
 
 
-def examine(connection: Connection, wanted: Wanted) -> list[Check]:
-    """Everything that could keep containers from being nodes."""
+def examine_engine(connection: Connection, wanted: Wanted) -> list[Check]:
+    """Check everything that could keep containers from working as nodes."""
     image = wanted.image or DEFAULT_IMAGE
     checks = [_version(connection), _image(connection, image), *gpu_checks(wanted, connection, image)]
     if inspect_image(connection, image) is not None:
@@ -35,9 +35,9 @@ def examine(connection: Connection, wanted: Wanted) -> list[Check]:
 
 def _version(connection: Connection) -> Check:
     version = connection.ask("GET", "/version")
-    found = f"docker {version['Version']}, API {version['ApiVersion']}, {connection.api.base_url}"
+    description = f"docker {version['Version']}, API {version['ApiVersion']}, {connection.api.base_url}"
     is_old = tuple(int(part) for part in version["ApiVersion"].split(".")) < _MIN_API
-    return Check.judge("engine", found, is_old, "install Docker Engine 19.03 or newer", "failed")
+    return Check.judge("engine", description, is_old, "install Docker Engine 19.03 or newer", "failed")
 
 
 def _image(connection: Connection, image: str) -> Check:
@@ -49,25 +49,27 @@ def _image(connection: Connection, image: str) -> Check:
 
 
 def _inside(connection: Connection, image: str) -> list[Check]:
-    """What is in the image, and what a container that is allowed to can do to its network, tried out."""
-    more = hook("doctor_probe")
-    program = f"{_PROBE}{more.PROGRAM if more else ''}print(json.dumps(can))\n"
+    """Check the content of the image, and what a privileged container can do to its network."""
+    extra_probe = hook("doctor_probe")
+    program = f"{_PROBE}{extra_probe.PROGRAM if extra_probe else ''}print(json.dumps(can))\n"
     body = {
         "Image": image,
         "Entrypoint": ["/bin/sh", "-c", _ANY_PYTHON, program],
         "User": "0:0",
-        "Labels": {label.OWNER: label.owner(), label.CLUSTER: "doctor"},
+        "Labels": {label.OWNER: label.current_owner(), label.CLUSTER: "doctor"},
         "HostConfig": {"CapDrop": ["ALL"], "CapAdd": ["NET_ADMIN"], "NetworkMode": "none"},
     }
-    archive = tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in node_files().items()})
+    archive = make_tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in node_files().items()})
     can = json.loads(connection.run_container(body, archive)[1] or "{}")
-    return [_recorder(image, built=can.get("recorder", False)), *(more.checks(can) if more else ())]
+    return [_recorder(image, built=can.get("recorder", False)), *(extra_probe.checks(can) if extra_probe else ())]
 
 
 def _recorder(image: str, *, built: bool) -> Check:
     if built:
         return Check("ok", "recorder", f"compiled, in {image}")
     if image == DEFAULT_IMAGE:
-        found = f"the one in Python, which is slower: {image} has no compiled one that fits this version of the lab"
-        return Check("warning", "recorder", found, "lab image build, then lab down and lab up")
+        description = (
+            f"the one in Python, which is slower: {image} has no compiled one that fits this version of the lab"
+        )
+        return Check("warning", "recorder", description, "lab image build, then lab down and lab up")
     return Check("ok", "recorder", f"the one in Python; {image} has no compiled one")

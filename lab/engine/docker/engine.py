@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
-from lab.engine.docker.state import STOPPED_SUFFIX, filters, find_clusters, find_rest, remove
-from lab.engine.interrupts import uninterrupted
+from lab.engine.docker.state import STOPPED_SUFFIX, find_clusters, find_rest, owner_labels, remove_labelled
+from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
 
 _SETTLE_S = 1.0
-_LOOK_TIMEOUT_S = 2.0
-"""A run is not held up for longer by an engine that does not answer."""
+_POLL_TIMEOUT_S = 2.0
+"""Longest delay of a run by an engine that does not answer."""
 _NEVER = "0001-01-01"
-"""How the engine writes a time that has not come."""
+"""The engine's notation for a time that has not come."""
 _OOM_BEFORE_END_S = 2.0
-"""A container ends at most so long after the kernel has killed its agent: the rest of its memory is returned first."""
+"""A container ends at most this much later than its killed agent, because its memory is released first."""
 _EVENT_DELAY_S = 1.0
-"""The engine may tell of it after the end, where it is busy."""
+"""A busy engine may report the event this much after the end."""
 _GONE = 404
 _CONFLICT = 409
-"""What it answers where a container does not run, or a name is used."""
+"""The engine's answer if a container does not run, or a name is used."""
 _PER_CORE = 1_000_000_000
 NO_TORCH = 71
 FIND_PYTHON = (
@@ -53,21 +53,21 @@ class DockerEngine:
     # -- finding
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
-        """The owner's clusters that exist, wholly or in part, by their labels."""
+        """Return the owner's existing clusters, complete or not, by their labels."""
         return find_clusters(self.connection, self.name, cluster)
 
     def nodeless(self) -> list[str]:
-        """Names of the owner's clusters of which a network, a volume or a zygote is there, but no node."""
-        networks, volumes = find_rest(self.connection, filters(None))
-        zygotes = self.connection.containers([*filters(None), label.ZYGOTE])
+        """Return the names of the owner's clusters that have a network, a volume, or a zygote, but no node."""
+        networks, volumes = find_rest(self.connection, owner_labels(None))
+        zygotes = self.connection.containers([*owner_labels(None), label.ZYGOTE])
         names = {item["Labels"][label.CLUSTER] for item in (*networks, *volumes, *zygotes)}
         return sorted(names - {info.name for info in self.find()})
 
     def node_state(self, node: Node) -> NodeState:
-        """What became of a node."""
+        """Return how a node ended."""
         facts = self.connection.request_existing("GET", f"/containers/{node.handle}/json")
         state: dict[str, Any] = json.loads(facts)["State"] if facts else {"Status": "dead"}
-        if state["Status"] in ("removing", "dead"):  # it is killed first, whoever removes it
+        if state["Status"] in ("removing", "dead"):  # every removal kills it first
             return NodeState(running=False, gone=True)
         running = bool(state["Running"])
         return NodeState(
@@ -78,12 +78,12 @@ class DockerEngine:
         )
 
     def _ended_by_oom(self, node: Node, state: Mapping[str, Any]) -> bool:
-        """Whether lack of memory ended a container, of which only a worker may have been killed for that, long ago.
+        """Return whether lack of memory ended a container, not only one of its workers at some earlier time.
 
         `OOMKilled` stays set once the kernel has killed any process of a container. So the events around the end
-        decide: the kernel killed something, and nobody had the engine kill the container.
+        decide: the kernel killed a process, and no client had the engine kill the container.
         """
-        from datetime import datetime  # mostly no node is lost
+        from datetime import datetime  # imported late: nodes are rarely lost
         from urllib.parse import quote
 
         asked = quote(json.dumps({"container": [node.handle], "event": ["oom", "kill"]}))
@@ -92,17 +92,17 @@ class DockerEngine:
             span = f"since={ended - _OOM_BEFORE_END_S:.6f}&until={ended + _EVENT_DELAY_S:.6f}"
             answer = self.connection.request("GET", f"/events?{span}&filters={asked}")
             happened = {json.loads(line)["Action"] for line in answer.splitlines() if line.strip()}
-        except (Refused, ValueError, KeyError):  # an engine that cannot say it
+        except (Refused, ValueError, KeyError):  # the engine does not report events
             return True
         return "oom" in happened and "kill" not in happened
 
     def trouble(self, channel: Channel) -> Trouble | None:
-        """What keeps a node from working although it is there."""
+        """Return why an existing node does not work."""
         container = channel.node.handle
         try:
-            facts = self.connection.inspect(container, _LOOK_TIMEOUT_S)
+            facts = self.connection.inspect(container, _POLL_TIMEOUT_S)
         except Refused:
-            return None  # it is gone: its channel tells that
+            return None  # it is gone: its closed channel reports that
         if facts["State"]["Paused"]:
             return Trouble("was paused", silent=True)
         if not facts["State"]["Running"]:
@@ -113,47 +113,47 @@ class DockerEngine:
         return None if connected else Trouble("was disconnected from its network", silent=False)
 
     def memory_bytes(self, node: Node) -> int | None:
-        """Memory that a node uses, without what the kernel can take back."""
+        """Return the memory that a node uses, without memory that the kernel can reclaim."""
         answer = self.connection.ask("GET", f"/containers/{node.handle}/stats?stream=0&one-shot=1")
-        stats = (answer or {}).get("memory_stats", {})  # an engine whose container has just ended answers nothing
+        stats = (answer or {}).get("memory_stats", {})  # the answer is empty if the container has just ended
         detail = stats.get("stats", {})
         reclaimable = detail.get("total_inactive_file", detail.get("inactive_file", 0))
         return max(0, stats["usage"] - reclaimable) if "usage" in stats else None
 
-    # -- making
+    # -- creating
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
-        """What `create` asks of Docker's API; nothing is made."""
+        """Return what `create` requests of Docker's API; create nothing."""
         from lab.engine.docker.request import cost_of, requests_for
         from lab.engine.protocol import refuse_for_one_host
-        from lab.plan.limits import FEW_RANKS, refuse_crowd
+        from lab.plan.limits import FEW_RANKS, refuse_excess_nodes
 
         refuse_for_one_host(shape, self.name)
         machine = self.machine()
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
-            refuse_crowd(shape.nodes, shape.nproc_per_node, machine.room, cost_of(shape))
+            refuse_excess_nodes(shape.nodes, shape.nproc_per_node, machine.capacity, cost_of(shape))
         image = None
         if shape.requirements:
             from lab.engine.packages import package_store
 
             image = package_store(self).name_of(shape.image, shape.requirements)
-        return requests_for(cluster, shape, owner=label.owner(), run=run, machine=machine, image=image)
+        return requests_for(cluster, shape, owner=label.current_owner(), run=run, machine=machine, image=image)
 
     def machine(self) -> Machine:
-        """The machine that nodes run on."""
-        from lab.engine.docker.request import is_here, room_for
+        """Return the machine that nodes run on."""
+        from lab.engine.docker.request import capacity_of, is_here
 
         facts = self.connection.ask("GET", "/info")
         return Machine(
             cores=int(facts["NCPU"]),
             memory_bytes=int(facts["MemTotal"]),
             free_disk_bytes=_free_bytes(facts) if is_here(facts) else None,
-            room=room_for(facts),
+            capacity=capacity_of(facts),
         )
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
-        """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.docker.create import create
+        """Create every node, and wait until its agent can fork workers; after an error nothing is left."""
+        from lab.engine.docker.create import create_cluster
         from lab.engine.docker.image import DEFAULT_IMAGE, ensure_image
 
         if shape.gpus:
@@ -172,37 +172,37 @@ class DockerEngine:
 
             refuse_volumes_over_programs(self.connection, image, shape)
         try:
-            lost = create(self.connection, cluster, self.requests(cluster, shape, run=run), announce)
+            lost = create_cluster(self.connection, cluster, self.requests(cluster, shape, run=run), announce)
             if lost is not None:
                 raise self.explain_lost(lost, image)
             return self.find(cluster)[0]
         except BaseException as error:
             refused = error if isinstance(error, Refused) else None
-            # a network of that name: somebody else, with other locks, has just made such a cluster
+            # a network of this name exists: another owner, with other locks, has just created such a cluster
             if refused is None or refused.status != _CONFLICT or "network" not in refused.explanation:
-                with uninterrupted(), suppress(LabError):
+                with defer_interrupts(), suppress(LabError):
                     self.remove(cluster, settle=True)
             if refused is None:
                 raise
             if refused.status == _GONE and "no such image" in refused.explanation.lower():
                 raise ImageUnfit(f"the engine has no image {image}", "build it with `lab image build`") from error
-            said = f"the engine could not make cluster {cluster}: {refused.explanation}"
-            if "already" in refused.explanation:  # another owner has one of that name
-                raise ClusterUnfit(said, "use another name with --name") from error
-            raise ClusterError(said, refused.hint) from error
+            message = f"the engine could not make cluster {cluster}: {refused.explanation}"
+            if "already" in refused.explanation:  # another owner has one of this name
+                raise ClusterUnfit(message, "use another name with --name") from error
+            raise ClusterError(message, refused.hint) from error
 
     def explain_lost(self, channel: Channel, image: str) -> LabError:
-        """Why a node of this image ended while it was starting."""
+        """Return the error for a node of this image that ended while it was starting."""
         state = self.node_state(channel.node)
-        said = getattr(channel, "complaints", b"").decode("utf-8", "replace").strip().splitlines()
-        last = f": {said[-1]}" if said else ""
+        complaints = getattr(channel, "complaints", b"").decode("utf-8", "replace").strip().splitlines()
+        last = f": {complaints[-1]}" if complaints else ""
         if state.exit_code == NO_TORCH:
             return ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
         hint = "raise --memory" if state.out_of_memory or state.exit_code == 137 else "`lab doctor` may know more"
         return ClusterError(f"{channel.node.name} {state.sentence()} while it was starting{last}", hint)
 
     def has_image(self, image: str) -> bool:
-        """Whether nodes can be made of an image without pulling it."""
+        """Return whether nodes can be created from an image without pulling it."""
         from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 
         return image == DEFAULT_IMAGE or inspect_image(self.connection, image) is not None
@@ -221,8 +221,8 @@ class DockerEngine:
         self.connection.act(node.handle, "kill")
 
     def stop(self, nodes: Sequence[Node]) -> None:
-        """Kill nodes, where they run, and have them found as stopped until they are started."""
-        self.connection.together(self._stop, nodes)
+        """Kill running nodes, and report them as stopped until they are started."""
+        self.connection.map_parallel(self._stop, nodes)
 
     def _stop(self, node: Node) -> None:
         try:
@@ -233,61 +233,61 @@ class DockerEngine:
         self._rename(node, STOPPED_SUFFIX)
 
     def _rename(self, node: Node, suffix: str) -> None:
-        """Give a container the name that it has while it is stopped, or the one that it was made with."""
+        """Give a container the name that marks it as stopped, or its original name."""
         has = str(self.connection.inspect(node.handle)["Name"]).lstrip("/")
         wanted = has.removesuffix(STOPPED_SUFFIX) + suffix
         if wanted != has:
             self.connection.act(node.handle, f"rename?name={wanted}")
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
-        """Start nodes that do not run, as they were made, and wait until their agents can fork workers."""
-        from lab.engine.docker.create import start
+        """Start nodes that do not run, as they were created, and wait until their agents can fork workers."""
+        from lab.engine.docker.create import start_nodes
 
         if not nodes:
             return
         for node in nodes:
             self._rename(node, "")
         made = self.connection.inspect(nodes[0].handle)
-        lost = start(self.connection, cluster.name, nodes, announce, forked=made["HostConfig"]["Init"] is False)
+        lost = start_nodes(self.connection, cluster.name, nodes, announce, forked=made["HostConfig"]["Init"] is False)
         if lost is not None:
             raise self.explain_lost(lost, made["Config"]["Image"])
 
     def pause(self, node: Node) -> None:
-        """Have every process of a node stand still."""
+        """Pause every process of a node."""
         if not self.paused(node):
             self.connection.act(node.handle, "pause")
 
     def resume(self, node: Node) -> None:
-        """Have them go on, where they stand still."""
+        """Resume every process of a node, if it is paused."""
         if self.paused(node):
             self.connection.act(node.handle, "unpause")
 
     def paused(self, node: Node) -> bool:
-        """Whether they stand still."""
+        """Return whether a node is paused."""
         return bool(self.connection.inspect(node.handle)["State"]["Paused"])
 
     def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
-        """Let a node use no more than this from now on; swap is none of it."""
+        """Set new limits of a node; swap does not extend the memory limit."""
         limits = {} if cpus is None else {"NanoCpus": int(cpus * _PER_CORE)}
         limits |= {} if memory_bytes is None else {"Memory": memory_bytes, "MemorySwap": memory_bytes}
         self.connection.act(node.handle, "update", limits)
 
     def throttle(self, node: Node) -> Throttle:
-        """What a node may use now."""
+        """Return the current limits of a node."""
         limits, machine = self.connection.inspect(node.handle)["HostConfig"], self.machine()
         return Throttle((limits["NanoCpus"] / _PER_CORE) or machine.cores, limits["Memory"] or machine.memory_bytes)
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
-        """Run a command in a node with this process's standard streams; returns its exit code."""
-        from lab.engine.docker.execute import execute
+        """Run a command in a node with this process's standard streams; return its exit code."""
+        from lab.engine.docker.execute import run_command
 
         try:
-            return execute(self.connection, node, argv, tty=tty)
+            return run_command(self.connection, node, argv, tty=tty)
         except Refused as refused:
             raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {refused.explanation}") from refused
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
-        """What a program prints that the first Python with torch of a node runs."""
+        """Return the output of a program that the first Python with torch of a node runs."""
         from lab.engine.packages import ENVIRONMENT, package_folders
 
         command = ["/bin/sh", "-c", FIND_PYTHON, program, package_folders(ENVIRONMENT)]
@@ -299,7 +299,7 @@ class DockerEngine:
         return self.connection.call(ask)
 
     def read_files(self, node: Node, path: str) -> Iterator[bytes]:
-        """A file or folder of a node as a tar, which comes while it is read."""
+        """Return a file or folder of a node as a tar, read on demand."""
         call = self.connection.call
         try:
             pieces = call(lambda: self.connection.api.get_archive(node.handle, path)[0])
@@ -307,14 +307,14 @@ class DockerEngine:
             raise ClusterError(f"cannot read {path} on {node.name}: {_why(refused)}") from refused
 
         def read() -> Iterator[bytes]:
-            with closing(pieces):  # the engine does nothing else with the container until all is read, or nobody reads
+            with closing(pieces):  # the engine blocks the container until all is read, or the stream is closed
                 while piece := call(lambda: next(pieces, b"")):
                     yield piece
 
         return read()
 
     def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
-        """Make a file or folder of a node of a tar."""
+        """Create a file or folder of a node from a tar."""
         folder = os.path.dirname(path)
         try:
             self.connection.call(lambda: self.connection.api.put_archive(node.handle, folder, archive))
@@ -325,22 +325,22 @@ class DockerEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them, by their labels."""
-        return remove(self.connection, filters(cluster), settle_s=_SETTLE_S if settle else 0.0)
+        return remove_labelled(self.connection, owner_labels(cluster), settle_s=_SETTLE_S if settle else 0.0)
 
     def examine(self, wanted: Wanted) -> list[Check]:
-        """What `lab doctor` has to say about this engine."""
-        from lab.engine.docker.doctor import examine
+        """Return the checks of `lab doctor` for this engine."""
+        from lab.engine.docker.doctor import examine_engine
 
-        return examine(self.connection, wanted)
+        return examine_engine(self.connection, wanted)
 
 
 def _is_stopped(first: int, container: str) -> bool:
-    """Whether a signal has stopped a container's first process, or the agent, which is the only child of that.
+    """Return whether a signal has stopped a container's first process, or its only child, the agent.
 
-    The engine does not tell. It is seen where the engine is on this machine: there is a process of that number then, of
-    which the kernel says that it is the container's.
+    The engine does not report this. If the engine is on this machine, there is a process of that number which belongs
+    to the container according to the kernel.
     """
-    from lab.node import processes  # takes a while to import, and a short run does not need it
+    from lab.node import processes  # a slow import that a short run does not need
 
     try:
         with open(f"/proc/{first}/cgroup") as groups, open(f"/proc/{first}/task/{first}/children") as children:
@@ -352,7 +352,7 @@ def _is_stopped(first: int, container: str) -> bool:
 
 
 def _free_bytes(facts: Mapping[str, Any]) -> int | None:
-    """What is free where the engine keeps containers, which is on this machine."""
+    """Return the free bytes of the engine's container storage, which is on this machine."""
     try:
         disk = os.statvfs(facts["DockerRootDir"])
     except (OSError, KeyError):

@@ -1,4 +1,4 @@
-"""A command in a container with this process's standard streams, with or without a terminal."""
+"""Run a command in a container with this process's standard streams, with or without a terminal."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lab.engine.docker.connection import Connection, Refused, read_frames
 from lab.errors import ClusterError
 from lab.plan.cluster import Node
 
-_TAKEN_AT_ONCE = 4096
-"""Bytes: less than what a connection has room for that can be written to at all."""
+_INPUT_CHUNK_BYTES = 4096
+"""Less than the free space of a connection that is writable at all."""
 
 
-def execute(connection: Connection, node: Node, argv: Sequence[str], *, tty: bool) -> int:
-    """Run a command in a node, with this process's terminal where `tty` is set; returns its exit code.
+def run_command(connection: Connection, node: Node, argv: Sequence[str], *, tty: bool) -> int:
+    """Run a command in a node, with this process's terminal if `tty` is set; return its exit code.
 
     Raises:
-        ClusterError: there is no such command in the node.
+        ClusterError: the node has no such command.
     """
     asked: dict[str, Any] = {
         "Cmd": [*argv],
@@ -59,7 +59,7 @@ def execute(connection: Connection, node: Node, argv: Sequence[str], *, tty: boo
 
 
 def _relay(connection: socket.socket, *, framed: bool) -> None:
-    """Pass on what is typed, and what the command writes, until it ends; neither waits for the other."""
+    """Relay input to the command and its output to this process until it ends; neither blocks the other."""
     buffer, typed, is_open = bytearray(), b"", True
     connection.setblocking(True)
     while True:
@@ -93,9 +93,9 @@ def _relay(connection: socket.socket, *, framed: bool) -> None:
 
 
 def _read_typed() -> bytes:
-    """A piece of standard input; empty at its end, and where it is closed."""
+    """Read a piece of standard input; empty at its end, or if it is closed."""
     try:
-        return os.read(0, _TAKEN_AT_ONCE)
+        return os.read(0, _INPUT_CHUNK_BYTES)
     except OSError:
         return b""
 
@@ -108,5 +108,5 @@ def _write(fd: int, data: bytes) -> None:
 
 def _resize(connection: Connection, execution: str) -> None:
     rows, columns, _, _ = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, b"\0" * 8))
-    with suppress(Refused):  # a command that is quick has ended already
+    with suppress(Refused):  # a quick command may have ended already
         connection.request("POST", f"/exec/{execution}/resize?h={rows}&w={columns}")

@@ -1,4 +1,4 @@
-"""Images that a Docker engine has; a feature makes and fetches those that it lacks."""
+"""Images of a Docker engine; a feature builds or pulls missing ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.words import clip
 
 _ABSENT = 404
 DEFAULT_IMAGE = f"lab-node:{__version__}"
-"""The image that the lab builds for itself where no other is named."""
+"""The image that the lab builds, and uses by default."""
 TORCH_LABEL = "lab.image.torch"
 
 
@@ -22,16 +22,16 @@ class ImageInfo(Frozen):
     """An image that the engine has."""
 
     name: str
-    """As it was asked for."""
+    """As requested."""
     id: str
     """`sha256:...`"""
     size_bytes: int
     torch: str | None
-    """Version of torch that the lab built it with; None for an image from elsewhere."""
+    """Version of torch with which the lab built it; None for other images."""
 
 
 def inspect_image(connection: Connection, image: str) -> ImageInfo | None:
-    """Returns what the engine knows of the image, or None if it does not have it."""
+    """Return the engine's information about an image, or None if it does not have it."""
     try:
         facts = connection.ask("GET", f"/images/{quote(image, safe='/:@')}/json")
     except Refused as refused:
@@ -46,10 +46,10 @@ def inspect_image(connection: Connection, image: str) -> ImageInfo | None:
 
 
 def ensure_image(connection: Connection, image: str, announce: Announce) -> ImageInfo:
-    """Returns an image: the default one is built where it is missing, any other is pulled.
+    """Return an image: build the default one if it is missing, pull any other.
 
     Raises:
-        LabError: it cannot be made or fetched.
+        LabError: it cannot be built or pulled.
     """
     if (there := inspect_image(connection, image)) is not None:
         return there
@@ -61,5 +61,5 @@ def ensure_image(connection: Connection, image: str, announce: Announce) -> Imag
 
 
 def one_line(reason: str, limit: int = 300) -> str:
-    """Returns the reason on one line, cut off after `limit` characters."""
+    """Return the reason on one line, cut off after `limit` characters."""
     return clip(" ".join(reason.split()), limit)

@@ -1,4 +1,4 @@
-"""What Docker's API is asked for when a cluster is made: bodies of requests, from shape and names alone."""
+"""Build the requests to Docker's API that create a cluster, from its shape and names alone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from lab.engine import boot
 from lab.engine import ownership as label
 from lab.engine.docker.image import DEFAULT_IMAGE
-from lab.engine.local.machine import room_here
+from lab.engine.local.machine import read_capacity
 from lab.engine.packages import ENVIRONMENT
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
 from lab.feature import hook
 from lab.plan.cluster import Shape
-from lab.plan.limits import Limits, Machine, NodeCost, Room, limits_for
+from lab.plan.limits import Capacity, Limits, Machine, NodeCost, limits_for
 
 if TYPE_CHECKING:
     from lab.engine.docker.connection import Connection
@@ -33,16 +33,16 @@ _IN_MEMORY = {
     **dict.fromkeys(("/tmp", "/var/tmp", "/run/lock"), "mode=0777"),
     **dict.fromkeys((_AGENT_ROOT, boot.IMPORT_ROOT), "mode=0755"),
 }
-"""Where a node with a read-only root can write, in its memory."""
+"""Folders that a node with a read-only root can write, in memory."""
 _NO_ADDRESS_OF_THE_MACHINE = {"com.docker.network.bridge.inhibit_ipv4": "true"}
-"""Else what listens on the machine itself could be reached from an internal network."""
+"""Without this option, services of the machine could be reached from an internal network."""
 _START = (
     ": agent of the lab; for python in python3 python; do "
     "$python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec(\"torch\"))' 2>/dev/null && "
     f'exec $python -c "{boot.BECOME}" "$0"; done; '
     f"echo 'no python on PATH can import torch' >&2; exit {boot.NO_TORCH}"
 )
-"""Shown by `ps` and `docker ps`: it says what it is, and is told over standard input what it can be told there."""
+"""Shown by `ps` and `docker ps`: it names its purpose, and receives the rest over standard input."""
 
 
 def requests_for(
@@ -54,12 +54,18 @@ def requests_for(
     machine: Machine | None = None,
     image: str | None = None,
 ) -> list[Request]:
-    """Network, volume, a container a node, and a zygote where there is one; limits are parts of the machine.
+    """Return the requests for a network, a volume, a container for each node, and a zygote if one is used.
 
-    `image` is what containers are made of, where that is not the image of the shape, but one with packages besides.
+    Args:
+        cluster: its name.
+        shape: its shape.
+        owner: `user@host` of its owner.
+        run: the run that will remove it, if any.
+        machine: limits are parts of it; None: no default limits.
+        image: an image with packages that replaces the image of the shape.
 
     Raises:
-        ClusterUnfit: a strict cluster cannot be that, or a volume would hide what a node runs on.
+        ClusterUnfit: a strict cluster cannot have this shape, or a volume would hide what a node runs on.
     """
     limits = shape.limits
     if machine is not None:
@@ -94,7 +100,7 @@ def requests_for(
 
 
 def plain_start(config: str) -> list[str]:
-    """What starts a node that imports torch itself."""
+    """Return the command of a node that imports torch itself."""
     return ["/bin/sh", "-c", _START, config]
 
 
@@ -120,7 +126,7 @@ def _container(
         "Cmd": [json.dumps(config)],
         "Hostname": node,
         "User": "0:0",
-        "WorkingDir": _AGENT_ROOT,  # Python imports from there, and no volume can lie in it
+        "WorkingDir": _AGENT_ROOT,  # Python imports from there, and no volume can be mounted in it
         "OpenStdin": True,
         "StdinOnce": False,  # else the engine closes standard input when the first client goes
         "Env": [f"{name}={value}" for name, value in shape.env.items()],
@@ -149,7 +155,10 @@ def _container(
 
 
 def _limits(shape: Shape, limits: Limits, rank: int) -> dict[str, Any]:
-    """What a node may use, and a strict one write to; each node has GPUs of its own: nccl refuses two ranks on one."""
+    """Return the limits of a node, and a strict node's writable folders.
+
+    Each node has its own GPUs, as nccl requires.
+    """
     gpus = [str(rank * shape.gpus + number) for number in range(shape.gpus)]
     in_memory = {folder: f"rw,exec,nosuid,nodev,{_size(limits)},{mode}" for folder, mode in _IN_MEMORY.items()}
     return {
@@ -168,37 +177,36 @@ def _size(limits: Limits) -> str:
 
 
 _ALONE = NodeCost(node_bytes=160_000_000, shared_bytes=0, node_threads=16)
-"""Estimates from measurements: what is charged to a node at rest, the engine's own process for it with its 13 threads,
-and what its network takes."""
+"""Estimates from measurements: memory of an idle node, the engine's process for it with 13 threads, and its network."""
 _PORTS = 1023
-"""A bridge of Linux has so many, and each node has one."""
+"""Ports of a Linux bridge; each node uses one."""
 _NOT_FOR_NODES = 3
 """The first and the last address of a network, and the machine's own."""
 
 
 def cost_of(shape: Shape) -> NodeCost:
-    """What a node of such a cluster takes."""
+    """Return the cost of a node of such a cluster."""
     forked = zygote_of(shape)
     return forked.COST if forked else _ALONE
 
 
 def zygote_of(shape: Shape) -> Any:
-    """What has the agents of such a cluster forked by a zygote: a module of a feature; None: nodes import torch."""
+    """Return a feature's module whose zygote forks the agents of such a cluster; None: each node imports torch."""
     zygote = None if shape.strict or shape.image or shape.requirements or shape.gpus else hook("zygote")
     return zygote if zygote is not None and zygote.uses_zygote(shape.nodes) else None
 
 
 def is_here(facts: Mapping[str, Any]) -> bool:
-    """Whether an engine, by what it says of itself, is on this machine."""
+    """Return whether an engine is on this machine, according to its own description."""
     return facts.get("Name") == os.uname().nodename
 
 
-def room_for(facts: Mapping[str, Any]) -> Room:
-    """What an engine has left, by what it says of itself; of another machine nobody knows more than its addresses."""
+def capacity_of(facts: Mapping[str, Any]) -> Capacity:
+    """Return the capacity that an engine has left; of another machine, only its addresses are known."""
     sizes = [int(pool["Size"]) for pool in facts.get("DefaultAddressPools") or ()]
     addresses = min([_PORTS, *(2 ** (32 - size) - _NOT_FOR_NODES for size in sizes if size <= 32)])
-    room = room_here(cgroups=None) if is_here(facts) else Room()
-    return room._replace(addresses=max(0, addresses))
+    capacity = read_capacity(cgroups=None) if is_here(facts) else Capacity()
+    return capacity._replace(addresses=max(0, addresses))
 
 
 SHARED = "/shared"
@@ -207,17 +215,17 @@ _FOR_FILES = {
     *("data", "datasets", "home", "input", "inputs", "media", "mnt", "models", "output", "outputs", "projects"),
     *("results", "scratch", "srv", "work", "workspace"),
 }
-"""Folders of an image in which volumes may be: people put files there, and few put programs."""
+"""Top folders of an image in which volumes are allowed: they hold files, and rarely programs."""
 _PATHS = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
-"""Variables of an image that name what its programs are made of."""
+"""Variables of an image that name folders of its programs."""
 _BELOW = "mount it in /data, /mnt or another folder that the image does not have"
 
 
 def refuse_targets(shape: Shape) -> None:
-    """Refuse volumes over what every node runs on, and volumes in others, whose files may be links to elsewhere.
+    """Refuse volumes over folders that nodes need, and volumes in other volumes, which may contain links.
 
     Raises:
-        ClusterUnfit: it names the volume.
+        ClusterUnfit: a volume is refused; the message names it.
     """
     if not shape.volumes:
         return
@@ -243,10 +251,10 @@ def refuse_targets(shape: Shape) -> None:
 
 
 def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shape) -> None:
-    """Refuse volumes over folders that an image has besides those for files, and over what its programs are made of.
+    """Refuse volumes over an image's own folders, except those for files, and over its programs.
 
     Raises:
-        ClusterUnfit: it names the volume and the folder.
+        ClusterUnfit: a volume is refused; the message names it and the folder.
     """
     facts = connection.ask("GET", f"/images/{image}/json")
     programs = list(_program_folders((facts.get("Config") or {}).get("Env") or ()))
@@ -264,7 +272,7 @@ def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shap
 
 
 def _program_folders(environment: Iterable[str]) -> Iterator[PurePosixPath]:
-    """Folders that the environment of an image names; of `/venv/bin` in PATH, all of `/venv`."""
+    """Yield the program folders in the environment of an image; for `/venv/bin` in PATH, all of `/venv`."""
     variables = dict(one.partition("=")[::2] for one in environment)
     for entry in (entry for name in _PATHS for entry in re.split("[ :]", variables.get(name, ""))):
         path = PurePosixPath(entry)

@@ -1,4 +1,4 @@
-"""What exists on a Docker engine, found by its labels, and removed by them."""
+"""Find a user's objects on a Docker engine by their labels, and remove them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from lab.waiting import wait_until
 from lab.words import format_duration, listing
 
 STOPPED_SUFFIX = ".stopped"
-"""How the name of a container ends that was stopped on purpose."""
+"""End of the name of a container that was stopped on purpose."""
 
 
-def filters(cluster: str | None) -> list[str]:
-    """The labels of the owner's clusters, or of the one of this name, in Docker's `name=value` form."""
-    return [f"{label.OWNER}={label.owner()}", *([f"{label.CLUSTER}={cluster}"] if cluster else [])]
+def owner_labels(cluster: str | None) -> list[str]:
+    """Return the labels of the owner's clusters, or of the one of this name, in Docker's `name=value` form."""
+    return [f"{label.OWNER}={label.current_owner()}", *([f"{label.CLUSTER}={cluster}"] if cluster else [])]
 
 
 def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The engine's own networks and the volumes with these labels."""
+    """Return the engine's networks and volumes with these labels."""
     volumes: Any = connection.listed("volumes", {"label": labels})
     return connection.listed("networks", {"label": labels}), volumes["Volumes"] or []
 
 
 def find_clusters(connection: Connection, engine: str, cluster: str | None) -> list[ClusterInfo]:
-    """The owner's clusters, or the one of this name, by the labels of containers."""
+    """Return the owner's clusters, or the one of this name, by the labels of containers."""
     clusters: dict[str, list[dict[str, Any]]] = {}
-    for container in connection.containers([*filters(cluster), label.NODE]):
+    for container in connection.containers([*owner_labels(cluster), label.NODE]):
         clusters.setdefault(container["Labels"][label.CLUSTER], []).append(container)
     return [
         ClusterInfo(
@@ -42,7 +42,7 @@ def find_clusters(connection: Connection, engine: str, cluster: str | None) -> l
             engine=engine,
             shape=Shape.from_json(labels[label.SHAPE]),
             nodes=tuple(sorted(map(_node_of, containers), key=lambda node: node.node_rank)),
-            owner=label.owner(),
+            owner=label.current_owner(),
             run=labels.get(label.RUN),
             version=labels.get(label.VERSION, ""),
             limits=Limits.from_json(labels.get(label.LIMITS, "{}")),
@@ -53,7 +53,7 @@ def find_clusters(connection: Connection, engine: str, cluster: str | None) -> l
 
 
 def _node_of(container: Mapping[str, Any]) -> Node:
-    """The node that a container is, as it is listed."""
+    """Return the node of a container, as it is listed."""
     name, state = container["Labels"][label.NODE], str(container["State"])
     networks = container.get("NetworkSettings", {}).get("Networks", {})
     if state == RUNNING:
@@ -70,21 +70,21 @@ def _node_of(container: Mapping[str, Any]) -> Node:
 
 
 _DEADLINE_S = 60.0
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _IN_USE = (403, 409)
 
 
-def remove(connection: Connection, labels: list[str], settle_s: float) -> Removed:
-    """Remove everything that carries these labels, until nothing does.
+def remove_labelled(connection: Connection, labels: list[str], settle_s: float) -> Removed:
+    """Remove everything with these labels, until nothing is left.
 
     Args:
         connection: to the engine.
         labels: in Docker's `name=value` form.
-        settle_s: seconds during which nothing new may appear; a client that was killed may have left a request
-            that the engine is still working on.
+        settle_s: seconds during which nothing new may appear; the engine may still process the request of a killed
+            client.
 
     Raises:
-        ClusterError: something could not be removed; it names that, says why, and what removes it by hand.
+        ClusterError: an object could not be removed; the message names it and says why, the hint how to remove it.
     """
     removed, left = Removed(), list[_Left]()
     quiet_since = time.monotonic()
@@ -99,7 +99,7 @@ def remove(connection: Connection, labels: list[str], settle_s: float) -> Remove
                 quiet_since = time.monotonic()
         return not left and time.monotonic() - quiet_since >= settle_s
 
-    if not wait_until(is_quiet, _DEADLINE_S, _LOOK_S):
+    if not wait_until(is_quiet, _DEADLINE_S, _POLL_S):
         names = listing(f"{one.kind} {one.name}" for one in left)
         why = f": {left[0].why}" if left else ""
         raise ClusterError(
@@ -110,27 +110,27 @@ def remove(connection: Connection, labels: list[str], settle_s: float) -> Remove
 
 
 class _Left(NamedTuple):
-    """What the engine did not remove."""
+    """An object that the engine did not remove."""
 
     kind: str
-    """As the docker command line calls it."""
+    """The docker command's word for it."""
     name: str
     why: str
-    """In the engine's words."""
+    """The engine's message."""
 
 
 def _remove_once(connection: Connection, labels: list[str]) -> tuple[Removed, list[_Left]]:
     containers, left = connection.containers(labels), list[_Left]()
 
     def remove_each(kind: str, items: list[dict[str, Any]], path: str) -> int:
-        """Remove things of one kind, each at the path that it makes complete; returns how many are gone."""
-        why_not = connection.together(lambda item: _remove_one(connection, path.format_map(item)), items)
+        """Remove objects of one kind, whose fields complete the path; return how many were removed."""
+        why_not = connection.map_parallel(lambda item: _remove_one(connection, path.format_map(item)), items)
         names = (str(item["Name"] if "Name" in item else item["Names"][0].lstrip("/")) for item in items)
         left.extend(_Left(kind, name, why) for name, why in zip(names, why_not, strict=True) if why)
         return why_not.count("")
 
     nodes = zygotes = 0
-    for has in (True, False):  # a zygote first: it enters no node any more
+    for has in (True, False):  # a zygote first: it then enters no other node
         some = [item for item in containers if (label.ZYGOTE in item["Labels"]) == has]
         zygotes, nodes = nodes, remove_each("container", some, "/containers/{Id}?force=1&v=1")
     networks, volumes = find_rest(connection, labels)
@@ -145,17 +145,17 @@ def _remove_once(connection: Connection, labels: list[str]) -> tuple[Removed, li
 
 
 def _remove_one(connection: Connection, path: str) -> str | None:
-    """Remove something; returns why the engine did not, empty where it did, None where it was gone."""
+    """Remove an object; return why the engine refused, empty if it was removed, None if it was gone."""
     try:
         return None if connection.request_existing("DELETE", path) is None else ""
     except Refused as refused:
-        if refused.status in _IN_USE:  # the next round tries again
+        if refused.status in _IN_USE:  # retried in the next round
             return refused.explanation
         raise
 
 
 def _how_to_remove(connection: Connection, left: Sequence[_Left]) -> str:
-    """The command that removes what keeps the first of them."""
+    """Return the command that removes what blocks the first of them."""
     network = next((one.name for one in left if one.kind == "network"), None)
     if network is not None:
         with suppress(Refused):

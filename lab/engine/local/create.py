@@ -1,4 +1,4 @@
-"""Making a local cluster: a folder, and one process that imports torch and forks an agent a node."""
+"""Create a local cluster: a folder, and one process that imports torch and forks an agent for each node."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from pathlib import Path
 from typing import Any
 
 from lab import __version__
-from lab.engine.held import DESCRIPTION, read_description
+from lab.engine.agent_holder import DESCRIPTION, read_description
 from lab.engine.protocol import Request, refuse_for_one_host
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
 from lab.words import plural
 
-MARK = "LAB_LOCAL_CLUSTER"
+CLUSTER_VARIABLE = "LAB_LOCAL_CLUSTER"
 """Environment variable of every process of a cluster."""
 _NODES_OF_A_NETWORK = 250
 CONTROL, LIFE, LOG = "zygote.sock", "zygote.lock", "zygote.log"
-"""Files of a cluster: where the process that holds the nodes is asked for an agent, what it locks, what it wrote."""
+"""Files of a cluster: the socket at which its process accepts requests for an agent, its lock, and its output."""
 _FIRST, _NETWORKS = 256, 254 * 256
-"""Of the networks: 127.1.0 is the first, 127.254.255 the last."""
+"""The first network is 127.1.0, the last 127.254.255."""
 
 
 def free_network(home: Path, cluster: str, nodes: int) -> str:
-    """Two middle octets of 127.A.B.n that no other cluster of this owner uses, nor as many after them as nodes need.
+    """Return the middle octets of the first of consecutive networks 127.A.B.n that no cluster of this owner uses.
 
     Raises:
-        ClusterUnfit: there are none.
+        ClusterUnfit: too few are free.
     """
-    import hashlib  # it takes a while, and most commands make no cluster
+    import hashlib  # a slow import, and most commands create no cluster
 
     used: set[int] = set()
     for data in filter(None, map(read_description, home.glob("*"))):
@@ -49,41 +49,47 @@ def free_network(home: Path, cluster: str, nodes: int) -> str:
 
 
 def node_address(network: str, node_rank: int) -> str:
-    """A node's loopback address: in the network with these two middle octets, or where that is full, in the next."""
-    next_networks, place = divmod(node_rank, _NODES_OF_A_NETWORK)
-    return f"127.{network_name(network_number(network) + next_networks)}.{place + 1}"
+    """Return a node's loopback address in the network with these middle octets, or the next one if it is full."""
+    next_networks, index = divmod(node_rank, _NODES_OF_A_NETWORK)
+    return f"127.{network_name(network_number(network) + next_networks)}.{index + 1}"
 
 
 def network_number(network: str) -> int:
-    """Which of all networks it is, from its two middle octets."""
+    """Return the number of a network, from its two middle octets."""
     upper, lower = map(int, network.split("."))
     return upper * 256 + lower
 
 
 def network_name(number: int) -> str:
-    """The two middle octets of a network."""
+    """Return the two middle octets of a network."""
     return f"{number // 256}.{number % 256}"
 
 
 def count_nodes(data: Mapping[str, Any]) -> int:
-    """How many nodes a cluster of this description was made with; 0 where it does not say."""
+    """Return the number of nodes in a cluster's description; 0 if it is missing."""
     return int(json.loads(data.get("shape", "{}")).get("nodes", 0))
 
 
 def _count_networks(nodes: int) -> int:
-    """How many networks, one after the other, so many nodes take."""
+    """Return the number of consecutive networks for this many nodes."""
     return -(-nodes // _NODES_OF_A_NETWORK)
 
 
 def requests_for(
     home: Path, cluster: str, shape: Shape, *, network: str, run: str | None, packages: str = ""
 ) -> list[Request]:
-    """The folder with its description, and the process that forks agents.
+    """Return the folder with its description, and the process that forks agents.
 
-    `network`: the two middle octets of its addresses. `packages`: the virtual environment that workers use, if any.
+    Args:
+        home: the folder of all local clusters.
+        cluster: its name.
+        shape: its shape.
+        network: the two middle octets of its addresses.
+        run: the run that will remove it, if any.
+        packages: the virtual environment of the workers; empty: none.
 
     Raises:
-        ClusterUnfit: processes of this machine cannot be that.
+        ClusterUnfit: the local engine does not support this shape.
     """
     _refuse_impossible(shape)
     folder = home / cluster
@@ -103,7 +109,7 @@ def requests_for(
         }
         for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
     ]
-    environment = {"GLOO_SOCKET_IFNAME": "lo", **shape.env, MARK: str(folder)}
+    environment = {"GLOO_SOCKET_IFNAME": "lo", **shape.env, CLUSTER_VARIABLE: str(folder)}
     argv = [sys.executable, "-c", start, str(folder / LIFE), str(folder / CONTROL)]
     description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
     description |= {"python": sys.executable, "packages": packages}

@@ -1,7 +1,7 @@
-"""The local engine: no Docker, no root. A node is a group of processes with a loopback address of its own.
+"""The local engine: no Docker, no root. A node is a group of processes with its own loopback address.
 
-One process imports torch and forks an agent for every node. A cluster lives in a folder below /tmp and in processes
-that carry its label in their environment; both are found again without any memory of having made them.
+One process imports torch and forks an agent for every node. A cluster consists of a folder below /tmp and of processes
+that carry its label in their environment; both can be found again without any other state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lab import DISTRIBUTION
-from lab.engine import held
+from lab.engine import agent_holder
 from lab.engine.local import create
 from lab.engine.ownership import local_home, new_folder
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
 
 _PYTHON_S = 60.0
-"""A Python that does nothing else has answered long before."""
+"""A Python that does nothing else answers within less than this."""
 _REMOVED_S = 10.0
 
 
-class LocalEngine(held.HeldEngine):
+class LocalEngine(agent_holder.HolderEngine):
     """Clusters of process groups on this machine.
 
     Raises:
@@ -72,8 +72,8 @@ class LocalEngine(held.HeldEngine):
     # -- finding
 
     def read_cluster(self, folder: Path) -> ClusterInfo | None:
-        """The cluster in a folder; None where there is none."""
-        data = held.read_description(folder)
+        """Return the cluster in a folder; None if there is none."""
+        data = agent_holder.read_description(folder)
         if "network" not in data:
             return None
         return self.make_info(
@@ -86,57 +86,57 @@ class LocalEngine(held.HeldEngine):
         )
 
     def read_state(self, node: Node) -> str:
-        """The state of a node."""
+        """Return the state of a node."""
         try:
-            return "halted" if processes.is_stopped(held.agent_pid(node)) else RUNNING
+            return "halted" if processes.is_stopped(agent_holder.agent_pid(node)) else RUNNING
         except BlockingIOError:
             return "halted"
         except OSError:
-            return STOPPED if held.stopped_file(node.handle).exists() else "dead"
+            return STOPPED if agent_holder.stopped_file(node.handle).exists() else "dead"
 
     def trouble(self, channel: Channel) -> Trouble | None:
-        """What keeps a node from working although it is there."""
-        stopped = isinstance(channel, held.LocalChannel) and processes.is_stopped(channel.peer_pid())
+        """Return why an existing node does not work."""
+        stopped = isinstance(channel, agent_holder.LocalChannel) and processes.is_stopped(channel.peer_pid())
         return AGENT_STOPPED if stopped else None
 
     def memory_bytes(self, node: Node) -> int | None:
-        """Memory that a node's processes hold, shared pages divided among those who share them."""
+        """Return the memory of a node's processes, with shared pages divided among the processes that share them."""
         try:
             return sum(processes.held_bytes(_pids(node)).values())
         except OSError:
             return None
 
     def machine(self) -> Machine:
-        """This machine."""
-        from lab.engine.local.machine import room_here
+        """Return this machine."""
+        from lab.engine.local.machine import read_capacity
 
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Machine(cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes, room=room_here())
+        return Machine(cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes, capacity=read_capacity())
 
-    # -- making
+    # -- creating
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
-        """What `create` asks of this machine; nothing is made."""
+        """Return what `create` requests of this machine; create nothing."""
         from lab.engine.local.machine import COST
-        from lab.plan.limits import FEW_RANKS, refuse_crowd
+        from lab.plan.limits import FEW_RANKS, refuse_excess_nodes
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
-            refuse_crowd(shape.nodes, shape.nproc_per_node, self.machine().room, COST)
+            refuse_excess_nodes(shape.nodes, shape.nproc_per_node, self.machine().capacity, COST)
         network, packages = create.free_network(self.home, cluster, shape.nodes), self.packages(shape)
         return create.requests_for(self.home, cluster, shape, network=network, run=run, packages=packages)
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
-        """Make every node and wait until its agent can fork workers; after an error nothing is left."""
+        """Create every node, and wait until its agent can fork workers; after an error nothing is left."""
         if shape.gpus:
             from lab.engine.doctor import refuse_missing
 
             refuse_missing(shape.gpus)
         return super().create(cluster, shape, run=run, announce=announce)
 
-    def begin(
+    def start_agents(
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
-        """Make the folder, and start the process that forks agents."""
+        """Create the folder, and start the process that forks agents."""
         from lab.engine.payload import write_node_files
 
         files, process = (request.body for request in requests)
@@ -144,12 +144,14 @@ class LocalEngine(held.HeldEngine):
         for name in ("shared", "data"):
             (folder / name).mkdir()
         write_node_files(folder / "site")
-        (folder / held.DESCRIPTION).write_text(json.dumps(files[held.DESCRIPTION]))
+        (folder / agent_holder.DESCRIPTION).write_text(json.dumps(files[agent_holder.DESCRIPTION]))
         for name, source in shape.data.items():
             (folder / "data" / name).symlink_to(source)
         announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
         environment = {**os.environ, **process["environment"]}
-        return held.start_holder(process["argv"], environment, folder / create.LOG, json.dumps(process["agents"]))
+        return agent_holder.start_holder(
+            process["argv"], environment, folder / create.LOG, json.dumps(process["agents"])
+        )
 
     # -- using
 
@@ -158,43 +160,43 @@ class LocalEngine(held.HeldEngine):
         for victim in _pids(node):
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-        held.await_end(node)  # a busy machine takes its time; whoever looks then must not find it running
+        agent_holder.await_end(node)  # on a busy machine this takes time, and later callers must not find it running
 
     def pause(self, node: Node) -> None:
-        """Stop every process of a node, the agent first: it starts no other then."""
+        """Stop every process of a node, the agent first, so that it starts no other."""
         try:
-            pid = held.agent_pid(node)
+            pid = agent_holder.agent_pid(node)
         except OSError:
             raise ClusterError(f"{node.name} does not run") from None
-        held.paused_file(node.handle).write_text(str(pid))
-        running = processes.stop_processes(lambda: [pid, *processes.list_descendants(pid)], held.ENDING_S)
+        agent_holder.paused_file(node.handle).write_text(str(pid))
+        running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], agent_holder.ENDING_S)
         if running:
             raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
 
     def resume(self, node: Node) -> None:
-        """Let every process of a node go on, the agent last: it sees them run."""
+        """Continue every process of a node, the agent last, so that it finds them running."""
         with suppress(OSError):
-            processes.continue_processes(_pids(node))
-        held.paused_file(node.handle).unlink(missing_ok=True)
+            processes.go_on(_pids(node))
+        agent_holder.paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
-        """Whether a node's agent was stopped by a signal."""
+        """Return whether a signal has stopped a node's agent."""
         try:
-            return processes.is_stopped(held.agent_pid(node))
+            return processes.is_stopped(agent_holder.agent_pid(node))
         except OSError:
             return False
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
-        """Run a command with the node's environment; returns its exit code."""
+        """Run a command with the node's environment; return its exit code."""
         folder = Path(node.handle).with_suffix("")
         folder.mkdir(exist_ok=True)
-        packages = held.read_description(self.home / cluster.name).get("packages", "")
+        packages = agent_holder.read_description(self.home / cluster.name).get("packages", "")
         first = {"VIRTUAL_ENV": packages, "PATH": f"{packages}/bin:{os.environ.get('PATH', os.defpath)}"}
         environment = {
             **os.environ,
             **(first if packages else {}),
-            **held.node_variables(cluster, node),
-            create.MARK: f"{self.home}/{cluster.name}",
+            **agent_holder.node_variables(cluster, node),
+            create.CLUSTER_VARIABLE: f"{self.home}/{cluster.name}",
         }
         try:
             return subprocess.run(list(argv), env=environment, cwd=folder, check=False).returncode
@@ -202,10 +204,10 @@ class LocalEngine(held.HeldEngine):
             raise ClusterError(f"there is no command {argv[0]!r} on {node.name}") from None
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
-        """What a program prints that the Python of the nodes runs."""
+        """Return the output of a program that the Python of the nodes runs."""
         from lab.engine.packages import package_folders
 
-        description = held.read_description(self.home / cluster.name)
+        description = agent_holder.read_description(self.home / cluster.name)
         python, packages = description.get("python", sys.executable), description.get("packages", "")
         command = [python, "-c", program, *([package_folders(packages)] if packages else [])]
         try:
@@ -215,35 +217,35 @@ class LocalEngine(held.HeldEngine):
         return done.stdout.decode("utf-8", "replace")
 
     def read_files(self, node: Node, path: str) -> Iterator[bytes]:
-        """A file or folder of this machine as a tar, which comes while it is read."""
-        from lab.engine.archive import pack
+        """Return a file or folder of this machine as a tar, read on demand."""
+        from lab.engine.archive import pack_tar
 
         try:
-            return pack(Path(path), Path(path).name)
+            return pack_tar(Path(path), Path(path).name)
         except UsageError as error:
             raise ClusterError(f"{error.message} on {node.name}") from error
 
     def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
-        """Make a file or folder of this machine of a tar."""
-        from lab.engine.archive import unpack
+        """Create a file or folder of this machine from a tar."""
+        from lab.engine.archive import unpack_tar
 
         try:
-            unpack(archive, Path(path))
+            unpack_tar(archive, Path(path))
         except UsageError as error:
             raise ClusterError(f"{error.message} on {node.name}") from error
 
     # -- removing
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
-        """Remove the owner's cluster of this name, or all of them: every marked process, then the folder.
+        """Remove the owner's cluster of this name, or all of them: every labelled process, then the folder.
 
         Raises:
             ClusterError: a process does not end, or a folder cannot be removed.
         """
         folders = self.folders(cluster)
-        held.unlink_sockets(folders)
+        agent_holder.unlink_sockets(folders)
         killed, end = set[int](), time.monotonic() + _REMOVED_S
-        while victims := _marked(f"{self.home}/{cluster or ''}", exact=cluster is not None):
+        while victims := _find_labelled(f"{self.home}/{cluster or ''}", exact=cluster is not None):
             killed.update(victims)
             for pid in victims:
                 with suppress(ProcessLookupError):
@@ -252,33 +254,33 @@ class LocalEngine(held.HeldEngine):
                 pids = ", ".join(map(str, sorted(victims)))
                 raise ClusterError(f"processes {pids} did not end within {format_duration(_REMOVED_S)}")
             time.sleep(0.005)
-        nodes = sum(create.count_nodes(held.read_description(folder)) for folder in folders)
-        held.remove_folders(folders)
+        nodes = sum(create.count_nodes(agent_holder.read_description(folder)) for folder in folders)
+        agent_holder.remove_folders(folders)
         return Removed(
             clusters=tuple(folder.name for folder in folders), nodes=nodes or len(killed), files=len(folders)
         )
 
     def examine(self, wanted: Wanted) -> list[Check]:
-        """What `lab doctor` has to say about this engine."""
-        from lab.engine.local.machine import examine
+        """Return the checks of `lab doctor` for this engine."""
+        from lab.engine.local.machine import examine_local_engine
 
-        return examine(self.home, wanted)
+        return examine_local_engine(self.home, wanted)
 
 
 def _pids(node: Node) -> list[int]:
-    """A node's agent and everything below it.
+    """Return the pids of a node's agent and its descendants.
 
     Raises:
-        OSError: it does not run.
+        OSError: the agent does not run.
     """
-    pid = held.agent_pid(node)
-    return [pid, *processes.list_descendants(pid)]
+    pid = agent_holder.agent_pid(node)
+    return [pid, *processes.descendants(pid)]
 
 
-def _marked(mark: str, *, exact: bool) -> list[int]:
-    """Processes whose environment carries the label, zombies excepted, and all that they started."""
-    wanted = f"{create.MARK}={mark}".encode()
-    found = []
+def _find_labelled(label: str, *, exact: bool) -> list[int]:
+    """Return the processes whose environment has the label, without zombies, and all their descendants."""
+    wanted = f"{create.CLUSTER_VARIABLE}={label}".encode()
+    pids = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
@@ -288,7 +290,7 @@ def _marked(mark: str, *, exact: bool) -> list[int]:
         except OSError:
             continue
         if wanted in variables if exact else any(variable.startswith(wanted) for variable in variables):
-            found.append(int(entry))
-    if not found:
+            pids.append(int(entry))
+    if not pids:
         return []
-    return [*found, *set(processes.list_descendants(*found)).difference(found, [os.getpid()])]
+    return [*pids, *set(processes.descendants(*pids)).difference(pids, [os.getpid()])]

@@ -1,4 +1,4 @@
-"""What this machine has left for local nodes, and what `lab doctor` says of it as one."""
+"""This machine's capacity for local nodes, and its checks of `lab doctor`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from pathlib import Path
 from lab import DISTRIBUTION
 from lab.engine.doctor import Check, Wanted, free_memory_bytes, gpu_checks
 from lab.node.recorder import build
-from lab.plan.limits import NodeCost, Room
+from lab.plan.limits import Capacity, NodeCost
 
 COST = NodeCost(node_bytes=6_000_000, shared_bytes=300_000_000)
-"""An estimate from measurements, see `docs/many-nodes.md`: what an agent at rest has changed of the pages that all have
-in common, with the kernel's own tables for it; and those pages."""
+"""An estimate from measurements, see `docs/many-nodes.md`: the pages that an idle agent has changed, with the kernel's
+tables for it; and the pages that all agents share."""
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
-def room_here(proc: Path = _PROC, cgroups: Path | None = _CGROUPS) -> Room:
-    """What is left of memory, processes and descriptors, by the narrowest of the limits that hold for this process.
+def read_capacity(proc: Path = _PROC, cgroups: Path | None = _CGROUPS) -> Capacity:
+    """Return the remaining memory, processes, and descriptors, by the narrowest limits of this process.
 
-    Without a folder of control groups, of these processes that are in others.
+    Args:
+        proc: the folder of the proc file system.
+        cgroups: the folder of control groups; None: for processes that are in other groups.
     """
     memory = [free_memory_bytes(proc), *_left_in_cgroups(proc, cgroups, "memory", "memory.limit_in_bytes")]
-    return Room(
+    return Capacity(
         memory_bytes=_least(memory),
         threads=_least([*_threads_left(proc), *_left_in_cgroups(proc, cgroups, "pids", "pids.max")]),
         open_files=_limit(resource.RLIMIT_NOFILE),
@@ -43,7 +45,7 @@ def _limit(which: int) -> int | None:
 
 
 def _read(path: Path) -> str:
-    """What is in a file; empty where there is none, or it is of a process that has ended."""
+    """Return the text of a file; empty if it does not exist, or its process has ended."""
     try:
         return path.read_text()
     except OSError:
@@ -51,19 +53,19 @@ def _read(path: Path) -> str:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None where there is no such file, or no limit in it."""
+    """Return the number in a file; None if there is no such file, or no limit in it."""
     text = _read(path).strip()
     return int(text) if text.isdigit() else None
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Lines of a word and a number."""
+    """Parse lines of a word and a number."""
     lines = [line.replace(":", " ").split() for line in _read(path).splitlines()]
     return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}
 
 
 def _threads_left(proc: Path) -> Iterator[int | None]:
-    """What the kernel, and `ulimit -u`, which root need not keep, still allow."""
+    """Yield the threads that the kernel still allows, and those of `ulimit -u`, which does not bind root."""
     load = _read(proc / "loadavg").split()
     if len(load) < 4:
         return
@@ -76,7 +78,7 @@ def _threads_left(proc: Path) -> Iterator[int | None]:
 
 
 def _left_in_cgroups(proc: Path, cgroups: Path | None, controller: str, limit: str) -> Iterator[int | None]:
-    """What the cgroup of this process, and those around it, leave of something; of version 1 `limit` is the file."""
+    """Yield what the cgroup of this process, and those above it, have left; `limit` is the file of version 1."""
     lines = [line.split(":", 2) for line in _read(proc / "self/cgroup").splitlines()] if cgroups else []
     for _, controllers, path in (line for line in lines if len(line) == 3):
         if controllers and controller not in controllers.split(","):
@@ -89,7 +91,7 @@ def _left_in_cgroups(proc: Path, cgroups: Path | None, controller: str, limit: s
 
 
 def _left(folder: Path, controller: str, limit: str) -> int | None:
-    """What is left in one cgroup; files that the kernel keeps in memory can go."""
+    """Return what one cgroup has left; file pages in memory can be reclaimed."""
     most = _number(folder / limit)
     used = _number(folder / f"{controller}.current") or _number(folder / f"{controller}.usage_in_bytes") or 0
     cached = _table(folder / "memory.stat") if controller == "memory" else {}
@@ -99,8 +101,8 @@ def _left(folder: Path, controller: str, limit: str) -> int | None:
 _FILES_PER_WORKER = 16
 
 
-def examine(home: Path, wanted: Wanted) -> list[Check]:
-    """Whether local nodes can start: torch, loopback addresses, a short path, open files."""
+def examine_local_engine(home: Path, wanted: Wanted) -> list[Check]:
+    """Check whether local nodes can start: torch, loopback addresses, a short path, open files."""
     return [*_torch(), _home(home), _files(wanted), *gpu_checks(wanted)]
 
 
@@ -117,8 +119,8 @@ def _torch() -> list[Check]:
 def _recorder(torch: str) -> Check:
     if Path(build.cache_folder(), build.file_name(torch)).is_file():
         return Check("ok", "recorder", f"compiled, in {build.cache_folder()}")
-    found = f"the one in Python; `{Path(sys.executable).name} -m {build.__name__}` builds a faster one"
-    return Check("ok", "recorder", found)
+    result = f"the one in Python; `{Path(sys.executable).name} -m {build.__name__}` builds a faster one"
+    return Check("ok", "recorder", result)
 
 
 def _home(home: Path) -> Check:
@@ -131,5 +133,5 @@ def _home(home: Path) -> Check:
 def _files(wanted: Wanted) -> Check:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 64 + wanted.nodes * wanted.nproc_per_node * _FILES_PER_WORKER
-    found = f"{soft} open files allowed, about {needed} needed"
-    return Check.judge("open files", found, soft < needed, f"ulimit -n {needed}")
+    result = f"{soft} open files allowed, about {needed} needed"
+    return Check.judge("open files", result, soft < needed, f"ulimit -n {needed}")

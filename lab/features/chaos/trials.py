@@ -44,10 +44,10 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style, style_for
 from lab.report.verdict import counts_text, ended_line
+from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_foreign_wishes
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
-from lab.run.place import ClusterSlot, Place, refuse_foreign_wishes
-from lab.run.pool import cluster_slot
+from lab.run.pool import hold_warm_cluster
 from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
 from lab.spec.scenario import Scenario
@@ -64,7 +64,7 @@ _LONGEST_NAME = 31
 class Trials:
     """Runs of one scenario on the cluster that is made for them."""
 
-    slot: ClusterSlot
+    warm_cluster: WarmCluster
     scenario: Scenario
     options: RunOptions
     again: bool = False
@@ -98,7 +98,7 @@ class Trials:
         if first.path is None:
             raise UsageError("a run without a record has nothing to draw from")
         nodes, ranks = list(dict.fromkeys(rank.node for rank in first.ranks)), [rank.rank for rank in first.ranks]
-        drawn = kinds_drawn(self.slot.place.engine.name, nodes, ranks, kinds)
+        drawn = kinds_drawn(self.warm_cluster.slot.engine.name, nodes, ranks, kinds)
         moments = moments_of(Record(path=first.path))
         if not moments:
             raise UsageError(f"{self.scenario.name} calls and notes nothing", "faults are drawn from what is on record")
@@ -129,7 +129,7 @@ class Trials:
         return replace(trial, seconds=round(time.monotonic() - began, 3))
 
     def _run(self, scenario: Scenario, *, fresh: bool) -> Result:
-        outcome = self.slot.attempt(scenario, replace(self.options, fresh=fresh), Observer()).complete()
+        outcome = self.warm_cluster.attempt(scenario, replace(self.options, fresh=fresh), Observer()).complete()
         if outcome.exit_code == Interrupted.exit_code:
             raise Interrupted("the search was interrupted")
         return outcome
@@ -147,11 +147,11 @@ def trials_on(
     refuse_unfit_for_search(scenario)
     refuse_foreign_wishes(scenario, engine, asked, options)
     own_name = f"{name[:_LONGEST_NAME]}-chaos-{os.urandom(2).hex()}"
-    place = Place(engine=engine, name=own_name, asked=asked, announce=announce)
+    slot = ClusterSlot(engine=engine, name=own_name, asked=asked, announce=announce)
     shape = shape_for(scenario, options, asked)
     scenario = replace(scenario, timeout_s=options.timeout_s or scenario.timeout_s)
-    with cluster_slot(place, shape, "chaos", f"a search with {scenario.name}") as slot:
-        yield Trials(slot=slot, scenario=scenario, options=options)
+    with hold_warm_cluster(slot, shape, "chaos", f"a search with {scenario.name}") as warm_cluster:
+        yield Trials(warm_cluster=warm_cluster, scenario=scenario, options=options)
 
 
 def refuse_unfit_for_search(scenario: Scenario) -> None:

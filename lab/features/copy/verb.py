@@ -10,8 +10,8 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import say
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
-from lab.engine.archive import LIMIT_BYTES, pack, unpack
-from lab.engine.protocol import FileAccess, capable
+from lab.engine.archive import LIMIT_BYTES, pack_tar, unpack_tar
+from lab.engine.protocol import FileAccess, require_capability
 from lab.errors import UsageError
 from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP
@@ -68,8 +68,8 @@ def _copy_from(cluster: Cluster, info: ClusterInfo, node: str, path: str, target
     there, here = PurePosixPath(info.shared, path), Path(target)
     if target.endswith("/") or here.is_dir():
         here /= there.name
-    archive = capable(cluster.engine, FileAccess).read_files(find_node(info, node), str(there))
-    return unpack(archive, here, most_bytes=most_bytes)
+    archive = require_capability(cluster.engine, FileAccess).read_files(find_node(info, node), str(there))
+    return unpack_tar(archive, here, most_bytes=most_bytes)
 
 
 def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path: str, most_bytes: int) -> list[str]:
@@ -77,6 +77,6 @@ def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path:
     there = PurePosixPath(info.shared, path)
     if not path or path.endswith("/"):
         there /= source.resolve().name
-    archive = pack(source, there.name, (FIRST_UID, GROUP), most_bytes=most_bytes, left_out=left_out)
-    capable(cluster.engine, FileAccess).write_files(find_node(info, node), str(there), archive)
+    archive = pack_tar(source, there.name, (FIRST_UID, GROUP), most_bytes=most_bytes, left_out=left_out)
+    require_capability(cluster.engine, FileAccess).write_files(find_node(info, node), str(there), archive)
     return left_out

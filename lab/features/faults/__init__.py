@@ -30,7 +30,7 @@ FEATURE = Feature(
         "fault_names": f"{_HOME}.verbs:names",
         "doctor_probe": f"{_HOME}.doctor",
         "heal": f"{_HOME}.injection:heal_all",
-        "once_more": f"{_HOME}.fault:once_more",
+        "rerun": f"{_HOME}.fault:plan_rerun",
     },
     on_node=f"{_HOME}.on_node",
     parts=(f"{_HOME}.fault:plan_faults",),

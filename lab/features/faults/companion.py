@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lab.plan.cluster import ClusterInfo
     from lab.plan.plan import Plan
     from lab.record.read import Record
-    from lab.run.conversation import Conversation
+    from lab.run.agent_channels import AgentChannels
     from lab.spec.scenario import Expect
 
 
@@ -190,7 +190,7 @@ class Faults(Companion):
         self._held_before_s = 0.0
         self._unfinished: dict[tuple[int, int], bytes] = {}
         """What each rank has printed of a line that goes on, by rank and stream."""
-        self._agents: Conversation | None = None
+        self._agents: AgentChannels | None = None
         self._resting = False
         """Whether nothing sets anything off any more."""
         self._record: Recorder = lambda _: None
@@ -200,7 +200,7 @@ class Faults(Companion):
 
     # -- before and while it runs
 
-    def begin(self) -> None:
+    def before_run(self) -> None:
         """Do those that come before the run.
 
         Raises:
@@ -214,11 +214,11 @@ class Faults(Companion):
                 self._apply(one)
                 one.state = IN_FORCE
 
-    def attend(self, agents: Conversation, record: Recorder, done: Callable[[], object]) -> None:
+    def follow_run(self, agents: AgentChannels, record: Recorder, done: Callable[[], object]) -> None:
         """Take part in a conversation, as the workers are let go; `done` is called when something is in force."""
         self._agents, self._record, self._done, self._began = agents, record, done, time.time()
-        look_often = agents.look_often
-        agents.look_often = lambda: min(look_often(), self._fire())
+        on_poll = agents.on_poll
+        agents.on_poll = lambda: min(on_poll(), self._fire())
         for one in self._armed:
             if one.state == IN_FORCE:
                 self._report_in_force(one)
@@ -226,7 +226,7 @@ class Faults(Companion):
             if event.at_s is not None:
                 self._come_after(event.at_s, one, heals=heals)
 
-    def hear(self, message: Any) -> None:
+    def handle_message(self, message: Any) -> None:
         """See whether what an agent says of its ranks sets something off."""
         if isinstance(message, Reached):
             self._hear_reached(message)
@@ -370,8 +370,8 @@ class Faults(Companion):
         if not self._held:
             self._held_before_s = held_s
         if self._agents is not None:
-            line = json.dumps({"hold": reached.hold, "action": dict(deed or {})})
-            self._agents.say(reached.node, Release(self._agents.run, reached.rank, "hold", line))
+            line = json.dumps({"hold": reached.hold, "deed": dict(deed or {})})
+            self._agents.send(reached.node, Release(self._agents.run, reached.rank, "hold", line))
 
     # -- its end
 
@@ -389,9 +389,9 @@ class Faults(Companion):
             if one.state in (APPLYING, IN_FORCE) and not (self._removed and one.fault.what.leaves_running is not None):
                 self._heal(one, Cause("the run ended"))
         self._agents.listen_for(lambda: not self._running, _HEAL_S)
-        self._agents.look()
+        self._agents.poll_nodes()
 
-    def end(self) -> None:
+    def after_run(self) -> None:
         """The run is over: what has not come never does."""
         for one in self._armed:
             if one.state == WAITING:
@@ -401,7 +401,7 @@ class Faults(Companion):
         """End its thread; what still is in force is in the journal."""
         self._thread.shutdown(wait=True)
 
-    def told(self, record: Record, expect: Expect) -> tuple[tuple[Mapping[str, Any], ...], list[Expectation]]:
+    def report_results(self, record: Record, expect: Expect) -> tuple[tuple[Mapping[str, Any], ...], list[Expectation]]:
         """Those that were set off, as results tell them; and each as something that had to come, and to be noticed."""
         done = sorted((one for one in self._armed if one.begun is not None), key=lambda one: one.begun or 0.0)
         results: tuple[Mapping[str, Any], ...] = tuple(one.to_result(self._began) for one in done)

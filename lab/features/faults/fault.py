@@ -432,7 +432,7 @@ def beyond_engine(scenario: Scenario, engine: str) -> str:
     return beyond(all_faults(scenario), engine)
 
 
-def once_more(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
+def plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
     """A scenario without its faults, and options without any, where it says that it is run once more; else None."""
     said = broken_in(scenario)
     if not (said.rerun and said.faults):

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.protocol import Engine, PowerControl, capable
+from lab.engine.protocol import Engine, PowerControl, require_capability
 from lab.errors import ClusterBusy, ClusterError, LabError, UsageError
 from lab.features.faults.fault import kind_data, kind_of, parse_kind
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of
@@ -252,7 +252,7 @@ def stop(self: Cluster, *nodes: str) -> ClusterInfo:
     """
     with nodes_lock(self.engine.name, self.name).held("lab stop"), _beside_runs(self, "lab stop"):
         running = [node for node in self.existing().named(*nodes) if node.state != STOPPED]
-        capable(self.engine, PowerControl).stop(running)
+        require_capability(self.engine, PowerControl).stop(running)
         return self.existing()
 
 
@@ -275,7 +275,7 @@ def start(self: Cluster, *nodes: str) -> ClusterInfo:
         info = self.existing()
         wanted = info.named(*nodes) if nodes else [node for node in info.nodes if node.state == STOPPED]
         down = [node for node in wanted if node.state != RUNNING]
-        capable(self.engine, PowerControl).start(info, down, announce=self.announce)
+        require_capability(self.engine, PowerControl).start(info, down, announce=self.announce)
         return self.existing()
 
 

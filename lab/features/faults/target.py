@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from lab.engine.protocol import Engine, LimitControl, PauseControl, PowerControl, capable
+from lab.engine.protocol import Engine, LimitControl, PauseControl, PowerControl, require_capability
 from lab.engine.ready import closing_channels
 from lab.errors import ClusterError
 from lab.features.faults.on_node.actions import DEADLINE_S
@@ -48,11 +48,11 @@ class ClusterTarget:
 
     def kill(self, node: str) -> None:
         """Cut a node's power; it is not marked as stopped by hand."""
-        capable(self._engine, PowerControl).kill(self._node(node))
+        require_capability(self._engine, PowerControl).kill(self._node(node))
 
     def start(self, node: str) -> None:
         """Start a node and wait until its agent can fork workers; tell it, and others, what is in force."""
-        capable(self._engine, PowerControl).start(self._info, [self._node(node)], announce=lambda _: None)
+        require_capability(self._engine, PowerControl).start(self._info, [self._node(node)], announce=lambda _: None)
         if in_force := [*self.in_force()]:
             now = {one.name: one.address for info in self._engine.find(self.cluster) for one in info.nodes}
             self.addresses = {name: now.get(name) or address for name, address in self.addresses.items()}
@@ -61,11 +61,11 @@ class ClusterTarget:
 
     def pause(self, node: str) -> None:
         """Have every process of a node stand still, where it runs."""
-        capable(self._engine, PauseControl).pause(self._node(node))
+        require_capability(self._engine, PauseControl).pause(self._node(node))
 
     def resume(self, node: str) -> None:
         """Have them go on, where they stand still."""
-        capable(self._engine, PauseControl).resume(self._node(node))
+        require_capability(self._engine, PauseControl).resume(self._node(node))
 
     def paused(self, node: str) -> bool:
         """Whether they stand still."""
@@ -79,11 +79,11 @@ class ClusterTarget:
             "memory_bytes": info.limits.memory_bytes or machine.memory_bytes,
         }
         limits: dict[str, Any] = {**dict.fromkeys(made), name: made[name] if most is None else most}
-        capable(self._engine, LimitControl).limit(self._node(node), **limits)
+        require_capability(self._engine, LimitControl).limit(self._node(node), **limits)
 
     def throttle(self, node: str, name: str) -> float:
         """What a node may use now of `cpus`, or of `memory_bytes`."""
-        allowed = capable(self._engine, LimitControl).throttle(self._node(node))
+        allowed = require_capability(self._engine, LimitControl).throttle(self._node(node))
         return {"cpus": allowed.cpus, "memory_bytes": allowed.memory_bytes}[name]
 
     def ask(self, node: str, function: str, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lab.cluster import Cluster
     from lab.node.messages import wire
     from lab.plan.plan import WorkerPlan
-    from lab.run.conversation import Conversation
+    from lab.run.agent_channels import AgentChannels
 else:
     Cluster = object
 
@@ -76,7 +76,7 @@ class CallLine(Stdin):
         self._to_all = bytearray()
         """What was sent to all before the run began."""
         self._given_up = False
-        self._agents: Conversation | None = None
+        self._agents: AgentChannels | None = None
         self._began: float | None = None
         self._call: tuple[float, float] | None = None
         """When the call that is under way was made, and how long it may take."""
@@ -160,13 +160,13 @@ class CallLine(Stdin):
             self._peers[worker.rank] = _Peer(worker.node, bytearray(self._to_all))
         return super().start(worker)._replace(script=_PROGRAM)
 
-    def begin(self, agents: Conversation) -> None:
+    def start_reading(self, agents: AgentChannels) -> None:
         """The ranks were let go: send what waits."""
         self._began, self._agents = time.monotonic(), agents
-        agents.hear(self._bell.fileno(), self._attend)
+        agents.add_reader(self._bell.fileno(), self._attend)
         self._attend()
 
-    def hear(self, message: wire.Message) -> None:
+    def handle_message(self, message: wire.Message) -> None:
         """Take what a rank answered, has read, or that it has ended."""
         rank = getattr(message, "rank", -1)
         peer = self._peers.get(rank)
@@ -182,11 +182,11 @@ class CallLine(Stdin):
             peer.hung_up = True
             self._ended(rank)
 
-    def end(self) -> None:
+    def stop_reading(self) -> None:
         """The ranks have ended, or are about to; those that wait for a call are told that none follows."""
         self._feed()
         if self._agents is not None:
-            self._agents.ignore(self._bell.fileno())
+            self._agents.remove_reader(self._bell.fileno())
         self._agents = None
 
     def _attend(self) -> None:
@@ -209,7 +209,7 @@ class CallLine(Stdin):
                 if not chunk and not peer.hung_up:
                     break
                 peer.underway_bytes += len(chunk)
-                agents.say(peer.node, Input(agents.run, rank, chunk, last=peer.hung_up))
+                agents.send(peer.node, Input(agents.run, rank, chunk, last=peer.hung_up))
 
 
 _MOST_PRINTED_BYTES = 1 << 20

@@ -71,7 +71,7 @@ def _test_in_container(connection: Connection, image: str, variables: Mapping[st
         "Entrypoint": ["/bin/sh", "-c", 'exec "$(command -v python3 || command -v python)" "$@"', "sh"],
         "Cmd": ["-c", self_test.START],
         "Env": [f"{name}={value}" for name, value in variables.items()],
-        "Labels": {label.OWNER: label.owner(), label.CLUSTER: "doctor"},
+        "Labels": {label.OWNER: label.current_owner(), label.CLUSTER: "doctor"},
         "HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}], "ShmSize": 1 << 30},
     }
     try:

@@ -25,9 +25,9 @@ from lab.plan.limits import limits_for
 from lab.plan.plan import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_absent_image
 from lab.run.options import RunOptions
-from lab.run.place import ClusterSlot, Place, refuse_absent_image
-from lab.run.pool import WorkerPool, cluster_slot
+from lab.run.pool import WorkerPool, hold_warm_cluster
 from lab.run.ship import pack_folder
 from lab.spec.kinds import slug
 from lab.spec.load import KEY, load_scenario, named_file
@@ -113,10 +113,10 @@ class Grader:
 
     def _work(self, name: str) -> None:
         """Grade submissions until there are no more."""
-        place = Place(engine=self.engine, name=name, asked={}, announce=self._announce)
-        with cluster_slot(place, self._shape(), "grading", "grading") as slot:
+        slot = ClusterSlot(engine=self.engine, name=name, asked={}, announce=self._announce)
+        with hold_warm_cluster(slot, self._shape(), "grading", "grading") as warm_cluster:
             while (submission := self._next()) is not None:
-                grade = self._grade(submission, slot)
+                grade = self._grade(submission, warm_cluster)
                 with self._pool.turn:
                     self._grades[submission.name] = grade
                     self.graded(grade, len(self._grades), len(self.submissions))
@@ -140,7 +140,7 @@ class Grader:
         cpus = shape.cpus or (share if self.jobs > 1 else float(machine.cores))
         return replace(shape, memory_bytes=limits.memory_bytes, cpus=cpus)
 
-    def _grade(self, submission: Submission, slot: ClusterSlot) -> Grade:
+    def _grade(self, submission: Submission, warm_cluster: WarmCluster) -> Grade:
         assignment = self.assignment
         with ExitStack() as stack:
             try:
@@ -150,31 +150,31 @@ class Grader:
             extra = {name: value for name, value in assignment.extra.items() if name != KEY}
             scenario = replace(assignment, name=slug(submission.name), script=script, extra=extra, **_OF_THE_CLUSTER)
             scenario = replace(scenario, outputs=assignment.outputs or None)
-            outcome = self._run(scenario, slot)
+            outcome = self._run(scenario, warm_cluster)
         if isinstance(outcome, LabError):
             return without_run(submission.name, outcome.message, assignment, "error")
         result, facts = outcome
         # A node that a run has left clean is as good as new, and the agent makes sure of that. Where a rank did not
         # end by itself, or was at its limits, that is not relied on.
         if any(rank.exit_code is None for rank in result.ranks) or facts.limits or forfeited(facts):
-            slot.clear()
+            warm_cluster.clear()
             if self._waiting:  # who comes next does not wait for what this one did
                 with suppress(LabError):  # it is tried again then
-                    slot.make_ready()
+                    warm_cluster.ensure_ready()
         left_out = render_left_out(facts.staged)
         told = (*told, f"{left_out}: it reads regular files within limits") if left_out else told
         return grade_of(submission.name, result, facts, assignment, told)
 
-    def _run(self, scenario: Scenario, slot: ClusterSlot) -> tuple[Result, RunFacts] | LabError:
+    def _run(self, scenario: Scenario, warm_cluster: WarmCluster) -> tuple[Result, RunFacts] | LabError:
         """Run a submission; once more on other nodes if the lab could not, or its end or its check broke off."""
         outcome: tuple[Result, RunFacts] | LabError = LabError("it was not run")
         for _ in range(_ATTEMPTS):
             try:
-                attempt = slot.attempt(scenario, self.options, self._pool)
+                attempt = warm_cluster.attempt(scenario, self.options, self._pool)
                 result = attempt.complete()
                 if result.exit_code == Interrupted.exit_code:
                     raise KeyboardInterrupt
-                if slot.is_last(attempt):
+                if warm_cluster.is_last(attempt):
                     raise EngineUnavailable(result.reason)
                 if result.verdict == "error" or result.path is None:
                     raise LabError(result.reason)
@@ -186,7 +186,7 @@ class Grader:
                 raise
             except LabError as error:
                 outcome = error
-            slot.clear()
+            warm_cluster.clear()
         return outcome
 
 

@@ -15,8 +15,8 @@ from lab.words import name_ranks
 if TYPE_CHECKING:
     from lab.node.messages import wire
     from lab.plan.plan import Plan
+    from lab.run.agent_channels import AgentChannels
     from lab.run.collect import Observer
-    from lab.run.conversation import Conversation
 
 _INPUT, _LOCAL, _CHARACTERS = 0, 3, 6
 _CHUNK_BYTES = 4096
@@ -128,7 +128,7 @@ class FedStdin(Stdin):
     def __init__(self, plan: Plan, fd: int = 0) -> None:
         self._plan = plan
         self._fd = fd
-        self._agents: Conversation | None = None
+        self._agents: AgentChannels | None = None
         self._underway = 0
         """Bytes that the rank has not been given yet."""
 
@@ -136,25 +136,25 @@ class FedStdin(Stdin):
         """What a rank reads."""
         return messages.FED if rank == _RANK else messages.NOTHING
 
-    def begin(self, agents: Conversation) -> None:
+    def start_reading(self, agents: AgentChannels) -> None:
         """Begin to read."""
         self._agents = agents
-        agents.hear(self._fd, self._read)
+        agents.add_reader(self._fd, self._read)
 
-    def hear(self, message: wire.Message) -> None:
+    def handle_message(self, message: wire.Message) -> None:
         """Read on when what was sent is taken, and no more when nobody reads."""
         if isinstance(message, messages.InputDelivered) and self._agents is not None:
             self._underway -= message.bytes
-            self._agents.ignore(self._fd)
+            self._agents.remove_reader(self._fd)
             if message.closed:
-                self.end()
+                self.stop_reading()
             elif self._underway < _MOST_UNDERWAY_BYTES:
-                self._agents.hear(self._fd, self._read)
+                self._agents.add_reader(self._fd, self._read)
 
-    def end(self) -> None:
+    def stop_reading(self) -> None:
         """Read no more."""
         if self._agents is not None:
-            self._agents.ignore(self._fd)
+            self._agents.remove_reader(self._fd)
         self._agents = None
 
     def _read(self) -> None:
@@ -167,12 +167,12 @@ class FedStdin(Stdin):
             return
         except OSError:
             data = b""
-        agents.say(self._plan.workers[_RANK].node, messages.Input(self._plan.run, _RANK, data, last=not data))
+        agents.send(self._plan.workers[_RANK].node, messages.Input(self._plan.run, _RANK, data, last=not data))
         self._underway += len(data)
         if not data:
-            self.end()
+            self.stop_reading()
         elif self._underway >= _MOST_UNDERWAY_BYTES:
-            agents.ignore(self._fd)
+            agents.remove_reader(self._fd)
 
 
 class Terminal(Stdin):
@@ -188,7 +188,7 @@ class Terminal(Stdin):
         self._plan = plan
         self._keyboard = keyboard
         self._observer = observer
-        self._agents: Conversation | None = None
+        self._agents: AgentChannels | None = None
         self._has: int | None = plan.interactive
         self._left: int | None = None
         """Who had it last and may come back."""
@@ -220,38 +220,38 @@ class Terminal(Stdin):
         """For how long that was so until now."""
         return self._held_s + (time.monotonic() - self._held_since if self._held_since is not None else 0.0)
 
-    def begin(self, agents: Conversation) -> None:
+    def start_reading(self, agents: AgentChannels) -> None:
         """Give it to the rank that is to have it."""
         self._agents = agents
         if self._has is not None:
             self._attach(agents, self._has)
             self._observer.terminal(self._has, f"{self._name(self._has)} has the terminal; {_HOW_TO_END}", raw=True)
 
-    def hear(self, message: wire.Message) -> None:
+    def handle_message(self, message: wire.Message) -> None:
         """A rank asks for it, has no use for it any more, or has ended."""
         if isinstance(message, messages.Breakpoint):
             if self.kind(message.rank) == messages.ON_REQUEST and message.rank not in self._over:
                 self._waiting[message.rank] = message
-                self.look()
+                self.poll()
         elif isinstance(message, messages.Continued):
             if message.rank == self._has:
                 self._has, self._left, self._until = None, message.rank, time.monotonic() + _PATIENCE_S
-                self.look()
+                self.poll()
         elif isinstance(message, messages.Exited):
             self._over.add(message.rank)
             self._waiting.pop(message.rank, None)
             if message.rank in (self._has, self._left):
                 self._has, self._left, self._until = None, message.rank, 0.0
-            self.look()
+            self.poll()
 
-    def look(self) -> float:
+    def poll(self) -> float:
         """Tell who has it of its size, or give it to whoever is next."""
         if self._agents is None:
             return SELDOM_S
         if self._has is not None:
             if self._keyboard.taken and self._size != self._keyboard.size:
                 self._size = self._keyboard.size
-                self._agents.say(self._node(self._has), messages.Window(self._plan.run, self._has, *self._size))
+                self._agents.send(self._node(self._has), messages.Window(self._plan.run, self._has, *self._size))
             return _SIZE_S
         now = time.monotonic()
         if self._waiting and (self._left in self._waiting or now >= self._until):
@@ -260,14 +260,14 @@ class Terminal(Stdin):
             self._release()
         return max(0.0, self._until - now) if self._left is not None else SELDOM_S
 
-    def end(self) -> None:
+    def stop_reading(self) -> None:
         """Put the terminal back as it was."""
         if self._agents is not None and (self._has is not None or self._left is not None):
             self._has = None
             self._release()
         self._agents = None
 
-    def _give(self, agents: Conversation, rank: int) -> None:
+    def _give(self, agents: AgentChannels, rank: int) -> None:
         asked, again = self._waiting.pop(rank), rank == self._left
         self._has, self._left = rank, None
         self._attach(agents, rank)
@@ -275,22 +275,22 @@ class Terminal(Stdin):
             others = f"; next: {name_ranks(self._waiting)}" if self._waiting else ""
             text = f"{self._name(rank)} is at a breakpoint, {asked.at}, and has the terminal{others}; {_HOW_TO_END}"
             self._observer.terminal(rank, text, raw=False)
-        agents.say(self._node(rank), messages.Release(self._plan.run, rank, "grant", ""))
+        agents.send(self._node(rank), messages.Release(self._plan.run, rank, "grant", ""))
 
-    def _attach(self, agents: Conversation, rank: int) -> None:
+    def _attach(self, agents: AgentChannels, rank: int) -> None:
         if self._held_since is None:
             self._held_since = time.monotonic()
         if not self._keyboard.taken:
             self._keyboard.take()
-            agents.hear(self._keyboard.fd, self._typed)
+            agents.add_reader(self._keyboard.fd, self._typed)
         self._size = self._keyboard.size
-        agents.say(self._node(rank), messages.Window(self._plan.run, rank, *self._size))
+        agents.send(self._node(rank), messages.Window(self._plan.run, rank, *self._size))
 
     def _release(self) -> None:
         left, self._left = self._left, None
         self._held_s, self._held_since = self.held_s, None
         if self._agents is not None and self._keyboard.taken:
-            self._agents.ignore(self._keyboard.fd)
+            self._agents.remove_reader(self._keyboard.fd)
             self._keyboard.give_back()
         goes_on = left is not None and left not in self._over
         self._observer.terminal(None, f"{self._name(left)} goes on" if goes_on and left is not None else "", raw=False)
@@ -300,11 +300,11 @@ class Terminal(Stdin):
             return
         data = self._keyboard.read()
         if not data or _ENOUGH in data:
-            self.end()
+            self.stop_reading()
             raise KeyboardInterrupt
         rank = self._has if self._has is not None else self._left
         if rank is not None:
-            self._agents.say(self._node(rank), messages.Input(self._plan.run, rank, data))
+            self._agents.send(self._node(rank), messages.Input(self._plan.run, rank, data))
 
     def _node(self, rank: int) -> str:
         return self._plan.workers[rank].node

@@ -8,7 +8,7 @@ import sys
 from lab.cli import arguments as shared
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
-from lab.engine.protocol import Console, capable
+from lab.engine.protocol import Console, require_capability
 
 _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 
@@ -23,6 +23,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Open it; the exit code is the shell's."""
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
     info = cluster.existing()
-    return capable(cluster.engine, Console).execute(
+    return require_capability(cluster.engine, Console).execute(
         info, find_node(info, arguments.node), _SHELL, tty=sys.stdin.isatty()
     )

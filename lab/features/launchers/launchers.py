@@ -129,7 +129,7 @@ class MpirunLauncher(Launcher):
         modules = _MODULES if layout.env.get(groups.BACKEND_VARIABLE) == "mpi" else ()
         return (Starter(node="node0", argv=argv, env={**_MPICH, **layout.env}, modules=modules),)
 
-    def further(self, asking: Starter, line: str) -> Starter | None:
+    def find_requested_starter(self, asking: Starter, line: str) -> Starter | None:
         """The proxy that a line asks for, which then starts the workers of its node."""
         if not line.startswith(_ASKS):
             return None

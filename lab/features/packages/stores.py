@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from lab.engine import ownership as label
+from lab.engine.agent_holder import read_description
 from lab.engine.archive import pack_files
 from lab.engine.docker.connection import Refused
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH, DockerEngine
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, ensure_image, inspect_image
-from lab.engine.held import read_description
 from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
-from lab.engine.protocol import Announce, Engine, PythonRunner, capable
+from lab.engine.protocol import Announce, Engine, PythonRunner, require_capability
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
 from lab.features.image.make import build_from
 from lab.features.packages import install_program
@@ -102,9 +102,9 @@ class _Store(PackageStore):
                     self.make(name, image or DEFAULT_IMAGE, requirements, work, announce)
         return name
 
-    def lacking(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
+    def find_missing(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
         """Those of some requirements that the nodes do not meet."""
-        reply = capable(self._engine, PythonRunner).ask_python(cluster, probe_text())
+        reply = require_capability(self._engine, PythonRunner).ask_python(cluster, probe_text())
         target = Target.parse(f"cluster {cluster.name}", reply)
         return tuple(one for one in requirements if not target.meets(one))
 
@@ -145,7 +145,7 @@ class ImagePackages(_Store):
             PACKAGES_LABEL: json.dumps(list(requirements)),
             ADDED_LABEL: json.dumps([path.name for path in wheels]),
             BASE_LABEL: base.name,
-            OWNER_LABEL: label.owner(),
+            OWNER_LABEL: label.current_owner(),
         }
         context = _build_context(work, base, target, wheels)
         build_from(self._connection, name, context, lambda _: None, labels=labels, network_mode="none")
@@ -161,7 +161,7 @@ class ImagePackages(_Store):
             "Entrypoint": ["/bin/sh", "-c", FIND_PYTHON],
             "Cmd": [probe_text()],
             "User": "0:0",
-            "Labels": {label.OWNER: label.owner(), label.CLUSTER: "image"},
+            "Labels": {label.OWNER: label.current_owner(), label.CLUSTER: "image"},
             "HostConfig": {"NetworkMode": "none", "CapDrop": ["ALL"], "LogConfig": {"Type": "json-file"}},
         }
         code, reply, _ = self._connection.run_container(body, deadline_s=PROBE_DEADLINE_S)
@@ -171,7 +171,7 @@ class ImagePackages(_Store):
 
     def prepared(self) -> list[Prepared]:
         """The images with packages that this owner has, by name."""
-        filters = {"label": [PACKAGES_LABEL, f"{OWNER_LABEL}={label.owner()}"]}
+        filters = {"label": [PACKAGES_LABEL, f"{OWNER_LABEL}={label.current_owner()}"]}
         return sorted(
             Prepared(
                 name=name,

@@ -21,8 +21,8 @@ import pytest
 
 from lab import __version__
 from lab.cluster import DEFAULT_NODES, Cluster
-from lab.engine.interrupts import uninterrupted
-from lab.engine.ownership import default_name, digest
+from lab.engine.interrupts import defer_interrupts
+from lab.engine.ownership import default_name, short_digest
 from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
@@ -271,7 +271,7 @@ class Pool:
         if key in self._impossible:
             raise self._impossible[key].with_traceback(None)
         self._make_room(engine, shape["nodes"], _memory_bytes(shape))
-        lasting = f"{self._readable}-{digest(f'{self.project} {key} {__version__}')}"
+        lasting = f"{self._readable}-{short_digest(f'{self.project} {key} {__version__}')}"
         is_kept = self.keep or keeper_lock(engine.name, lasting).path.exists()
         cluster = self._kept[key] = self._keep(engine, shape, lasting if is_kept else "")
         try:
@@ -279,7 +279,7 @@ class Pool:
         except BaseException as error:
             if isinstance(error, ImageError):
                 self._impossible[key] = error
-            with uninterrupted():
+            with defer_interrupts():
                 self._remove(key)
             raise
         return cluster
@@ -311,12 +311,12 @@ class Pool:
         most_bytes = machine.memory_bytes * _PART_OF_MEMORY / self.workers
         most_nodes = machine.cores * _NODES_PER_CORE / self.workers
         for key, cluster in list(self._kept.items()):
-            asked = [one.place.asked for one in self._kept.values() if one.engine.name == engine.name]
+            asked = [one.slot.asked for one in self._kept.values() if one.engine.name == engine.name]
             has_room = sum(one["nodes"] for one in asked) + nodes <= most_nodes
             if has_room and sum(map(_memory_bytes, asked)) + memory_bytes <= most_bytes:
                 return
             if cluster.engine.name == engine.name and cluster.name not in self.in_use:
-                with uninterrupted():
+                with defer_interrupts():
                     self._remove(key)
 
     def _remove(self, key: str) -> None:
@@ -341,7 +341,7 @@ class Pool:
         if os.getpid() != self._process:
             return []
         left = []
-        with uninterrupted():
+        with defer_interrupts():
             for key, cluster in list(self._kept.items()):
                 if self.keep:
                     cluster.end_calls()

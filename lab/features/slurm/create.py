@@ -16,8 +16,8 @@ import lab
 from lab import __version__
 from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.held import DESCRIPTION, start_holder
-from lab.engine.payload import sent_first
+from lab.engine.agent_holder import DESCRIPTION, start_holder
+from lab.engine.payload import initial_input
 from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import look
@@ -41,15 +41,15 @@ def job_name(cluster: str) -> str:
 def shared_folder(home: Path, cluster: str) -> Path:
     """The folder of a cluster on a file system that all nodes see."""
     default = Path.home() / ".lab" / "shared"
-    return Path(os.environ.get("LAB_SLURM_SHARED", default)) / f"{cluster}-{label.digest(str(home))}"
+    return Path(os.environ.get("LAB_SLURM_SHARED", default)) / f"{cluster}-{label.short_digest(str(home))}"
 
 
 def own_folder(home: Path, cluster: str, node: str) -> str:
     """The folder of a node on its machine: short, because the path of a Unix socket has at most 107 bytes."""
-    return f"/tmp/lab-{os.getuid()}-{label.digest(str(home))}-{cluster}.{node}"
+    return f"/tmp/lab-{os.getuid()}-{label.short_digest(str(home))}-{cluster}.{node}"
 
 
-def begin(
+def start_agents(
     home: Path, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
 ) -> Callable[[], bool]:
     """Make the folders, ask for the allocation, and start what holds the agents; returns whether that has ended.
@@ -77,7 +77,7 @@ def begin(
     hosts = _hosts_of(job)[: shape.nodes]
     names, addresses = [host.name for host in hosts], [_resolve(host) for host in hosts]
     describe(hosts=names, addresses=addresses, port=_FIRST_PORT + int(job) % _PORTS)
-    (folder / "agent.bin").write_bytes(sent_first())
+    (folder / "agent.bin").write_bytes(initial_input())
     where = ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"
     announce(f"starting {plural(shape.nodes, 'node')} in job {job}, importing torch on {where}")
     argvs = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
-from lab.engine import held
+from lab.engine import agent_holder
 from lab.engine import ownership as label
 from lab.engine.packages import package_folders
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
@@ -59,7 +59,7 @@ _OF_SLURM = ("srun:", "slurmstepd")
 """How lines begin that Slurm adds to what a node said."""
 
 
-class SlurmEngine(held.HeldEngine):
+class SlurmEngine(agent_holder.HolderEngine):
     """Clusters that are allocations.
 
     Raises:
@@ -92,7 +92,7 @@ class SlurmEngine(held.HeldEngine):
 
     def read_cluster(self, folder: Path) -> ClusterInfo | None:
         """The cluster in a folder; None where there is none, or it has no machines yet."""
-        said = held.read_description(folder)
+        said = agent_holder.read_description(folder)
         if "port" not in said:
             return None
         places = zip(said["addresses"], said["hosts"], strict=True)
@@ -101,11 +101,11 @@ class SlurmEngine(held.HeldEngine):
 
     def read_state(self, node: Node) -> str:
         """The state of a node."""
-        if held.paused_file(node.handle).exists():
+        if agent_holder.paused_file(node.handle).exists():
             return "paused"
-        if held.listens(node.handle):
+        if agent_holder.is_listening(node.handle):
             return RUNNING
-        return STOPPED if held.stopped_file(node.handle).exists() else "dead"
+        return STOPPED if agent_holder.stopped_file(node.handle).exists() else "dead"
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist: by their folders, or where a folder is gone, by the labels of their jobs."""
@@ -126,16 +126,16 @@ class SlurmEngine(held.HeldEngine):
         """The owner's jobs that are clusters of this home, or the one of that name, and have not been ended."""
         argv = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={command.JOBS}"]
         jobs = command.read_jobs(command.ask(*argv, *([f"--name={create.job_name(cluster)}"] if cluster else [])))
-        mine = {label.OWNER: label.owner(), command.HOME: str(self.home)}
+        mine = {label.OWNER: label.current_owner(), command.HOME: str(self.home)}
         mine |= {label.CLUSTER: cluster} if cluster else {}
         return [job for job in jobs if not job.ending and mine.items() <= job.labels.items()]
 
     def node_state(self, node: Node) -> NodeState:
         """What became of a node, in Slurm's own words where it ended the job."""
         state = super().node_state(node)
-        if state.running or state.gone or held.stopped_file(node.handle).exists():
+        if state.running or state.gone or agent_holder.stopped_file(node.handle).exists():
             return state
-        return state._replace(said=_explain_end(node, left=state.exit_code in _LEFT))
+        return state._replace(message=_explain_end(node, left=state.exit_code in _LEFT))
 
     def trouble(self, channel: Channel) -> Trouble | None:
         """What keeps a node from working although it is there."""
@@ -163,7 +163,7 @@ class SlurmEngine(held.HeldEngine):
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of Slurm; nothing is made."""
-        pythons, packages, owner = self._pythons(shape), self.packages(shape), label.owner()
+        pythons, packages, owner = self._pythons(shape), self.packages(shape), label.current_owner()
         return create.requests_for(self.home, cluster, shape, owner=owner, run=run, pythons=pythons, packages=packages)
 
     def _pythons(self, shape: Shape) -> list[str]:
@@ -181,15 +181,15 @@ class SlurmEngine(held.HeldEngine):
             _refuse_without_pyxis(shape.image)
         return super().create(cluster, shape, run=run, announce=announce)
 
-    def begin(
+    def start_agents(
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
         """Ask for the allocation, and have the agents started on its machines."""
-        return create.begin(self.home, cluster, shape, run, requests, announce)
+        return create.start_agents(self.home, cluster, shape, run, requests, announce)
 
     def explain_lost(self, node: Node) -> ClusterError:
         """Why a node ended while it was starting."""
-        state, words = self.node_state(node), self.last_words(Path(f"{node.handle}.said"))
+        state, words = self.node_state(node), self.read_last_line(Path(f"{node.handle}.said"))
         if state.exit_code == create.NO_TORCH:
             return ClusterError(
                 f"{node.name} has no Python with torch: {words}",
@@ -197,7 +197,7 @@ class SlurmEngine(held.HeldEngine):
             )
         return ClusterError(f"{node.name} on {node.host} {state.sentence()} while it was starting: {words}")
 
-    def last_words(self, path: Path) -> str:
+    def read_last_line(self, path: Path) -> str:
         """The last line in a file of what the processes of a cluster wrote, before what Slurm says of them."""
         try:
             said = path.read_text(errors="replace")
@@ -211,14 +211,14 @@ class SlurmEngine(held.HeldEngine):
     def kill(self, node: Node) -> None:
         """Kill everything below a node's first process at once, and wait until Slurm has seen that."""
         _do_beside(node, "kill")
-        held.await_end(node)
-        held.paused_file(node.handle).unlink(missing_ok=True)
+        agent_holder.await_end(node)
+        agent_holder.paused_file(node.handle).unlink(missing_ok=True)
 
     def pause(self, node: Node) -> None:
         """Have every process of a node stand still."""
-        if not held.listens(node.handle):
+        if not agent_holder.is_listening(node.handle):
             raise ClusterError(f"{node.name} does not run")
-        held.paused_file(node.handle).touch()
+        agent_holder.paused_file(node.handle).touch()
         try:
             _do_beside(node, "pause")
         except ClusterError:
@@ -230,17 +230,17 @@ class SlurmEngine(held.HeldEngine):
         if self.paused(node):
             with suppress(ClusterError):  # it does not run any more
                 _do_beside(node, "resume")
-            held.paused_file(node.handle).unlink(missing_ok=True)
+            agent_holder.paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
         """Whether they stand still."""
-        return held.paused_file(node.handle).exists()
+        return agent_holder.paused_file(node.handle).exists()
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command on the node's machine with this process's standard streams; returns its exit code."""
         options = ("-QQ", "--unbuffered", *(("--pty",) if tty else ()))
         argv_there = _argv_on(node, "sh", "-c", 'cd "$0"; exec "$@"', _folder_of(node), *argv, options=options)
-        variables = {**command.environment(), **held.node_variables(cluster, node)}
+        variables = {**command.environment(), **agent_holder.node_variables(cluster, node)}
         code = subprocess.run(argv_there, env=variables, check=False).returncode
         if code in _CANNOT_RUN:
             raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
@@ -272,8 +272,8 @@ class SlurmEngine(held.HeldEngine):
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them: the job, what holds its agents, the folders."""
-        known = {folder.name: held.read_description(folder) for folder in self.folders(cluster)}
-        held.unlink_sockets(self.home / name for name in known)
+        known = {folder.name: agent_holder.read_description(folder) for folder in self.folders(cluster)}
+        agent_holder.unlink_sockets(self.home / name for name in known)
         jobs = self._jobs(cluster)
         if settle and not jobs:  # whoever was asking for one has just been killed
             time.sleep(_SETTLE_S)
@@ -286,12 +286,12 @@ class SlurmEngine(held.HeldEngine):
         names = sorted({*known, *(job.cluster for job in jobs)})
         for name in names:
             life = self.home / name / self.life
-            if not held.holder_died(life):  # it may end by itself meanwhile
+            if not agent_holder.holder_died(life):  # it may end by itself meanwhile
                 with suppress(OSError, ValueError):
                     os.kill(int(life.read_text()), signal.SIGKILL)
             label.forget_cluster(create.ENGINE, name)
         shared = [create.shared_folder(self.home, name) for name in names]
-        held.remove_folders([*shared, *(self.home / name for name in names)])
+        agent_holder.remove_folders([*shared, *(self.home / name for name in names)])
         nodes = sum(len(said.get("hosts", ())) for said in known.values())
         return Removed(clusters=tuple(names), nodes=nodes or len(jobs), files=len(names))
 
@@ -307,13 +307,13 @@ def home_folder() -> Path:
 
     It is short, because the path of a Unix socket has at most 107 bytes.
     """
-    default = f"/tmp/lab-slurm-{os.getuid()}-{label.digest(label.owner())}"
+    default = f"/tmp/lab-slurm-{os.getuid()}-{label.short_digest(label.current_owner())}"
     return Path(os.environ.get("LAB_SLURM_HOME", default))
 
 
 def job_of(node: Node) -> str:
     """The number of the job that a node is in; empty where its cluster was removed."""
-    return str(held.read_description(Path(node.handle).parent).get("job", ""))
+    return str(agent_holder.read_description(Path(node.handle).parent).get("job", ""))
 
 
 def _fate_of(job: str) -> command.Fate:
@@ -368,7 +368,7 @@ def _argv_on(node: Node, *words: str, options: Sequence[str] = ("-QQ",)) -> list
         ClusterError: its cluster was removed.
     """
     folder = Path(node.handle).parent
-    said = held.read_description(folder)
+    said = agent_holder.read_description(folder)
     if "job" not in said:
         raise ClusterError(f"{node.name} was removed", "see `lab status`")
     in_image = Shape.from_json(said["shape"]).image is not None

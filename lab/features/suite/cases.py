@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain, product
 from typing import Any
 
-from lab.engine.doctor import refusal
+from lab.engine.doctor import explain_missing_gpus
 from lab.engine.protocol import Engine
 from lab.errors import UsageError
 from lab.feature import hook
@@ -22,8 +22,8 @@ from lab.plan.plan import PlanOptions, shape_for
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.table import alike
+from lab.run.cluster_slot import RunAttempt
 from lab.run.options import RunOptions
-from lab.run.place import RunAttempt
 from lab.spec.expressions import is_per_rank
 from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
@@ -445,7 +445,7 @@ def _make_case(
         nproc_per_node=nproc_per_node,
         backend=cell.get("backend"),
         shape=replace(shape, nproc_per_node=1),
-        skipped=why_not or (refusal(shape.gpus) if shape.gpus else ""),
+        skipped=why_not or (explain_missing_gpus(shape.gpus) if shape.gpus else ""),
     )
 
 

@@ -21,9 +21,9 @@ from lab.features.suite.view import Watcher
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
 from lab.record.read import Record, Turn
+from lab.run.cluster_slot import ClusterSlot, RunAttempt, WarmCluster, refuse_foreign_wishes
 from lab.run.options import RunOptions, suite_name
-from lab.run.place import ClusterSlot, Place, RunAttempt, refuse_foreign_wishes
-from lab.run.pool import WorkerPool, cluster_slot
+from lab.run.pool import WorkerPool, hold_warm_cluster
 from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
 from lab.words import format_bytes, plural
@@ -59,11 +59,11 @@ def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
     engine, why = select_engine(asked.engine, name) if isinstance(asked.engine, str) else (asked.engine, "")
     if why:
         watcher.told(0, why)
-    place = Place(engine=engine, name=name, asked=asked.shape, announce=lambda text: watcher.told(0, text))
+    slot = ClusterSlot(engine=engine, name=name, asked=asked.shape, announce=lambda text: watcher.told(0, text))
     seed = asked.seed
     if seed is None and (asked.shuffle or asked.repeat > 1):
         seed = int.from_bytes(os.urandom(4), "big") % _SEEDS
-    cases, there = _cases_on(place, asked, seed if asked.repeat > 1 or asked.seed is not None else None)
+    cases, there = _cases_on(slot, asked, seed if asked.repeat > 1 or asked.seed is not None else None)
     can_run = [case for case in cases if not case.skipped]
     if not can_run:
         reasons = "; ".join(dict.fromkeys(case.skipped for case in cases))
@@ -82,19 +82,19 @@ def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
         queue=queue,
         seed=seed,
         known_s=known_s,
-        workers=[_Worker(number, replace(place, name=one)) for number, one in enumerate(names, start=1)],
+        workers=[_Worker(number, replace(slot, name=one)) for number, one in enumerate(names, start=1)],
         stays=there is not None,
         watcher=watcher,
     )
     return running.run(why)
 
 
-def _cases_on(place: Place, asked: Asked, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
+def _cases_on(slot: ClusterSlot, asked: Asked, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
     """The cases, and the cluster that is up, if all of them can run on it one after the other."""
     try:
-        there = place.there() if asked.jobs in (None, 1) else None
+        there = slot.find_fitting() if asked.jobs in (None, 1) else None
         if there is not None:
-            cases = make_cases(asked, place.engine.name, there.shape, seed)
+            cases = make_cases(asked, slot.engine.name, there.shape, seed)
             for case in cases:
                 if not case.skipped and has_wishes(case.scenario):
                     raise ClusterUnfit(f"{case.id} wants a cluster of another kind than {there.name}")
@@ -103,8 +103,8 @@ def _cases_on(place: Place, asked: Asked, seed: int | None) -> tuple[list[Case],
                     refuse_unfit(there, case.scenario, size)
             return cases, there
     except ClusterUnfit as unfit:
-        place.announce(f"using clusters of its own: {unfit.message}")
-    return make_cases(asked, place.engine.name, seed=seed), None
+        slot.announce(f"using clusters of its own: {unfit.message}")
+    return make_cases(asked, slot.engine.name, seed=seed), None
 
 
 # -- how many clusters, which, and in which order
@@ -192,7 +192,7 @@ class _Worker:
     """A thread that runs cases one after the other on a warm cluster."""
 
     number: int
-    place: Place
+    slot: ClusterSlot
     cluster: Shape | None = None
     """What its cluster was asked to be; None: it has none."""
     case: int | None = None
@@ -276,14 +276,14 @@ class _Suite:
             shape = self._next(worker)
             if shape is None:
                 return
-            place = replace(worker.place, announce=partial(self._announce, worker))
+            slot = replace(worker.slot, announce=partial(self._announce, worker))
             made_for, wait_s = None if self.stays else self.suite, self.asked.options.wait_s
-            with cluster_slot(place, shape, made_for, f"suite {self.suite}", wait_s) as slot:
+            with hold_warm_cluster(slot, shape, made_for, f"suite {self.suite}", wait_s) as warm_cluster:
                 while shape is not None:
-                    if slot.shape != shape and not self.stays:
-                        slot.clear()
-                        slot.shape = shape
-                    self._run(worker, slot)
+                    if warm_cluster.shape != shape and not self.stays:
+                        warm_cluster.clear()
+                        warm_cluster.shape = shape
+                    self._run(worker, warm_cluster)
                     shape = self._next(worker)
         except Exception as error:  # noqa: BLE001  # neither can the others work
             with self.pool.turn:
@@ -296,7 +296,7 @@ class _Suite:
             if self.pool.stopping and worker.case is not None and not worker.since:
                 raise KeyboardInterrupt  # a cluster that is being made is not waited for
 
-    def _run(self, worker: _Worker, slot: ClusterSlot) -> None:
+    def _run(self, worker: _Worker, warm_cluster: WarmCluster) -> None:
         """Run the case of a worker; what keeps it from beginning is its outcome."""
         assert worker.case is not None
         number, case, began, making = worker.case, self.cases[worker.case], time.monotonic(), False
@@ -305,19 +305,19 @@ class _Suite:
         options = replace(self.asked.options, turn=turn, nodes=case.nodes, nproc_per_node=case.nproc_per_node)
         options = replace(options, backend=case.backend)
         try:
-            refuse_foreign_wishes(case.scenario, slot.place.engine, slot.place.asked, options)
-            if making := slot.cluster is None:
-                slot.make_ready()
+            refuse_foreign_wishes(case.scenario, warm_cluster.slot.engine, warm_cluster.slot.asked, options)
+            if making := warm_cluster.cluster is None:
+                warm_cluster.ensure_ready()
                 self.make_s = max(self.make_s, time.monotonic() - began)
             making, began = False, time.monotonic()
             with self.pool.turn:
                 worker.since = began
                 self.watcher.working(worker.number, "runs", case)
-            tried = slot.attempt(case.scenario, options, self.pool)
+            tried = warm_cluster.attempt(case.scenario, options, self.pool)
         except LabError as error:
             tried = RunAttempt.failed(case.scenario, error, time.monotonic() - began)
         with self.pool.turn:
-            worker.over = slot.is_last(tried)
+            worker.over = warm_cluster.is_last(tried)
             self._end(worker, number, tried, making)
 
     # -- what is next

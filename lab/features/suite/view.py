@@ -21,7 +21,7 @@ from lab.report.live import Bottom, fit
 from lab.report.style import STATUSES, Style, style_for
 from lab.report.table import MANY, alike, form_of, table_text
 from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
-from lab.run.place import RunAttempt
+from lab.run.cluster_slot import RunAttempt
 from lab.words import NONE, capital, clip, format_duration, listing, name_ranks, plural
 
 _MOST_ROWS = 60

@@ -25,7 +25,7 @@ from lab.record.read import IndexReader, LineJoiner, Piece, Record, parse_event,
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Result
 from lab.report.table import MANY, group_alike
-from lab.run.conversation import Conversation
+from lab.run.agent_channels import AgentChannels
 from lab.run.options import Companion
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
@@ -510,17 +510,17 @@ class Watched(Companion):
         self.path = record
         return {"stepped": True} if self.step else {}
 
-    def claim(self, agents: Conversation, node: str) -> None:
+    def claim(self, agents: AgentChannels, node: str) -> None:
         """Have the agent of a node send traces soon, and hold ranks where the run goes step by step."""
-        agents.say(node, messages.Follow(agents.run, self.step))
+        agents.send(node, messages.Follow(agents.run, self.step))
 
-    def attend(self, agents: Conversation, record: Callable[[Event], object], done: Callable[[], object]) -> None:
+    def follow_run(self, agents: AgentChannels, record: Callable[[Event], object], done: Callable[[], object]) -> None:
         """Have what is let go passed on to the agents of the run, for as long as it listens to them."""
-        agents.hear(self.fileno(), lambda: self._pass_on(agents))
+        agents.add_reader(self.fileno(), lambda: self._pass_on(agents))
 
-    def _pass_on(self, agents: Conversation) -> None:
+    def _pass_on(self, agents: AgentChannels) -> None:
         for rank, call in self.take().items():
-            agents.say_all(messages.Release(agents.run, rank, "step", str(call)))
+            agents.send_all(messages.Release(agents.run, rank, "step", str(call)))
 
     def take(self) -> dict[int, int]:
         """What was let go since the last time."""

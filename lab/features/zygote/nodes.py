@@ -21,8 +21,8 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection, DockerChannel, Refused
 from lab.engine.docker.create import Starter
 from lab.engine.docker.request import plain_start
-from lab.engine.docker.state import filters
-from lab.engine.payload import part, sent_first
+from lab.engine.docker.state import owner_labels
+from lab.engine.payload import initial_input, prefix_length
 from lab.engine.protocol import Announce
 from lab.engine.ready import HELLO
 from lab.features.zygote import first
@@ -115,9 +115,9 @@ class ForkingStarter(Starter):
         """Send a node its first process, and have its agent forked once that waits."""
         known = self.connection.inspect(channel.node.handle)
         plain = plain_start(known["Config"]["Cmd"][0])
-        channel.send(part(f"{Path(first.__file__).read_text()}\nsupervise_agent({plain!r})\n".encode()))
+        channel.send(prefix_length(f"{Path(first.__file__).read_text()}\nserve({plain!r})\n".encode()))
         if self._zygote is None:
-            channel.send(sent_first() + HELLO)
+            channel.send(initial_input() + HELLO)
         elif _waits(channel):
             self._zygote.ask(channel.node, known["State"]["Pid"])
 
@@ -137,7 +137,7 @@ class ForkingStarter(Starter):
             announce(f"importing torch on {plural(len(refused), 'node')}: {node.name} got no agent, because {why}")
         for channel in channels:
             with suppress(OSError):  # it has ended already
-                channel.send(sent_first() + HELLO if channel.node in refused else HELLO)
+                channel.send(initial_input() + HELLO if channel.node in refused else HELLO)
 
 
 def _receive(channel: DockerChannel, end: float) -> bytes:
@@ -179,7 +179,7 @@ class Zygote:
     def begin(self) -> None:
         """Have it import torch; it was just started."""
         with suppress(OSError):  # it has ended already, and answers nothing
-            self._channel.send(sent_first())
+            self._channel.send(initial_input())
 
     def ask(self, node: Node, pid: int) -> None:
         """Ask for the agent of a node, whose first process, of this number on the machine, waits for it."""
@@ -220,7 +220,7 @@ def make_starter(connection: Connection, body: Mapping[str, Any], network: str, 
 
 def find_starter(connection: Connection, cluster: str) -> ForkingStarter:
     """What starts nodes of a cluster again, by its zygote where that runs."""
-    for container in connection.containers([*filters(cluster), label.ZYGOTE]):
+    for container in connection.containers([*owner_labels(cluster), label.ZYGOTE]):
         if container["State"] == RUNNING:
             return ForkingStarter(connection, Zygote(connection, container["Id"]))
     return ForkingStarter(connection, None)

@@ -25,12 +25,13 @@ def check_every_size(rank: int, size: int) -> None:
 
 
 def check_every_reduction(rank: int, size: int) -> None:
+    count = COUNTS[0]  # of a float32, the least that is large
     for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.bfloat16, torch.uint8):
         for op in ("SUM", "PRODUCT", "MIN", "MAX"):
-            tensor, wanted = given(rank, PIECE, dtype), given(0, PIECE, dtype)
+            tensor, wanted = given(rank, count, dtype), given(0, count, dtype)
             combine = {"MIN": torch.minimum, "MAX": torch.maximum}.get(op, REDUCE[op])
             for each in range(1, size):
-                wanted = combine(wanted, given(each, PIECE, dtype))
+                wanted = combine(wanted, given(each, count, dtype))
             dist.all_reduce(tensor, op=getattr(dist.ReduceOp, op))
             assert torch.equal(tensor, wanted), (dtype, op)
 

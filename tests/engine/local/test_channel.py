@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine import held as channel
-from lab.engine.held import LocalChannel, listens
+from lab.engine import agent_holder as channel
+from lab.engine.agent_holder import LocalChannel, is_listening
 from lab.plan.cluster import RUNNING, Node
 
 
@@ -22,9 +22,9 @@ def test_an_agent_that_takes_nobody_in_is_not_waited_for_for_ever(
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         listener.bind(path)
-        assert not listens(path)
+        assert not is_listening(path)
         listener.listen(0)
         stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)).connect(path)
         with pytest.raises(BlockingIOError):
             LocalChannel(node)
-        assert listens(path)
+        assert is_listening(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.local.machine import room_here
+from lab.engine.local.machine import read_capacity
 
 
 def written(folder: Path, files: dict[str, str]) -> Path:
@@ -30,11 +30,11 @@ def proc(tmp_path: Path) -> Path:
 
 
 def test_the_kernel_s_own_limits_count_less_what_is_there(proc: Path, tmp_path: Path):
-    room = room_here(proc, tmp_path / "nothing")
-    assert room.memory_bytes == 8000 * 1024
-    assert room.threads is not None
-    assert room.threads <= 32768 - 150
-    assert room.all_open_files == 2400000
+    capacity = read_capacity(proc, tmp_path / "nothing")
+    assert capacity.memory_bytes == 8000 * 1024
+    assert capacity.threads is not None
+    assert capacity.threads <= 32768 - 150
+    assert capacity.all_open_files == 2400000
 
 
 def test_a_narrower_cgroup_counts_also_one_around_that_of_this_process(proc: Path, tmp_path: Path):
@@ -50,8 +50,8 @@ def test_a_narrower_cgroup_counts_also_one_around_that_of_this_process(proc: Pat
             "user.slice/memory.stat": "anon 1000\nfile 3000000",
         },
     )
-    room = room_here(proc, cgroups)
-    assert (room.threads, room.memory_bytes) == (800, 4_000_000)
+    capacity = read_capacity(proc, cgroups)
+    assert (capacity.threads, capacity.memory_bytes) == (800, 4_000_000)
 
 
 def test_cgroups_of_version_1_are_read_by_controller(proc: Path, tmp_path: Path):
@@ -66,10 +66,10 @@ def test_cgroups_of_version_1_are_read_by_controller(proc: Path, tmp_path: Path)
             "memory/a/memory.stat": "total_cache 500000",
         },
     )
-    room = room_here(proc, cgroups)
-    assert (room.threads, room.memory_bytes) == (50, 4_500_000)
+    capacity = read_capacity(proc, cgroups)
+    assert (capacity.threads, capacity.memory_bytes) == (50, 4_500_000)
 
 
 def test_where_nothing_is_said_nothing_is_known(tmp_path: Path):
-    room = room_here(tmp_path / "proc", tmp_path / "cgroup")
-    assert (room.memory_bytes, room.all_open_files) == (None, None)
+    capacity = read_capacity(tmp_path / "proc", tmp_path / "cgroup")
+    assert (capacity.memory_bytes, capacity.all_open_files) == (None, None)

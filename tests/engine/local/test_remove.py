@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine import held
-from lab.engine.held import DESCRIPTION
+from lab.engine import agent_holder
+from lab.engine.agent_holder import DESCRIPTION
 from lab.engine.local.engine import LocalEngine
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
@@ -40,7 +40,7 @@ def test_the_folder_of_a_cluster_is_removed(folder: Path, engine: LocalEngine):
 def test_a_folder_that_cannot_be_removed_is_named_and_stays(
     folder: Path, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(held, "remove_tree", lambda _: False)
+    monkeypatch.setattr(agent_holder, "remove_tree", lambda _: False)
     with pytest.raises(ClusterError, match=str(folder)):
         engine.remove("c")
     assert engine.read_cluster(folder) is not None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine import held
-from lab.engine.held import DESCRIPTION
+from lab.engine import agent_holder
+from lab.engine.agent_holder import DESCRIPTION
 from lab.engine.local.engine import LocalEngine
 from lab.plan.cluster import Shape
 
@@ -46,14 +46,14 @@ def test_a_removal_that_is_killed_leaves_a_folder_that_still_says_what_it_is(
     for name in ("node0", "a", "z"):
         (folder / name).mkdir()
 
-    remove_tree = held.remove_tree
+    remove_tree = agent_holder.remove_tree
 
     def killed_at_the_last(path: Path) -> None:
         if path == folder:
             raise KeyboardInterrupt
         remove_tree(path)
 
-    monkeypatch.setattr(held, "remove_tree", killed_at_the_last)
+    monkeypatch.setattr(agent_holder, "remove_tree", killed_at_the_last)
     with pytest.raises(KeyboardInterrupt):
         engine.remove("c")
 

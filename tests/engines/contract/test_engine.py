@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from lab import Cluster
-from lab.engine.archive import pack, unpack
+from lab.engine.archive import pack_tar, unpack_tar
 from lab.engine.doctor import Wanted
-from lab.engine.ownership import owner
+from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel, Engine, LimitControl, NodeState, Removed
 from lab.engine.ready import HELLO, wait_ready
 from lab.engine.select import select_engine
@@ -93,7 +93,7 @@ def test_requests_are_plain_data_the_same_again_and_make_nothing(subject: Engine
     assert subject.find(name) == []
 
 
-def test_a_cluster_that_was_made_is_found_as_it_was_asked_for_until_it_is_removed(
+def test_a_cluster_is_found_as_it_was_asked_for_through_stops_starts_and_kills_until_it_is_removed(
     subject: Engine, there: ClusterInfo, create: Create
 ):
     said: list[str] = []
@@ -102,7 +102,7 @@ def test_a_cluster_that_was_made_is_found_as_it_was_asked_for_until_it_is_remove
     assert (made.engine, made.state, made.owner, made.run, made.stays) == (
         subject.name,
         "ready",
-        owner(),
+        current_owner(),
         "20200101-x",
         False,
     )
@@ -117,12 +117,54 @@ def test_a_cluster_that_was_made_is_found_as_it_was_asked_for_until_it_is_remove
     assert {there.name, made.name} <= {info.name for info in subject.find()}
     assert subject.find("t-never-made") == []
 
-    removed = subject.remove(made.name)
+    check_stop_and_start(subject, made)
+    check_kill(subject, made)
+
+    removed = subject.remove(made.name, settle=True)
     assert (removed.clusters, removed.nodes) == ((made.name,), 2)
     state = settled(subject, made.nodes[0])
     assert (state.running, state.gone, state.sentence()) == (False, True, "was removed")
     assert subject.remove(made.name) == Removed()
     assert [info.name for info in subject.find(there.name)] == [there.name]
+
+
+def check_stop_and_start(subject: Engine, made: ClusterInfo) -> None:
+    """A stopped node stays so until it is started, and is then as it was made."""
+    (channel,) = subject.connect(made, made.nodes[1:])
+    subject.stop(made.nodes[1:])
+    assert ended(channel)
+    subject.stop(made.nodes[1:])  # it is already
+    (found,) = subject.find(made.name)
+    assert [node.state for node in found.nodes] == ["running", "stopped"]
+    assert (found.intact, replace(found, run=None).stays, found.state) == (True, True, "partial")
+    assert subject.node_state(made.nodes[1]).sentence() == "was killed (SIGKILL)"
+
+    subject.start(found, found.nodes[1:], announce=lambda _: None)
+    (again,) = subject.find(made.name)
+    assert [replace(node, address="") for node in again.nodes] == [replace(node, address="") for node in made.nodes]
+    assert replace(again, nodes=()) == replace(made, nodes=())
+    assert len({node.address for node in again.nodes}) == 2  # a scheduler may give it another one
+    channels = subject.connect(made, made.nodes)
+    try:
+        for each in channels:
+            each.send(HELLO)
+        assert wait_ready(channels, 60.0, lambda _: None) is None
+    finally:
+        for each in channels:
+            each.close()
+
+
+def check_kill(subject: Engine, made: ClusterInfo) -> None:
+    """A killed node ends its channel, and is told from its peers."""
+    (channel,) = subject.connect(made, made.nodes[1:])
+    subject.kill(made.nodes[1])
+    assert ended(channel)
+    state = settled(subject, made.nodes[1])
+    assert (state.running, state.gone, state.sentence()) == (False, False, "was killed (SIGKILL)")
+    assert subject.node_state(made.nodes[0]).running
+    (found,) = subject.find(made.name)
+    assert (found.state, replace(found, run=None).stays) == ("partial", False)
+    assert [node.state == "running" for node in found.nodes] == [True, False]
 
 
 def test_a_cluster_whose_making_is_interrupted_leaves_nothing(subject: Engine):
@@ -233,49 +275,6 @@ def test_a_command_that_does_not_exist_is_a_sentence(subject: Engine, there: Clu
 # -- losing
 
 
-def test_a_killed_node_ends_its_channel_is_told_from_its_peers_and_removed_with_them(subject: Engine, create: Create):
-    made = create(nodes=2)
-    (channel,) = subject.connect(made, made.nodes[1:])
-    subject.kill(made.nodes[1])
-    assert ended(channel)
-    state = settled(subject, made.nodes[1])
-    assert (state.running, state.gone, state.sentence()) == (False, False, "was killed (SIGKILL)")
-    assert subject.node_state(made.nodes[0]).running
-    (found,) = subject.find(made.name)
-    assert (found.state, found.stays, [node.state == "running" for node in found.nodes]) == (
-        "partial",
-        False,
-        [True, False],
-    )
-    assert subject.remove(made.name, settle=True).clusters == (made.name,)
-
-
-def test_a_stopped_node_stays_so_until_it_is_started_and_is_then_as_it_was_made(subject: Engine, create: Create):
-    made = create(nodes=2)
-    (channel,) = subject.connect(made, made.nodes[1:])
-    subject.stop(made.nodes[1:])
-    assert ended(channel)
-    subject.stop(made.nodes[1:])  # it is already
-    (found,) = subject.find(made.name)
-    assert [node.state for node in found.nodes] == ["running", "stopped"]
-    assert (found.intact, found.stays, found.state) == (True, True, "partial")
-    assert subject.node_state(made.nodes[1]).sentence() == "was killed (SIGKILL)"
-
-    subject.start(found, found.nodes[1:], announce=lambda _: None)
-    (again,) = subject.find(made.name)
-    assert [replace(node, address="") for node in again.nodes] == [replace(node, address="") for node in made.nodes]
-    assert replace(again, nodes=()) == replace(made, nodes=())
-    assert len({node.address for node in again.nodes}) == 2  # a scheduler may give it another one
-    channels = subject.connect(made, made.nodes)
-    try:
-        for each in channels:
-            each.send(HELLO)
-        assert wait_ready(channels, 60.0, lambda _: None) is None
-    finally:
-        for each in channels:
-            each.close()
-
-
 @pytest.mark.local_first
 def test_a_killed_node_can_be_started_and_stopped_ones_are_removed_with_their_cluster(subject: Engine, create: Create):
     made = create(nodes=2)
@@ -297,7 +296,7 @@ def test_a_check_that_is_not_well_says_what_to_do(subject: Engine):
     assert "engine" in {check.what for check in checks}
     for check in checks:
         assert check.level in ("ok", "warning", "failed")
-        assert check.found
+        assert check.result
         assert check.fix or check.level == "ok", check
 
 
@@ -307,8 +306,8 @@ def test_what_was_copied_to_a_node_is_seen_by_all_and_comes_back(
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c").write_text("text")
     first, second, *_ = there.nodes
-    subject.write_files(first, f"{there.shared}/new", pack(tmp_path / "a", "new"))
-    unpack(subject.read_files(second, f"{there.shared}/new"), tmp_path / "back")
+    subject.write_files(first, f"{there.shared}/new", pack_tar(tmp_path / "a", "new"))
+    unpack_tar(subject.read_files(second, f"{there.shared}/new"), tmp_path / "back")
     assert (tmp_path / "back" / "b" / "c").read_text() == "text"
 
 
@@ -317,8 +316,8 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence(subject: Engine, there: 
     with pytest.raises(ClusterError, match=golden(1)):
         subject.read_files(there.nodes[0], "/none/here")
     with pytest.raises(ClusterError, match=golden(2)):
-        subject.write_files(there.nodes[0], "/none/here/a", pack(tmp_path / "a", "a"))
+        subject.write_files(there.nodes[0], "/none/here/a", pack_tar(tmp_path / "a", "a"))
 
 
 def test_the_python_of_the_nodes_says_what_it_has(subject: Engine, there: ClusterInfo) -> None:
-    assert package_store(subject).lacking(there, ["torch>=2", "labtestnone"]) == ("labtestnone",)
+    assert package_store(subject).find_missing(there, ["torch>=2", "labtestnone"]) == ("labtestnone",)

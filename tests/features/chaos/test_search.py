@@ -13,8 +13,8 @@ from lab.errors import UsageError
 from lab.features.chaos.search import MOST_SHRINKING, PROOFS, Found, Schedule, Trial, broken_by, search
 from lab.features.chaos.trials import Trials, place_for, write_scenario
 from lab.record.result import Culprit, Expectation, RankResult, Result
+from lab.run.cluster_slot import RunAttempt
 from lab.run.options import RunOptions
-from lab.run.place import RunAttempt
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Scenario
 from tests.features.chaos.test_draw import pool
@@ -134,7 +134,7 @@ def test_the_run_after_a_failed_one_has_to_pass(following: Result, broken: str) 
     failed = Result(verdict="failed", culprit=LOST, faults=({"fault": str(schedule[0])},))
     slot: Any = Slot(failed, following)
     scenario = Scenario(name="s", script=Path("s.py"))
-    trial = Trials(slot=slot, scenario=scenario, options=RunOptions(), again=True).attempt(schedule, "drawn")
+    trial = Trials(warm_cluster=slot, scenario=scenario, options=RunOptions(), again=True).attempt(schedule, "drawn")
     assert (trial.ended, trial.broken) == ("failed", broken)
 
 

@@ -11,7 +11,7 @@ from lab.features.faults.fault import START, Fault, FaultsPart, When
 from lab.features.faults.kinds.nodes import Kill, Start
 from lab.features.launchers.launchers import Torchrun
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
-from lab.plan.plan import present, refuse_absence
+from lab.plan.plan import list_present_nodes, refuse_absence
 from lab.spec.launching import Launching
 
 LAB = Launching()
@@ -26,14 +26,14 @@ def cluster(*stopped: int) -> ClusterInfo:
 
 
 def test_nodes_that_are_stopped_or_that_a_fault_stops_before_are_not_there() -> None:
-    assert present(replace(cluster(), nodes=()), 3, ()) == ["node0", "node1", "node2"]
-    assert present(cluster(1), 3, ()) == ["node0", "node2"]
+    assert list_present_nodes(replace(cluster(), nodes=()), 3, ()) == ["node0", "node1", "node2"]
+    assert list_present_nodes(cluster(1), 3, ()) == ["node0", "node2"]
     faults = [
         Fault(what=Kill(node="node2"), when=START),
         Fault(what=Start(node="node1"), when=START),
         Fault(what=Kill(node="node0"), when=LATER),
     ]
-    assert present(cluster(1), 3, [FaultsPart(faults)]) == ["node0", "node1"]
+    assert list_present_nodes(cluster(1), 3, [FaultsPart(faults)]) == ["node0", "node1"]
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ class Agents:
         self.said: list[tuple[str, Input]] = []
         self.actions: dict[int, Callable[[], object]] = {}
 
-    def say(self, node: str, *messages: Any) -> None:
+    def send(self, node: str, *messages: Any) -> None:
         self.said += [(node, message) for message in messages]
 
-    def hear(self, fd: int, action: Callable[[], object]) -> None:
+    def add_reader(self, fd: int, action: Callable[[], object]) -> None:
         self.actions[fd] = action
 
-    def ignore(self, fd: int) -> None:
+    def remove_reader(self, fd: int) -> None:
         self.actions.pop(fd, None)
 
     def attend(self) -> None:
@@ -68,7 +68,7 @@ def agents() -> Agents:
 
 def begin(line: CallLine, agents: Agents) -> None:
     assert [line.start(worker(rank)).stdin for rank in range(2)] == [CALLED, CALLED]
-    line.begin(agents)  # type: ignore[arg-type]
+    line.start_reading(agents)  # type: ignore[arg-type]
 
 
 def test_what_was_sent_before_the_ranks_were_let_go_arrives_in_order(line: CallLine, agents: Agents) -> None:
@@ -86,7 +86,7 @@ def test_no_more_is_under_way_than_an_agent_holds(line: CallLine, agents: Agents
     line.send(bytes(1000 * KIB))
     agents.attend()
     assert len(agents.given(0)) == 256 * KIB
-    line.hear(InputDelivered("r", 0, 100 * KIB))
+    line.handle_message(Taken("r", 0, 100 * KIB))
     assert len(agents.given(0)) == 356 * KIB
     assert len(agents.given(1)) == 256 * KIB
 
@@ -97,7 +97,7 @@ def test_ranks_are_told_that_nothing_follows_only_after_all_that_was_sent(line: 
     line.hang_up()
     agents.attend()
     assert agents.told_last() == set()
-    line.hear(InputDelivered("r", 0, 256 * KIB))
+    line.handle_message(Taken("r", 0, 256 * KIB))
     assert agents.told_last() == {0}
     assert len(agents.given(0)) == 300 * KIB
 
@@ -105,7 +105,7 @@ def test_ranks_are_told_that_nothing_follows_only_after_all_that_was_sent(line: 
 def test_whoever_hangs_up_while_the_run_comes_to_its_end_is_heard(line: CallLine, agents: Agents) -> None:
     begin(line, agents)
     line.hang_up()
-    line.end()
+    line.stop_reading()
     assert agents.told_last() == {0, 1}
     assert agents.actions == {}
 
@@ -114,9 +114,9 @@ def test_answers_and_ends_are_passed_on(
     line: CallLine, agents: Agents, heard: list[tuple[int, bytes]], ended: list[int]
 ) -> None:
     begin(line, agents)
-    line.hear(Output("r", 1, ANSWERS, 0.0, b"yes"))
-    line.hear(Output("r", 7, ANSWERS, 0.0, b"there is no such rank"))
-    line.hear(Exited(1, 0.0))
+    line.handle_message(Output("r", 1, ANSWERS, 0.0, b"yes"))
+    line.handle_message(Output("r", 7, ANSWERS, 0.0, b"there is no such rank"))
+    line.handle_message(Exited(1, 0.0))
     line.send(b"more")
     agents.attend()
     assert (heard, ended, agents.given(1)) == ([(1, b"yes")], [1], b"")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine import doctor as gpus
-from lab.engine.doctor import Wanted, refusal, refuse_missing
+from lab.engine.doctor import Wanted, explain_missing_gpus, refuse_missing
 from lab.engine.doctor import gpu_checks as checks_of_feature
 from lab.errors import MachineLacks
 from lab.features.gpu import self_test as gpu_test
@@ -47,7 +47,7 @@ def test_of_another_machine_only_what_its_engine_says_is_told(monkeypatch: pytes
     monkeypatch.setenv("DOCKER_HOST", "ssh://elsewhere")
 
     assert levels(look_for_gpus({"runc": {}, "nvidia": {}})) == {"gpu runtime": "ok"}
-    assert refusal(8) == ""
+    assert explain_missing_gpus(8) == ""
 
 
 def test_local_nodes_need_neither_toolkit_nor_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_steps_of_the_self_test_are_checks_and_what_else_is_printed_is_none() ->
 def test_a_self_test_that_ended_without_a_word_is_told_by_its_last_words() -> None:
     checks = read_steps("", -11, "something\nSegmentation fault\n")
 
-    assert [(check.level, check.found) for check in checks] == [("failed", golden(1))]
+    assert [(check.level, check.result) for check in checks] == [("failed", golden(1))]
 
 
 @pytest.mark.long

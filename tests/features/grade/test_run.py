@@ -11,8 +11,8 @@ from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.features.grade import run
 from lab.features.grade.run import Grader
 from lab.record.result import Result
+from lab.run.cluster_slot import RunAttempt
 from lab.run.options import RunOptions
-from lab.run.place import RunAttempt
 
 ENDED = RankFacts(rank=-1, ended=1.0, code=1, error="AssertionError: wrong")
 CUT = RankFacts(rank=-1, ended=1.0, error="the check did not end within 1m")

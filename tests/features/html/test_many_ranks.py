@@ -12,7 +12,7 @@ from lab.features.calls.notation import calls_text
 from lab.features.watch.now import Follower
 from lab.features.watch.server import state_of
 from lab.plan.cluster import Shape
-from lab.plan.plan import PlanOptions, make_plan, not_made
+from lab.plan.plan import PlanOptions, make_plan, unmade_cluster
 from lab.report.plan_view import plan_text, requests_text
 from lab.report.style import Style
 from lab.spec.load import scenario_from_script
@@ -27,7 +27,7 @@ PLAIN = Style(colour=False, width=None)
 
 def plan_lines(folder: Path, launcher: str) -> list[str]:
     (folder / "s.py").write_text("print()\n")
-    cluster = not_made(Shape(nodes=RANKS // 2, nproc_per_node=2), "c")
+    cluster = unmade_cluster(Shape(nodes=RANKS // 2, nproc_per_node=2), "c")
     plan = make_plan(scenario_from_script(folder / "s.py"), "r", cluster, PlanOptions(launcher=launcher))
     return plan_text(plan, PLAIN).splitlines()
 

@@ -35,14 +35,14 @@ class Agents:
         self.said: list[tuple[str, Any]] = []
         self.actions: dict[int, Callable[[], object]] = {}
 
-    def say(self, node: str, *messages: Any) -> None:
+    def send(self, node: str, *messages: Any) -> None:
         self.said += [(node, message) for message in messages]
 
-    def hear(self, fd: int, action: Callable[[], object]) -> None:
+    def add_reader(self, fd: int, action: Callable[[], object]) -> None:
         assert fd not in self.actions
         self.actions[fd] = action
 
-    def ignore(self, fd: int) -> None:
+    def remove_reader(self, fd: int) -> None:
         self.actions.pop(fd, None)
 
 
@@ -85,18 +85,18 @@ class Desk:
         monkeypatch.setattr(subject.time, "monotonic", lambda: self.now)
         self.keyboard, self.shown, self.agents = FakeKeyboard(), Shown(), Agents()
         self.terminal = Terminal(plan(interactive), self.keyboard, self.shown)  # type: ignore[arg-type]
-        self.terminal.begin(self.agents)  # type: ignore[arg-type]
+        self.terminal.start_reading(self.agents)  # type: ignore[arg-type]
 
     def stops(self, *ranks: int) -> None:
         for rank in ranks:
-            self.terminal.hear(Breakpoint(rank, 0.0, at=f"a.py:{rank}"))
+            self.terminal.handle_message(Breakpoint(rank, 0.0, at=f"a.py:{rank}"))
 
     def goes_on(self, rank: int) -> None:
-        self.terminal.hear(Continued(rank, 0.0))
+        self.terminal.handle_message(Continued(rank, 0.0))
 
     def passes(self, seconds: float) -> None:
         self.now += seconds
-        self.terminal.look()
+        self.terminal.poll()
 
     @property
     def granted(self) -> list[int]:
@@ -153,11 +153,11 @@ def test_a_rank_that_makes_a_step_keeps_it_and_one_that_stays_away_gives_way(des
 
 def test_who_ends_does_not_keep_others_from_it(desk: Desk) -> None:
     desk.stops(0, 1, 2)
-    desk.terminal.hear(Exited(1, 0.0, code=1))
-    desk.terminal.hear(Exited(0, 0.0, code=1))
+    desk.terminal.handle_message(Exited(1, 0.0, code=1))
+    desk.terminal.handle_message(Exited(0, 0.0, code=1))
     assert desk.granted == [0, 2]
     desk.stops(1)
-    desk.terminal.hear(Exited(2, 0.0, code=0))
+    desk.terminal.handle_message(Exited(2, 0.0, code=0))
     assert not desk.keyboard.taken
     assert desk.shown.told[-1] == (None, "", False)
 
@@ -185,8 +185,8 @@ def test_the_run_can_be_ended_from_within(desk: Desk, typed: bytes) -> None:
 
 def test_it_is_given_back_at_the_end_whoever_has_it(desk: Desk) -> None:
     desk.stops(1, 2)
-    desk.terminal.end()
-    desk.terminal.end()
+    desk.terminal.stop_reading()
+    desk.terminal.stop_reading()
     desk.stops(0)
     assert (desk.keyboard.taken, desk.granted) == (False, [1])
 
@@ -198,7 +198,7 @@ def test_a_rank_that_was_named_has_it_from_the_start_and_nobody_else(monkeypatch
     assert desk.shown.told == [(2, golden(1), True)]
     desk.stops(0)
     assert (desk.granted, desk.terminal.held) == ([], True)
-    desk.terminal.hear(Exited(2, 0.0, code=0))
+    desk.terminal.handle_message(Exited(2, 0.0, code=0))
     assert (desk.keyboard.taken, desk.terminal.held) == (False, False)
 
 
@@ -214,16 +214,16 @@ def test_what_is_piped_in_is_sent_no_faster_than_it_is_taken(pipe: tuple[int, in
     read, write = pipe
     fed, agents = FedStdin(plan(), read), Agents()
     assert [fed.kind(rank) for rank in range(2)] == [FED, NOTHING]
-    fed.begin(agents)  # type: ignore[arg-type]
+    fed.start_reading(agents)  # type: ignore[arg-type]
     for _ in range(4):
         os.write(write, b"x" * 65536)
         agents.actions[read]()
     assert agents.actions == {}
-    fed.hear(InputDelivered("r", 0, 1))
+    fed.handle_message(Taken("r", 0, 1))
     os.write(write, b"y")
     agents.actions[read]()
     assert agents.actions == {}
-    fed.hear(InputDelivered("r", 0, 1000))
+    fed.handle_message(Taken("r", 0, 1000))
     os.close(write)
     agents.actions[read]()
     assert agents.said[-2:] == [("node0", Input("r", 0, b"y")), ("node0", Input("r", 0, b"", last=True))]
@@ -232,9 +232,9 @@ def test_what_is_piped_in_is_sent_no_faster_than_it_is_taken(pipe: tuple[int, in
 
 def test_nothing_is_read_that_nobody_takes(pipe: tuple[int, int]) -> None:
     fed, agents = FedStdin(plan(), pipe[0]), Agents()
-    fed.begin(agents)  # type: ignore[arg-type]
+    fed.start_reading(agents)  # type: ignore[arg-type]
     read = agents.actions[pipe[0]]
-    fed.hear(InputDelivered("r", 0, 0, closed=True))
+    fed.handle_message(Taken("r", 0, 0, closed=True))
     read()
-    fed.end()
+    fed.stop_reading()
     assert (agents.actions, agents.said) == ({}, [])

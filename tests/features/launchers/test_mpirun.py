@@ -37,7 +37,7 @@ def test_mpiexec_is_started_on_the_first_node_and_fills_one_node_after_the_other
 
 def test_a_proxy_is_started_on_the_node_whose_number_it_has():
     (starter,) = Launcher().starters(layout())
-    proxy = Launcher().further(starter, ASKED)
+    proxy = Launcher().find_requested_starter(starter, ASKED)
     assert proxy is not None
     assert (proxy.node, proxy.argv[0], proxy.argv[-1]) == ("node2", "/opt/bin/hydra_pmi_proxy", "2")
     assert proxy.env == starter.env
@@ -58,7 +58,7 @@ def test_a_proxy_is_started_on_the_node_whose_number_it_has():
 )
 def test_any_other_line_asks_for_nothing(line: str):
     (starter,) = Launcher().starters(layout())
-    assert Launcher().further(starter, line) is None
+    assert Launcher().find_requested_starter(starter, line) is None
 
 
 def test_what_the_workers_import_is_asked_for_where_the_backend_is_mpi():

@@ -17,7 +17,7 @@ from lab.errors import ClusterError, ImageUnfit
 from lab.features.pytest.guard import is_orphan, keeper_lock
 from lab.features.pytest.pool import Pool, WarmCluster
 from lab.plan.limits import Machine
-from lab.run.place import reap
+from lab.run.cluster_slot import remove_orphan_clusters
 from tests.fake_engine import FakeEngine
 from tests.golden import golden
 
@@ -211,12 +211,12 @@ def test_a_kept_cluster_is_taken_over_by_the_next_session_and_removed_by_one_tha
 def test_whoever_makes_a_cluster_next_removes_those_of_a_dead_process(engine, make_pool):
     cluster: WarmCluster = make_pool().cluster(nodes=2)
     said: list[str] = []
-    reap(engine, said.append)
+    remove_orphan_clusters(engine, said.append)
     assert (list(engine.clusters), said) == ([cluster.name], [])
     lock = keeper_lock("fake", cluster.name).path
     lock.rename(lock.with_suffix(".held"))
     lock.write_text('{"pid": 1}')  # as of a process that was killed
-    reap(engine, said.append)
+    remove_orphan_clusters(engine, said.append)
     assert (engine.clusters, said) == ({}, [golden(1, cluster.name)])
 
 

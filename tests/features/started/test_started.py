@@ -146,7 +146,7 @@ def test_the_record_names_traces_by_rank_once_it_is_known_which_those_are(tmp_pa
         writer.trace(number, b"%d\n" % number)
     started = find_started(run_of(1, (0, 0, 1, 2, "p"), (0, 1, 0, 2, "p")), Record(path=writer.path))
 
-    writer.place(started)
+    writer.assign_ranks(started)
     writer.close()
 
     texts = {path.name: path.read_text().strip() for path in (writer.path / TRACE).iterdir()}

@@ -9,7 +9,7 @@ from lab.errors import LabError
 from lab.features.suite.cases import Case, Outcome, SuiteResult
 from lab.plan.cluster import Shape
 from lab.record.result import Culprit, RankResult, Result
-from lab.run.place import RunAttempt
+from lab.run.cluster_slot import RunAttempt
 from lab.spec.scenario import Expect, Scenario
 
 

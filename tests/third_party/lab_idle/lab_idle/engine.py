@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from lab.engine.held import agent_pid
+from lab.engine.agent_holder import agent_pid
 from lab.engine.local.engine import LocalEngine
 from lab.engine.ownership import forget_cluster, register_cluster
 from lab.engine.protocol import Announce, Removed

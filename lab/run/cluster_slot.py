@@ -1,4 +1,4 @@
-"""Where runs happen: the cluster of one name, taken over, made and removed as one run or several need it."""
+"""The cluster of one name on an engine: reuse, create, remove, and recreate it for one or more runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.interrupts import uninterrupted
+from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import Announce, Engine, Removed
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, unforeseen
 from lab.feature import hook, hooks, load, owners
 from lab.frozen import Frozen
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
-from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_crowd
-from lab.plan.plan import Plan, asked_for_own, make_plan, not_made, own_name, present, shape_for, with_asked
+from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_excess_nodes
+from lab.plan.plan import (
+    Plan,
+    list_present_nodes,
+    make_plan,
+    own_name,
+    shape_fields_for_own,
+    shape_for,
+    unmade_cluster,
+    with_asked,
+)
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults
@@ -29,18 +38,18 @@ if TYPE_CHECKING:
     from lab.record.result import Result
 
 
-class Place(Frozen):
-    """A name on an engine, where a cluster is or can be made. The caller holds the lock of that name."""
+class ClusterSlot(Frozen):
+    """A name on an engine, for which a cluster exists or can be created. The caller holds the lock of that name."""
 
     engine: Engine
     name: str
     asked: Mapping[str, Any]
-    """Fields of the shape that were asked for."""
+    """Fields of the shape that the user asked for."""
     announce: Callable[[str], None]
     """Called with each line of progress."""
 
     def find(self) -> ClusterInfo | None:
-        """The cluster as the engine sees it now; None if there is none."""
+        """Return the cluster as the engine reports it now, or None."""
         for info in self.engine.find(self.name)[:1]:
             as_broken = hook("as_broken") if self._is_broken else None
             return as_broken(info) if as_broken else info
@@ -48,41 +57,41 @@ class Place(Frozen):
 
     @property
     def _is_broken(self) -> bool:
-        """Whether something was broken on purpose and not undone: mostly there is nothing to import for that."""
+        """Whether faults were injected and not undone; usually nothing has to be imported for this."""
         return faults_file(self.engine.name, self.name).exists()
 
     def _heal(self, info: ClusterInfo | None, *, keep_faults: bool) -> None:
-        """Undo what was broken on purpose, by runs that are dead, and unless that is kept, by `lab fault`."""
+        """Undo faults that dead runs left; unless `keep_faults`, also those of `lab fault`."""
         if self._is_broken and (heal := hook("heal")):
             heal(self.engine, self.name, info, self.announce, by_hand=not keep_faults)
 
-    def all_started(self, info: ClusterInfo) -> ClusterInfo:
-        """The cluster with every node that was stopped running again."""
+    def start_stopped_nodes(self, info: ClusterInfo) -> ClusterInfo:
+        """Start every stopped node, and return the cluster."""
         stopped = [node for node in info.nodes if node.state == STOPPED]
         if not stopped:
             return info
-        from lab.engine.protocol import PowerControl, capable
+        from lab.engine.protocol import PowerControl, require_capability
 
-        capable(self.engine, PowerControl).start(info, stopped, announce=self.announce)
+        require_capability(self.engine, PowerControl).start(info, stopped, announce=self.announce)
         return self.existing()
 
     def existing(self) -> ClusterInfo:
-        """The cluster as the engine sees it now, which has to be there.
+        """Return the cluster, which has to exist.
 
         Raises:
-            ClusterUnfit: it is not.
+            ClusterUnfit: there is none.
         """
-        found = self.find()
-        if found is None:
+        cluster = self.find()
+        if cluster is None:
             meant = did_you_mean(self.name, [info.name for info in self.engine.find()])
             raise ClusterUnfit(f"there is no cluster {self.name}{meant}", "start it with `lab up`, or see `lab status`")
-        return found
+        return cluster
 
-    def there(self) -> ClusterInfo | None:
-        """The cluster, if it can be used as it is; nothing is changed.
+    def find_fitting(self) -> ClusterInfo | None:
+        """Return the cluster if it can be used as it is; change nothing.
 
         Raises:
-            ClusterUnfit: it is not what was asked for; the message says what differs.
+            ClusterUnfit: it has another shape than the user asked for; the message names the differences.
         """
         info = self.find()
         if info is None or not info.stays:
@@ -90,14 +99,18 @@ class Place(Frozen):
         self._refuse_other_shape(info)
         return info
 
-    def usable(self, lock: ClusterLock, *, remake: bool = False, keep_faults: bool = False) -> ClusterInfo | None:
-        """The cluster, if it can be used; remains of one that nobody will come back for are removed.
+    def find_usable(self, lock: ClusterLock, *, remake: bool = False, keep_faults: bool = False) -> ClusterInfo | None:
+        """Return the cluster if it can be used; remove the remains of a dead one.
 
-        With `remake`, one that was to stay and has lost a node is made again. What was broken on purpose is undone
-        before; with `keep_faults`, not what `lab fault` did.
+        Injected faults are undone first.
+
+        Args:
+            lock: held by the caller; tells how the last holder ended.
+            remake: create a permanent cluster again if it has lost a node.
+            keep_faults: keep what `lab fault` injected.
 
         Raises:
-            ClusterUnfit: it is not what was asked for; the message says what differs.
+            ClusterUnfit: it has another shape than the user asked for; the message names the differences.
         """
         info = self.find()
         if self._is_broken:
@@ -105,13 +118,13 @@ class Place(Frozen):
             info = self.find()
         fits = info is not None and info.stays and not lock.removal_cut
         if lock.crashed and info is not None and fits:
-            from lab.engine.ready import whole
+            from lab.engine.ready import have_all_agents
 
-            fits = whole(self.engine, info)
+            fits = have_all_agents(self.engine, info)
         if info is not None and fits:
             self._refuse_other_shape(info)
             return info
-        why = "whoever removed it was killed" if lock.removal_cut else why_unusable(info)
+        why = "whoever removed it was killed" if lock.removal_cut else explain_unusable(info)
         self._remove_rest(why, settle=lock.crashed)
         if remake and info is not None and info.run is None and info.state == "partial":
             return self.make(replace(info.shape, **self.asked), run=None)
@@ -119,8 +132,11 @@ class Place(Frozen):
 
     def _refuse_other_shape(self, existing: ClusterInfo) -> None:
         asked, has = dict(self.asked), existing.shape
-        if "requirements" in asked:  # more than was asked for does no harm
-            asked["requirements"] = (*has.requirements, *lacking(self.engine, existing, asked["requirements"]))
+        if "requirements" in asked:  # extra packages do no harm
+            asked["requirements"] = (
+                *has.requirements,
+                *find_missing_requirements(self.engine, existing, asked["requirements"]),
+            )
         if "data" in asked:
             asked["data"] = {**has.data, **asked["data"]}
         if differences := has.differences(replace(has, **asked)):
@@ -130,23 +146,23 @@ class Place(Frozen):
             )
 
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
-        """Make the cluster; `run` is the run that will remove it."""
+        """Create the cluster; `run` is the run that will remove it, or None for a permanent cluster."""
         if shape.nodes < 1:
             raise ClusterUnfit(f"a cluster has at least 1 node, not {shape.nodes}")
-        reap(self.engine, self.announce)
+        remove_orphan_clusters(self.engine, self.announce)
         forget_faults(self.engine.name, self.name)
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
 
-    def still_there(self) -> ClusterInfo | None:
-        """The cluster, if no node was lost; else what is left of it is removed."""
+    def find_intact(self) -> ClusterInfo | None:
+        """Return the cluster if it has lost no node; else remove what is left of it."""
         info = self.find()
         if info is not None and info.intact:
             return info
-        self._remove_rest(not_running(info) if info is not None else "it had no nodes left")
+        self._remove_rest(describe_missing_nodes(info) if info is not None else "it had no nodes left")
         return None
 
-    def engine_is_gone(self) -> bool:
-        """Whether the engine does not answer; a run may have found only that what held its nodes was killed."""
+    def is_engine_gone(self) -> bool:
+        """Return whether the engine does not answer; a run may only have noticed that its nodes were killed."""
         try:
             self.find()
         except EngineUnavailable:
@@ -154,7 +170,7 @@ class Place(Frozen):
         return False
 
     def remove(self, *, settle: bool = False) -> Removed:
-        """Remove all that is there, and with it what was broken on purpose."""
+        """Remove the cluster and the journal of its faults."""
         removed = self.engine.remove(self.name, settle=settle)
         forget_faults(self.engine.name, self.name)
         return removed
@@ -165,17 +181,17 @@ class Place(Frozen):
             self.announce(f"removed what was left of cluster {self.name}: {why}")
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        """Run on a cluster, which is made again if it turns out to be broken, or on one that is made for the run."""
+        """Run on a cluster, and recreate it once if it is broken; None: create one for this run."""
         scenario = with_asked(scenario, self.asked)
         if cluster is not None and scenario.requirements:
-            refuse_lacking(self.engine, cluster, scenario)
+            refuse_missing_requirements(self.engine, cluster, scenario)
         writer = RecordWriter(options.runs, scenario.name)
         try:
             if cluster is None:
                 return self._run_on_own(scenario, options, observer, writer)
             try:
                 return self._run_on(cluster, scenario, options, observer, writer)
-            except NodeLost as lost:  # a node was restarted, say, or could not be cleaned
+            except NodeLost as lost:  # for example, a node was restarted or could not be cleaned
                 writer.discard()
                 self._remove_rest(lost.message)
             writer = RecordWriter(options.runs, scenario.name)
@@ -185,11 +201,11 @@ class Place(Frozen):
             writer.discard_if_empty()
 
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
-        """Run on a cluster that is made for the run and removed after it."""
+        """Run on a cluster that is created for the run and removed after it."""
         refuse_foreign_wishes(scenario, self.engine, self.asked, options)
         shape = shape_for(scenario, options, self.asked)
-        # refuse what cannot run before anything is made
-        make_plan(scenario, writer.run, not_made(shape, self.name), options)
+        # refuse what cannot run before creating anything
+        make_plan(scenario, writer.run, unmade_cluster(shape, self.name), options)
         try:
             cluster = self.make(shape, run=None if options.keep else writer.run)
             return self._run_on(cluster, scenario, options, observer, writer)
@@ -198,9 +214,9 @@ class Place(Frozen):
                 self.remove_own()
 
     def remove_own(self) -> None:
-        """Remove a cluster that was made for runs; if that fails, say so."""
+        """Remove a cluster that was created for runs; announce a failure instead of raising it."""
         try:
-            with uninterrupted():
+            with defer_interrupts():
                 self.remove()
         except LabError as error:  # the run has its own verdict
             self.announce(
@@ -210,34 +226,34 @@ class Place(Frozen):
     def _run_on(
         self, cluster: ClusterInfo, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter
     ) -> Result:
-        from lab.run.drive import execute
+        from lab.run.drive import run_job
 
         plan = make_plan(scenario, writer.run, cluster, options)
         if plan.world_size > FEW_RANKS:
-            make_room(plan, self.engine)
+            refuse_over_capacity(plan, self.engine)
         removed_after = cluster.run == writer.run
         of_parts = (load(one.companion)(one, plan, self.engine, cluster, removed=removed_after) for one in plan.parts)
         companions: list[Companion] = [*options.companions, *of_parts]
         job = Job(plan, cluster, self.engine, writer, observer, options, companions)
         try:
             for companion in companions:
-                companion.begin()
-            there = present(cluster, plan.nnodes, plan.parts)
-            channels = self.engine.connect(cluster, [node for node in cluster.nodes if node.name in there])
+                companion.before_run()
+            node_names = list_present_nodes(cluster, plan.nnodes, plan.parts)
+            channels = self.engine.connect(cluster, [node for node in cluster.nodes if node.name in node_names])
             try:
-                return execute(job, channels)
+                return run_job(job, channels)
             finally:
                 for channel in channels:
                     channel.close()
         except Exception as error:
             from lab.run.outcome import crash_result
 
-            told = error if isinstance(error, LabError) else unforeseen(error)
+            lab_error = error if isinstance(error, LabError) else unforeseen(error)
             with suppress(LabError):
-                crash_result(job, told)
-            if told is error or os.environ.get("LAB_DEBUG"):
+                crash_result(job, lab_error)
+            if lab_error is error or os.environ.get("LAB_DEBUG"):
                 raise
-            raise told from error
+            raise lab_error from error
         finally:
             for companion in companions:
                 companion.close()
@@ -246,46 +262,48 @@ class Place(Frozen):
 
 
 _STANDSTILLS = ("paused", "halted", "disconnected")
-"""States in which a node is there and does not work."""
+"""States of a node that exists but does not work."""
 
 
-def why_unusable(info: ClusterInfo | None) -> str:
-    """Why what is left of a cluster, or None, cannot be used."""
+def explain_unusable(info: ClusterInfo | None) -> str:
+    """Explain why the remains of a cluster, or None, cannot be used."""
     if info is None:
         return "it had no nodes left"
     if info.run:
         return f"it was made for run {info.run}, which is dead"
     if info.intact:
         return "a node had not received its agent"
-    return not_running(info)
+    return describe_missing_nodes(info)
 
 
-def not_running(info: ClusterInfo) -> str:
-    """Which of its nodes do not work."""
-    odd: dict[str, list[str]] = {}
+def describe_missing_nodes(info: ClusterInfo) -> str:
+    """Describe which of its nodes do not work."""
+    nodes_by_state: dict[str, list[str]] = {}
     for node in info.nodes:
         if node.state in _STANDSTILLS:
-            odd.setdefault(node.state, []).append(node.name)
-    if odd:
-        return ", ".join(f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in odd.items())
+            nodes_by_state.setdefault(node.state, []).append(node.name)
+    if nodes_by_state:
+        return ", ".join(
+            f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in nodes_by_state.items()
+        )
     running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
     return f"{name_nodes(missing)} of {info.shape.nodes} nodes were not running"
 
 
 def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str, Any], options: RunOptions) -> None:
-    """Refuse a scenario file that mounts folders from outside of its own, or names an image that has to be pulled.
+    """Refuse a scenario file that mounts folders outside its own, or whose image has to be pulled.
 
-    Somebody else may have written the file; what was made in Python is what its author wants.
+    Another person may have written the file; a scenario made in Python is trusted.
 
     Args:
-        scenario: what is to run on a cluster that is made for it.
+        scenario: what is to run on a cluster that is created for it.
         engine: where.
-        asked: fields of the shape of the cluster that whoever calls asked for.
+        asked: fields of the cluster's shape that the user asked for.
         options: say what is allowed.
 
     Raises:
-        UsageError: it does, and that is not allowed.
+        UsageError: the file does so without permission.
     """
     if scenario.source is not None and not options.allow_volumes:
         own, named = scenario.source.resolve().parent, asked.get("data", {})
@@ -305,7 +323,7 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
     """Refuse a scenario file whose image the engine does not have.
 
     Raises:
-        UsageError: it does not.
+        UsageError: the engine lacks the image.
     """
     if scenario.source is None or scenario.image is None:
         return
@@ -318,8 +336,8 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
         )
 
 
-def reap(engine: Engine, announce: Announce) -> None:
-    """Remove the owner's clusters, and what is left of them, that nobody will come back for."""
+def remove_orphan_clusters(engine: Engine, announce: Announce) -> None:
+    """Remove the owner's clusters, and their remains, that no process will use or remove any more."""
     from lab.engine.ready import idle_s
 
     clusters = {info.name: info for info in engine.find()}
@@ -335,36 +353,40 @@ def reap(engine: Engine, announce: Announce) -> None:
             with lock.held("removing what a dead command left", removes=True):
                 if lock.crashed or (cluster is not None and idle_s(engine, cluster) > LEASE_S):
                     engine.remove(name, settle=True)
-                    why = why_unusable(cluster) if cluster else "whoever was making it is dead"
+                    why = explain_unusable(cluster) if cluster else "whoever was making it is dead"
                     announce(f"removed cluster {name}: {why}")
-        except LabError as error:  # somebody else is at it, or it cannot be removed: the new cluster is another one
+        except (
+            LabError
+        ) as error:  # another process removes it, or it cannot be removed: the new cluster does not need it
             announce(f"warning: cluster {name}, left by a dead command, is still there: {error.message}")
 
 
-_THERE = NodeCost(node_bytes=0, shared_bytes=0, node_threads=0)
-"""What nodes cost that are up."""
+_RUNNING_NODES = NodeCost(node_bytes=0, shared_bytes=0, node_threads=0)
+"""Nodes that already run cost nothing more."""
 
 
-def make_room(plan: Plan, engine: Engine) -> None:
-    """Let this process open as many files as the run needs, and refuse more ranks than there is room for.
+def refuse_over_capacity(plan: Plan, engine: Engine) -> None:
+    """Raise this process's limit of open files, and refuse more ranks than the machine has capacity for.
 
     Raises:
-        ClusterUnfit: there is not; the message says of what, and how many nodes would fit.
+        ClusterUnfit: the capacity is too small; the message names the resource, and how many nodes would fit.
     """
     from lab.node.processes import allow_open_files  # few runs have so many ranks
 
     allowed = allow_open_files(files_of_run(plan.nnodes, plan.nproc_per_node))
-    refuse_crowd(plan.nnodes, plan.nproc_per_node, engine.machine().room._replace(open_files=allowed), _THERE)
+    refuse_excess_nodes(
+        plan.nnodes, plan.nproc_per_node, engine.machine().capacity._replace(open_files=allowed), _RUNNING_NODES
+    )
 
 
 _EVERY_NODE_HAS = "torch"
 
 
-def lacking(engine: Engine, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
-    """Those of some requirements that the nodes do not meet; they are asked only if the cluster was not made for them.
+def find_missing_requirements(engine: Engine, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
+    """Return the requirements that the nodes do not meet. Ask the nodes only if the cluster was not made for them.
 
     Raises:
-        LabError: the nodes do not say what they have.
+        LabError: the nodes do not report their packages.
     """
     known = {*cluster.shape.requirements, _EVERY_NODE_HAS}
     open_ones = [one for one in requirements if one not in known]
@@ -372,16 +394,16 @@ def lacking(engine: Engine, cluster: ClusterInfo, requirements: Sequence[str]) -
         return ()
     from lab.engine.packages import package_store
 
-    return package_store(engine).lacking(cluster, open_ones)
+    return package_store(engine).find_missing(cluster, open_ones)
 
 
-def refuse_lacking(engine: Engine, cluster: ClusterInfo, scenario: Scenario) -> None:
-    """Refuse a cluster whose nodes lack a package: nothing is installed into nodes that others may use.
+def refuse_missing_requirements(engine: Engine, cluster: ClusterInfo, scenario: Scenario) -> None:
+    """Refuse a cluster whose nodes lack a package. Nothing is installed into nodes that others may use.
 
     Raises:
-        ClusterUnfit: one is lacking.
+        ClusterUnfit: a package is missing.
     """
-    missing = lacking(engine, cluster, scenario.requirements)
+    missing = find_missing_requirements(engine, cluster, scenario.requirements)
     if missing:
         raise ClusterUnfit(
             f"{scenario.name} needs {listing(missing)}, which cluster {cluster.name} does not have",
@@ -390,17 +412,17 @@ def refuse_lacking(engine: Engine, cluster: ClusterInfo, scenario: Scenario) -> 
 
 
 class RunAttempt(Frozen):
-    """One attempt to run a scenario: its result, or what kept it from beginning."""
+    """One attempt to run a scenario: its result, or the error that kept it from beginning."""
 
     result: Result
     error: LabError | None = None
-    """What kept it from beginning."""
+    """Why it did not begin."""
     took_s: float = 0.0
-    """Seconds with all that belongs to it, but for making its cluster."""
+    """Seconds for the whole attempt, without creating its cluster."""
 
     @classmethod
     def make(cls, scenario: Scenario, run: Callable[[], Result]) -> RunAttempt:
-        """Run a scenario, one of many.
+        """Run one scenario of several, and keep its error.
 
         Raises:
             EngineUnavailable: the engine does not answer.
@@ -415,7 +437,7 @@ class RunAttempt(Frozen):
 
     @classmethod
     def failed(cls, scenario: Scenario, error: LabError, took_s: float = 0.0) -> RunAttempt:
-        """An attempt that did not come to a run."""
+        """Return an attempt whose run did not begin."""
         from lab.record.result import Result
 
         reason, code = error.message, error.exit_code
@@ -423,10 +445,10 @@ class RunAttempt(Frozen):
         return cls(result=result, error=error, took_s=took_s)
 
     def complete(self) -> Result:
-        """The result of the run.
+        """Return the result of the run.
 
         Raises:
-            LabError: it did not begin.
+            LabError: the run did not begin.
         """
         if self.error is not None:
             raise self.error
@@ -434,95 +456,97 @@ class RunAttempt(Frozen):
 
     @property
     def hint(self) -> str:
-        """What to do about an error."""
+        """The hint of its error."""
         return self.error.hint if self.error else ""
 
 
-class ClusterSlot:
-    """A place with its warm cluster, which is there, or is made when a run needs it, and again where it broke.
+class WarmCluster:
+    """A cluster slot with a cluster that stays up between runs. It is created on first use, and again if it breaks.
 
     Args:
-        place: where.
-        shape: of a cluster that is made.
-        cluster: the one that is there; None: one has to be made.
-        made_for: what one is made for that `clear` removes; None: it stays.
+        slot: engine and name of the cluster.
+        shape: of a cluster that has to be created.
+        cluster: the existing one; None: create one.
+        made_for: the run or command for which it is created; `clear` removes it then. None: it stays.
     """
 
-    def __init__(self, *, place: Place, shape: Shape, cluster: ClusterInfo | None = None, made_for: str | None) -> None:
-        self.place, self.shape, self.cluster, self.made_for = place, shape, cluster, made_for
+    def __init__(
+        self, *, slot: ClusterSlot, shape: Shape, cluster: ClusterInfo | None = None, made_for: str | None
+    ) -> None:
+        self.slot, self.shape, self.cluster, self.made_for = slot, shape, cluster, made_for
 
-    def make_ready(self) -> ClusterInfo:
-        """Have the cluster there, with all its nodes running.
+    def ensure_ready(self) -> ClusterInfo:
+        """Return the cluster with all its nodes running; create it if necessary.
 
         Raises:
-            LabError: it cannot be made.
+            LabError: it cannot be created.
         """
-        intact = self.place.still_there() if self.cluster else None
+        intact = self.slot.find_intact() if self.cluster else None
         wanted = self.cluster.shape if self.cluster else self.shape
-        self.cluster = intact or self.place.make(wanted, self.made_for)
+        self.cluster = intact or self.slot.make(wanted, self.made_for)
         return self.cluster
 
     def attempt(self, scenario: Scenario, options: RunOptions, observer: Observer) -> RunAttempt:
-        """Run a scenario on the cluster; see `run_one`.
+        """Run a scenario on the cluster; see `run_with_rerun`.
 
         Raises:
             EngineUnavailable: the engine does not answer.
-            LabError: the cluster cannot be made.
+            LabError: the cluster cannot be created.
         """
-        cluster = self.make_ready()
-        return RunAttempt.make(scenario, lambda: run_one(self.place, cluster, scenario, options, observer))
+        cluster = self.ensure_ready()
+        return RunAttempt.make(scenario, lambda: run_with_rerun(self.slot, cluster, scenario, options, observer))
 
     def is_last(self, attempt: RunAttempt) -> bool:
-        """Whether other runs are not wanted after this one, or cannot be had."""
+        """Return whether other runs are unwanted or impossible after this attempt."""
         code = attempt.result.exit_code
-        return code == Interrupted.exit_code or (code == EngineUnavailable.exit_code and self.place.engine_is_gone())
+        return code == Interrupted.exit_code or (code == EngineUnavailable.exit_code and self.slot.is_engine_gone())
 
     def clear(self) -> None:
-        """Remove the cluster, unless it is to stay."""
+        """Remove the cluster, unless it is permanent."""
         if self.made_for is not None:
-            self.place.remove_own()
+            self.slot.remove_own()
             self.cluster = None
 
 
-def run_one(
-    place: Place, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer
+def run_with_rerun(
+    slot: ClusterSlot, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer
 ) -> Result:
-    """Run a scenario on a cluster, or on one that is made for it.
+    """Run a scenario on a cluster, or on one that is created for it.
 
-    One whose faults made it fail is run once more without them, where it says so; then that counts.
+    If it fails under its faults and asks for it, run it once more without them; the second result counts.
 
     Raises:
-        LabError: it could not begin.
+        LabError: the run could not begin.
     """
-    first = place.run(cluster, scenario, options, observer)
-    again = _once_more(scenario, options) if first.verdict == "failed" else None
+    first = slot.run(cluster, scenario, options, observer)
+    again = _plan_rerun(scenario, options) if first.verdict == "failed" else None
     if again is None:
         return first
     if cluster is not None:
-        cluster = place.still_there() or place.make(cluster.shape, cluster.run)
-    place.announce(f"{scenario.name} failed under its faults, and is run once more without them")
-    return place.run(cluster, *again, observer)
+        cluster = slot.find_intact() or slot.make(cluster.shape, cluster.run)
+    slot.announce(f"{scenario.name} failed under its faults, and is run once more without them")
+    return slot.run(cluster, *again, observer)
 
 
-def run_apart(
-    place: Place, scenario: Scenario, options: RunOptions, observer: Observer, shared: Shape | None
+def run_on_own_cluster(
+    slot: ClusterSlot, scenario: Scenario, options: RunOptions, observer: Observer, shared: Shape | None
 ) -> Result:
-    """Run one scenario of many on a cluster that it gets for itself, which is otherwise as the shared one.
+    """Run one scenario of several on its own cluster, which otherwise has the shape of the shared one.
 
     Raises:
-        LabError: it could not begin.
+        LabError: the run could not begin.
     """
-    asked = {key: value for key, value in asked_for_own(scenario, place.asked, shared).items() if value}
-    place = replace(place, name=own_name(place.name), asked=asked)
-    with ClusterLock(place.engine.name, place.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
-        cluster = place.usable(lock, remake=True, keep_faults=options.keep_faults)
-        return run_one(place, cluster, scenario, options, observer)
+    asked = {key: value for key, value in shape_fields_for_own(scenario, slot.asked, shared).items() if value}
+    slot = replace(slot, name=own_name(slot.name), asked=asked)
+    with ClusterLock(slot.engine.name, slot.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
+        cluster = slot.find_usable(lock, remake=True, keep_faults=options.keep_faults)
+        return run_with_rerun(slot, cluster, scenario, options, observer)
 
 
-def _once_more(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
-    """What is run once more where a scenario fails; None: nothing is."""
+def _plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
+    """Return what to run again when a scenario fails; None: nothing."""
     for feature in owners(scenario.extra):
-        if "once_more" in feature.hooks:
-            again: tuple[Scenario, RunOptions] | None = load(feature.hooks["once_more"])(scenario, options)
+        if "rerun" in feature.hooks:
+            again: tuple[Scenario, RunOptions] | None = load(feature.hooks["rerun"])(scenario, options)
             return again
     return None

@@ -11,8 +11,8 @@ from lab.engine.protocol import Removed
 from lab.errors import ClusterError
 from lab.node.messages.agent import Ready
 from lab.plan.cluster import Shape
+from lab.run.cluster_slot import remove_orphan_clusters
 from lab.run.lock import ClusterLock
-from lab.run.place import reap
 from tests.fake_engine import FakeEngine
 from tests.golden import golden
 
@@ -34,7 +34,7 @@ def engine_with(idle_s: float, *, run: str | None = "20261122-one", state: str =
 def left(engine: FakeEngine) -> tuple[list[str], list[str]]:
     """What is left, and what was said."""
     said: list[str] = []
-    reap(engine, said.append)
+    remove_orphan_clusters(engine, said.append)
     return list(engine.clusters), said
 
 

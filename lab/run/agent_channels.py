@@ -1,4 +1,4 @@
-"""The channels to the agents of a run."""
+"""Exchange messages with the agents of a run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _PAUSE_S = 2.0
 _MOST_PATIENT = 4.0
 
 
-class Conversation:
+class AgentChannels:
     """The channels to the agents of one run.
 
     Args:
         run: name of the run.
-        engine: asked what became of a node whose channel closed.
-        channels: to the agents.
-        collector: handles what they say.
+        engine: reports the state of a node whose channel closed.
+        channels: one for each agent.
+        collector: handles the messages.
         tick: called about once a second.
-        look_often: called each time round; returns for how many seconds it need not be.
+        on_poll: called in each iteration; returns the seconds until it has to be called again.
     """
 
     def __init__(
@@ -41,19 +41,19 @@ class Conversation:
         channels: Sequence[Channel],
         collector: Collector,
         tick: Callable[[], object],
-        look_often: Callable[[], float],
+        on_poll: Callable[[], float],
     ) -> None:
         self.run = run
         self.engine = engine
         self.collector = collector
         self.tick = tick
         self.alive: dict[str, Channel] = {}
-        """By name of the node: those that have not closed."""
+        """Channels that have not closed, by name of the node."""
         self.troubles: dict[str, Trouble] = {}
-        """What keeps nodes from working now, by name."""
-        self.look_often = look_often
-        collector.clocks.ask = self.say
-        self._may_look = True
+        """Why nodes do not work now, by name."""
+        self.on_poll = on_poll
+        collector.clocks.ask = self.send
+        self._can_poll_nodes = True
         self._readers: dict[str, wire.LineReader] = {}
         self._selector = selectors.PollSelector()  # standard input may be a file
         for channel in channels:
@@ -61,37 +61,42 @@ class Conversation:
         self._pinged = self._ticked = time.monotonic()
 
     def add(self, channel: Channel) -> None:
-        """Talk with the agent of one more node, or of one that was lost and is back."""
+        """Add the channel to the agent of a node that is late, or was lost and is back."""
         name = channel.node.name
         self.alive[name], self._readers[name] = channel, wire.LineReader()
         self.troubles.pop(name, None)
         self.collector.addresses[channel.node.address] = name
         self._selector.register(channel.fileno(), selectors.EVENT_READ, partial(self._receive, channel))
 
-    def say(self, node: str, *messages: Message) -> None:
-        """Send messages to the agent of one node, if it is still there."""
+    def send(self, node: str, *messages: Message) -> None:
+        """Send messages to the agent of one node, if its channel is open."""
         if node in self.alive:
             self._send(self.alive[node], b"".join(map(wire.encode_message, messages)))
 
-    def say_all(self, message: Message) -> None:
+    def send_all(self, message: Message) -> None:
         """Send a message to every agent."""
         line = wire.encode_message(message)
         for channel in list(self.alive.values()):
             self._send(channel, line)
 
-    def hear(self, descriptor: int, action: Callable[[], object]) -> None:
-        """Do something whenever a descriptor becomes readable while this listens."""
+    def add_reader(self, descriptor: int, action: Callable[[], object]) -> None:
+        """Call a function whenever a descriptor becomes readable while this listens."""
         self._selector.register(descriptor, selectors.EVENT_READ, action)
 
-    def ignore(self, descriptor: int) -> None:
-        """Do nothing any more when that can be read."""
+    def remove_reader(self, descriptor: int) -> None:
+        """Stop watching a descriptor."""
         with suppress(KeyError, ValueError):
             self._selector.unregister(descriptor)
 
     def listen(self, done: Callable[[], bool], deadline: Callable[[], float]) -> bool:
-        """Handle what the agents say until it is done or the deadline has passed; returns whether it is done.
+        """Handle messages until `done` returns true or the deadline passes.
 
-        The deadline is a monotonic time, and may still move either way.
+        Args:
+            done: checked before each batch of messages.
+            deadline: returns a monotonic time in seconds, which may change in either direction.
+
+        Returns:
+            Whether `done` returned true.
         """
         resumed = 0.0
         while not done():
@@ -99,30 +104,36 @@ class Conversation:
             left_s = max(deadline(), resumed) - now
             if left_s <= 0:
                 return False
-            patience_s = min(left_s, _TICK_S, self.look_often())
+            patience_s = min(left_s, _TICK_S, self.on_poll())
             for key, _ in self._selector.select(patience_s):
                 key.data()
             self.keep_alive()
-            if time.monotonic() - now > patience_s + _PAUSE_S:  # this process was stopped: what became of its run?
+            if time.monotonic() - now > patience_s + _PAUSE_S:  # this process was stopped: read messages first
                 resumed = time.monotonic() + _PAUSE_S
         return True
 
     def listen_for(self, done: Callable[[], bool], seconds: float, *, patient: bool = False) -> bool:
-        """As `listen`, for at most this many seconds.
+        """Listen as `listen` does, for at most this many seconds.
 
-        Where it is `patient`, up to four times as long where so many processes want each core of this machine.
+        Args:
+            done: checked before each batch of messages.
+            seconds: the time limit.
+            patient: whether to wait up to four times as long on a machine with more runnable processes than cores.
+
+        Returns:
+            Whether `done` returned true.
         """
         wanted = os.getloadavg()[0] / (os.cpu_count() or 1) if patient else 1.0
         end = time.monotonic() + seconds * min(max(1.0, wanted), _MOST_PATIENT)
         return self.listen(done, lambda: end)
 
-    def look(self) -> None:
-        """Ask the engine what keeps nodes from working."""
-        for name, channel in self.alive.items() if self._may_look else ():
+    def poll_nodes(self) -> None:
+        """Ask the engine which nodes do not work, and why."""
+        for name, channel in self.alive.items() if self._can_poll_nodes else ():
             try:
                 trouble = self.engine.trouble(channel)
-            except LabError:  # what it cannot say is not said
-                self._may_look = False
+            except LabError:  # the engine cannot report this
+                self._can_poll_nodes = False
                 return
             if trouble == self.troubles.get(name):
                 continue
@@ -132,7 +143,7 @@ class Conversation:
             self.collector.fact(events.NodeTroubled(time.time(), name, *(trouble or ())))
 
     @property
-    def silent(self) -> set[str]:
+    def silent_nodes(self) -> set[str]:
         """Nodes whose agents cannot answer now."""
         return {name for name, trouble in self.troubles.items() if trouble.silent}
 
@@ -141,14 +152,14 @@ class Conversation:
         self._selector.close()
 
     def keep_alive(self) -> None:
-        """Let every agent hear that somebody is still there, if it is time for that; whoever takes long calls this."""
+        """Send every agent a sign of life if one is due. Call this during long operations."""
         now = time.monotonic()
         if now - self._pinged > _PING_S:
             self._pinged = now
-            self.say_all(Ping(self.run))
+            self.send_all(Ping(self.run))
         if now - self._ticked > _TICK_S:
             self._ticked = now
-            self.look()
+            self.poll_nodes()
             self.tick()
 
     def _send(self, channel: Channel, data: bytes) -> None:
@@ -163,22 +174,22 @@ class Conversation:
             self._lose(channel)
         failed: RecordError | None = None
         for message in self._readers[channel.node.name].feed(data or b""):
-            run = getattr(message, "run", "")  # every client of a container hears what its agent says to any of them
+            run = getattr(message, "run", "")  # an agent sends each message to all clients of its container
             if run != self.run and (run or not isinstance(message, wire.Malformed)):
                 continue
             try:
                 self.collector.collect(channel.node.name, message)
-            except RecordError as error:  # what came with it is heard all the same
+            except RecordError as error:  # handle the messages that came with it all the same
                 failed = failed or error
         if failed:
             raise failed
 
     def _lose(self, channel: Channel) -> None:
-        """The channel to a node closed: find out what became of the node."""
+        """Record why a node was lost whose channel closed."""
         name = channel.node.name
         with suppress(KeyError, ValueError):
             self._selector.unregister(channel)
-        if self.alive.get(name) is not channel:  # another one to a node that is back may be there by now
+        if self.alive.get(name) is not channel:  # the node is back and has another channel
             return
         del self.alive[name]
         now = time.time()

@@ -1,4 +1,4 @@
-"""Nodes whose agents a process on this machine holds, each with a Unix socket: local nodes, and those of Slurm."""
+"""Nodes whose agents a holder process on this machine starts, each with a Unix socket: local and Slurm nodes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.engine.interrupts import may_outlive, uninterrupted
-from lab.engine.ownership import Taken, owner
+from lab.engine.interrupts import defer_interrupts, may_outlive
+from lab.engine.ownership import ClusterExists, current_owner
 from lab.engine.packages import package_store
 from lab.engine.protocol import Announce, Channel, Engine, NodeState, PauseControl, PowerControl, Request
 from lab.engine.ready import HELLO, Stream, closing_channels, wait_ready
@@ -30,30 +30,30 @@ from lab.waiting import wait_until
 from lab.words import listing, plural
 
 DESCRIPTION = "cluster.json"
-"""The file in the folder of a cluster that says what it is."""
+"""The file in the folder of a cluster that describes it."""
 _PARTS = {"shared", "site", "data"}
-"""Folders that are in that of a cluster before its description."""
+"""Folders that exist in a cluster's folder before its description."""
 _ACCEPT_DEADLINE_S = 5
-"""An agent that is stopped accepts nobody; when so many wait as the kernel lets, a further one would wait for ever."""
+"""A stopped agent accepts no connection; once the kernel's queue is full, another connect would wait for ever."""
 _ANSWER_TIMEOUT_S = 10.0
-_TELLING_S = 1.0
-"""The process that holds the agents may say so much later how one ended."""
+_END_REPORT_S = 1.0
+"""The holder process may report the end of an agent this much later."""
 _WRITTEN_S = 3.0
-"""So long a `lab up` whose nodes are removed may go on to write into the folder of its cluster."""
+"""A `lab up` whose nodes are removed may go on writing into its cluster's folder for this long."""
 _DYING_S = 0.3
-"""What a killed agent listens at may close so much later than its connections."""
+"""The listening socket of a killed agent may close this much later than its connections."""
 ENDING_S = 15.0
-"""A killed agent is gone, also for Slurm, and a stopped process stands, long before."""
+"""A killed agent ends, also in Slurm, and a stopped process stops, within less than this."""
 _KILLED = 128 + signal.SIGKILL
-"""The exit code of an agent of which nobody says how it ended."""
+"""The exit code of an agent whose end nobody reported."""
 
 
 class LocalChannel(Stream):
     """A Unix socket to an agent.
 
     Raises:
-        BlockingIOError: whoever listens there does not take what waits: it is stopped.
-        OSError: nobody listens there.
+        BlockingIOError: the agent is stopped and does not accept connections.
+        OSError: nothing listens there.
     """
 
     def __init__(self, node: Node) -> None:
@@ -68,28 +68,28 @@ class LocalChannel(Stream):
         super().__init__(node, connection)
 
     def peer_pid(self) -> int:
-        """Pid of the agent."""
+        """Return the pid of the agent."""
         credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         return int(struct.unpack("3i", credentials)[0])
 
 
 def stopped_file(handle: str) -> Path:
-    """What is there as long as a node is stopped on purpose."""
+    """Return the file that exists while a node is stopped on purpose."""
     return Path(f"{handle}.stopped")
 
 
 def paused_file(handle: str) -> Path:
-    """What is there while a node stands still on purpose, with the pid of its agent where that is known here."""
+    """Return the file that exists while a node is paused; it holds the agent's pid if that is known here."""
     return Path(f"{handle}.paused")
 
 
-def listens(path: str) -> bool:
-    """Whether an agent listens at a path."""
+def is_listening(path: str) -> bool:
+    """Return whether an agent listens at a path."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(path)
-        except BlockingIOError:  # it is stopped, and does not take what waits
+        except BlockingIOError:  # it is stopped, and its queue is full
             return True
         except OSError:
             return False
@@ -97,10 +97,10 @@ def listens(path: str) -> bool:
 
 
 def agent_pid(node: Node) -> int:
-    """Pid of a node's agent; of one that stands still on purpose, without one of its few connections.
+    """Return the pid of a node's agent; for a paused node, without using one of its few connections.
 
     Raises:
-        OSError: it does not run.
+        OSError: the agent does not run.
     """
     with suppress(OSError, ValueError):
         pid = int(paused_file(node.handle).read_text())
@@ -114,17 +114,17 @@ def agent_pid(node: Node) -> int:
 
 
 def has_ended(node: Node) -> bool:
-    """Whether it was said how an agent ended."""
+    """Return whether the end of an agent was reported."""
     return Path(ended_file(node.handle)).exists()
 
 
 def await_end(node: Node) -> None:
-    """Wait until nobody listens there any more and it was said how it ended, but not for ever."""
-    wait_until(lambda: not listens(node.handle) and has_ended(node), ENDING_S)
+    """Wait, up to a limit, until an agent no longer listens and its end was reported."""
+    wait_until(lambda: not is_listening(node.handle) and has_ended(node), ENDING_S)
 
 
 def holder_died(life: Path) -> bool:
-    """Whether the process was killed that holds a file locked as long as it lives."""
+    """Return whether the holder process was killed, which locks a file as long as it lives."""
     try:
         with life.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -134,7 +134,7 @@ def holder_died(life: Path) -> bool:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What the folder of a cluster says of it; nothing where it is half made, or no cluster."""
+    """Return the description of a cluster from its folder; empty if it is half created, or no cluster."""
     try:
         data: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
         Shape.from_json(data["shape"])
@@ -144,7 +144,7 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def is_cluster(folder: Path) -> bool:
-    """Whether an engine made a folder, whole or half, and nobody put anything else there."""
+    """Return whether an engine created a folder, completely or in part, and it holds nothing else."""
     try:
         return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= _PARTS
     except OSError:
@@ -152,16 +152,16 @@ def is_cluster(folder: Path) -> bool:
 
 
 def unlink_sockets(folders: Iterable[Path]) -> None:
-    """Remove the sockets of nodes first: whoever uses one learns that it was removed, not killed."""
+    """Remove the sockets of nodes first: then a client learns that a node was removed, not killed."""
     for handle in (handle for folder in folders for handle in folder.glob("*.sock")):
         handle.unlink(missing_ok=True)
 
 
 def remove_folders(folders: Iterable[Path]) -> None:
-    """Remove folders, of each last what says of which cluster the rest is, should this be killed.
+    """Remove folders. Each description goes last, so that an interrupted removal can be continued.
 
     Raises:
-        ClusterError: one holds something that this user may not remove; the others are gone.
+        ClusterError: a folder holds something that this user may not remove; the others are removed.
     """
 
     def is_gone(folder: Path) -> bool:
@@ -169,19 +169,24 @@ def remove_folders(folders: Iterable[Path]) -> None:
             remove_tree(path)
         return remove_tree(folder)
 
-    # A `lab up` that is at work still writes there, until it finds its nodes gone.
+    # A running `lab up` writes there until it notices that its nodes are gone.
     if left := [str(folder) for folder in folders if not wait_until(partial(is_gone, folder), _WRITTEN_S, 0.05)]:
         raise ClusterError(f"{listing(left)} cannot be removed: you may not remove what is there", "have it removed")
 
 
-def start_holder(argv: Sequence[str], environment: Mapping[str, str], log: Path, told: str = "") -> Callable[[], bool]:
-    """Start the process that holds the agents of a cluster; returns what tells whether it has ended.
+def start_holder(
+    argv: Sequence[str], environment: Mapping[str, str], log: Path, stdin_text: str = ""
+) -> Callable[[], bool]:
+    """Start the process that starts and reaps the agents of a cluster.
 
     Args:
         argv: its command.
         environment: its variables.
-        log: the file for what it writes.
-        told: what it reads from its standard input.
+        log: the file for its output.
+        stdin_text: its standard input.
+
+    Returns:
+        A function that returns whether the process has ended.
     """
     with log.open("wb") as written:
         holder = subprocess.Popen(
@@ -195,13 +200,13 @@ def start_holder(argv: Sequence[str], environment: Mapping[str, str], log: Path,
         )
     may_outlive(holder)
     assert holder.stdin is not None
-    with suppress(BrokenPipeError), holder.stdin:  # it may have ended, and has written why
-        holder.stdin.write(told.encode())
+    with suppress(BrokenPipeError), holder.stdin:  # it may have ended, and its log says why
+        holder.stdin.write(stdin_text.encode())
     return lambda: holder.poll() is not None
 
 
 def _ask_holder(control: Path, node: Node) -> None:
-    """Have the process that holds the agents start that of a node."""
+    """Ask the holder process to start the agent of a node."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.settimeout(_ANSWER_TIMEOUT_S)
@@ -218,44 +223,44 @@ def _ask_holder(control: Path, node: Node) -> None:
         raise ClusterError(f"{node.name} cannot be started: {answer}", "see `lab status`")
 
 
-class HeldEngine(Engine, PowerControl, PauseControl):
-    """What engines have in common whose agents a process on this machine holds, and whose clusters have a folder."""
+class HolderEngine(Engine, PowerControl, PauseControl):
+    """Common parts of engines whose agents a holder process starts, and whose clusters each have a folder."""
 
     home: Path
-    """The folder in which each cluster has one."""
+    """The folder with a subfolder for each cluster."""
     control: str
-    """Name of the socket, in the folder of a cluster, where that process is asked for another agent."""
+    """Name of the socket, in the folder of a cluster, at which the holder accepts requests for an agent."""
     life: str
-    """Name of the file there that is locked while that process lives."""
+    """Name of the file there that the holder locks as long as it lives."""
     log: str
-    """Name of the file there with what that process wrote."""
+    """Name of the file there with the holder's output."""
     noun = "node"
     unlimited: Mapping[str, str]
-    """What it does not limit: fields of shapes, and the options for them."""
+    """Resources that the engine does not limit: fields of shapes, and their options."""
     ready_timeout_s: float
 
-    # -- what each of them has besides the methods of protocols
+    # -- implemented by each engine, besides the methods of protocols
 
     def read_cluster(self, folder: Path) -> ClusterInfo | None:
-        """The cluster in a folder; None where there is none, or it is half made: nothing runs there yet."""
+        """Return the cluster in a folder; None if there is none, or it is half created and nothing runs yet."""
         raise NotImplementedError
 
     def read_state(self, node: Node) -> str:
-        """The state of a node; see `Node`."""
+        """Return the state of a node; see `Node`."""
         raise NotImplementedError
 
-    def begin(
+    def start_agents(
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
-        """Start what holds the agents of a new cluster; returns what tells whether nobody can start one any more."""
+        """Start the holder of a new cluster; return a function that tells whether the holder has ended."""
         raise NotImplementedError
 
     def explain_lost(self, node: Node) -> ClusterError:
-        """Why a node ended while it was starting."""
+        """Return the error for a node that ended while it was starting."""
         return ClusterError(f"{node.name} ended while it was starting")
 
-    def last_words(self, path: Path) -> str:
-        """What the processes of a cluster wrote last to a file."""
+    def read_last_line(self, path: Path) -> str:
+        """Return the last line that a cluster's processes wrote to a file."""
         try:
             lines = path.read_text(errors="replace").strip().splitlines()
         except FileNotFoundError:
@@ -273,36 +278,36 @@ class HeldEngine(Engine, PowerControl, PauseControl):
         return [info for folder in self.folders(cluster) if (info := self.read_cluster(folder)) is not None]
 
     def nodeless(self) -> list[str]:
-        """Names of the owner's clusters of which something is there, but no node."""
+        """Return the names of the owner's clusters that have remains but no node."""
         return [folder.name for folder in self.folders(None) if self.read_cluster(folder) is None]
 
     def make_info(
-        self, folder: Path, said: Mapping[str, Any], places: Iterable[tuple[str, str]], **details: Any
+        self, folder: Path, description: Mapping[str, Any], locations: Iterable[tuple[str, str]], **details: Any
     ) -> ClusterInfo:
-        """A cluster of this engine, of nodes with these addresses on these hosts; of its description, what all have."""
+        """Return a cluster of this engine, with a node at each of these addresses and hosts."""
         nodes = []
-        for rank, (address, host) in enumerate(places):
+        for rank, (address, host) in enumerate(locations):
             name = f"node{rank}"
             node = Node(name=name, node_rank=rank, handle=str(folder / f"{name}.sock"), address=address, host=host)
             nodes.append(replace(node, state=self.read_state(node)))
-        shape = Shape.from_json(said["shape"])
+        shape = Shape.from_json(description["shape"])
         return ClusterInfo(
             name=folder.name,
             engine=self.name,
             shape=shape,
             nodes=tuple(nodes),
-            owner=owner(),
-            run=said.get("run"),
-            version=said.get("version", ""),
+            owner=current_owner(),
+            run=description.get("run"),
+            version=description.get("version", ""),
             limits=shape.limits,
             master_addr=nodes[0].address,
             **details,
         )
 
     def node_state(self, node: Node) -> NodeState:
-        """What became of a node."""
+        """Return how a node ended."""
         handle = Path(node.handle)
-        if self.paused(node) or not wait_until(lambda: not listens(node.handle), _DYING_S):
+        if self.paused(node) or not wait_until(lambda: not is_listening(node.handle), _DYING_S):
             return NodeState(running=True)
         if not handle.exists():
             return NodeState(running=False, gone=True)
@@ -310,7 +315,7 @@ class HeldEngine(Engine, PowerControl, PauseControl):
         def is_dead() -> bool:
             return has_ended(node) or holder_died(handle.parent / self.life)
 
-        wait_until(is_dead, _TELLING_S)
+        wait_until(is_dead, _END_REPORT_S)
         with suppress(OSError, ValueError):
             return NodeState(running=False, exit_code=int(Path(ended_file(node.handle)).read_text()))
         if holder_died(handle.parent / self.life):
@@ -323,11 +328,11 @@ class HeldEngine(Engine, PowerControl, PauseControl):
     # -- making
 
     def packages(self, shape: Shape) -> str:
-        """The virtual environment that the workers of a cluster use; empty where they need none."""
+        """Return the virtual environment that the workers of a cluster use; empty if they need none."""
         return package_store(self).name_of(None, shape.requirements) if shape.requirements else ""
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
-        """Make every node and wait until its agent can fork workers; after an error nothing is left."""
+        """Create every node, and wait until its agent can fork workers; after an error nothing is left."""
         requests = self.requests(cluster, shape, run=run)
         for field, option in self.unlimited.items():
             if getattr(shape, field):
@@ -335,21 +340,21 @@ class HeldEngine(Engine, PowerControl, PauseControl):
         if shape.requirements:
             package_store(self).prepare(None, shape.requirements, announce=announce)
         try:
-            ended = self.begin(cluster, shape, run, requests, announce)
+            ended = self.start_agents(cluster, shape, run, requests, announce)
             self._await_agents(cluster, self.find(cluster)[0].nodes, ended, announce)
             return self.find(cluster)[0]
-        except Taken:
+        except ClusterExists:
             raise
         except BaseException:
-            with uninterrupted():
+            with defer_interrupts():
                 self.remove(cluster)
             raise
 
     def _await_agents(self, cluster: str, nodes: Sequence[Node], ended: Callable[[], bool], announce: Announce) -> None:
-        """Wait until the agent of each node answers, or nobody is left who could start it.
+        """Wait until the agent of each node answers, or the holder has ended.
 
         Raises:
-            ClusterError: one did not start.
+            ClusterError: an agent did not start.
         """
         import tenacity
 
@@ -366,7 +371,7 @@ class HeldEngine(Engine, PowerControl, PauseControl):
                     channels[-1].send(HELLO)
                 lost = wait_ready(channels, self.ready_timeout_s, announce)
         except OSError as error:
-            words = self.last_words(self.home / cluster / self.log)
+            words = self.read_last_line(self.home / cluster / self.log)
             raise ClusterError(f"the nodes did not start: {words}") from error
         if lost is not None:
             raise self.explain_lost(lost.node)
@@ -386,15 +391,15 @@ class HeldEngine(Engine, PowerControl, PauseControl):
         return channels
 
     def stop(self, nodes: Sequence[Node]) -> None:
-        """Kill nodes, where they run, and have them found as stopped until they are started."""
+        """Kill running nodes, and report them as stopped until they are started."""
         for node in nodes:
             stopped_file(node.handle).touch()
-            if listens(node.handle):
-                with suppress(OSError):  # it has ended meanwhile
+            if is_listening(node.handle):
+                with suppress(OSError):  # it has just ended
                     self.kill(node)
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
-        """Have the agents of nodes that do not run started again, and wait until they can fork workers."""
+        """Restart the agents of nodes that do not run, and wait until they can fork workers."""
         if not nodes:
             return
         announce(f"starting {plural(len(nodes), self.noun)} again")
@@ -406,7 +411,7 @@ class HeldEngine(Engine, PowerControl, PauseControl):
 
 
 def node_variables(cluster: ClusterInfo, node: Node) -> dict[str, str]:
-    """The variables of a command that is run on a node."""
+    """Return the variables of a command that runs on a node."""
     return {
         **cluster.shape.env,
         "LAB_SHARED": cluster.shared,
