@@ -21,7 +21,7 @@ _GREETING_TIMEOUT_S = 90.0
 _IDLE_TIMEOUT_S = 3.0
 _FEW, _ANNOUNCE_S = 16, 0.5
 """Up to this many nodes, announce each one that becomes ready; for more, announce their number at this interval."""
-HELLO = wire.encode(Hello())
+HELLO = wire.encode_message(Hello())
 T = TypeVar("T", bound=Channel)
 
 

@@ -191,7 +191,7 @@ def test_workers_are_told_what_they_read_and_the_lab_what_becomes_of_it(drive):
             agents.send("node1", Input("r", 1, b"x"))
 
         def handle_message(self, message: Any) -> None:
-            if isinstance(message, (Taken, Exited)):
+            if isinstance(message, (InputDelivered, Exited)):
                 self.heard.append(type(message))
 
         def stop_reading(self) -> None:

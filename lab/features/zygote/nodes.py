@@ -115,7 +115,7 @@ class ForkingStarter(Starter):
         """Send a node its first process, and have its agent forked once that waits."""
         known = self.connection.inspect(channel.node.handle)
         plain = plain_start(known["Config"]["Cmd"][0])
-        channel.send(prefix_length(f"{Path(first.__file__).read_text()}\nserve({plain!r})\n".encode()))
+        channel.send(prefix_length(f"{Path(first.__file__).read_text()}\nsupervise_agent({plain!r})\n".encode()))
         if self._zygote is None:
             channel.send(initial_input() + HELLO)
         elif _waits(channel):

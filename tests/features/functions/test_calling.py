@@ -5,9 +5,9 @@ import time
 from typing import Any
 
 import pytest
-from lab.features.functions.pack import How, Packed
 
 from lab.features.functions.calling import Calls
+from lab.features.functions.pack import How, Packed
 from lab.waiting import wait_until
 
 
