@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import ClusterBusy, NodeLost
-from lab.feature import hook, view
+from lab.feature import find_hook, find_view
 from lab.node.messages import agent, wire
 from lab.node.recorder.journal import clock_id
 from lab.record import events
@@ -323,7 +323,7 @@ class Collector:
         if self._whereabouts is None or self._whereabouts[0] != attempt:
             from lab.record.read import Record
 
-            make = view("whereabouts")
+            make = find_view("whereabouts")
             self._whereabouts = attempt, make(Record(path=self.writer.path)) if make else None
         whereabouts = self._whereabouts[1]
         return whereabouts.line(elapsed_s, columns, lambda rank: not self.facts.rank(rank).over) if whereabouts else ""
@@ -349,7 +349,7 @@ class Collector:
         """Return the progress text for a fact; empty for most facts."""
         match event:
             case agent.Named() if len(self.facts.named) == 1:  # only for the first of all ranks
-                find_named_backends = hook("named_backends")
+                find_named_backends = find_hook("named_backends")
                 return find_named_backends(self.facts.named)[0].headline if find_named_backends else ""
             case events.FaultHealed():
                 return f"{event.fault} is healed: {event.why}"

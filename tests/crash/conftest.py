@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from lab import waiting
+from lab import polling
 from tests.short import SHORT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ class Command:
 
 def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Wait for a condition; fail when it takes longer than the deadline."""
-    if not waiting.wait_until(condition, deadline_s, every_s=0.03):  # some look at every process of the machine
+    if not polling.poll_until(condition, deadline_s, every_s=0.03):  # some look at every process of the machine
         pytest.fail(f"waited {deadline_s:.0f} s for {what}")
 
 

@@ -1,4 +1,8 @@
-"""Folders of hostile flight recorder dumps, each written by one function."""
+"""Folders of hostile flight recorder dumps, each written by one function.
+
+A function with a `size` writes the set in any size; it says at what size the set is tried in every run of the tests.
+The default is the size at which a limit of the lab or of the machine is met, which takes long.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,25 @@ from typing import Any
 from tests.features.dumps.made import BEGUN, dump, entry, waiting
 
 Data = dict[str, Any]
-SETS: dict[str, Callable[[Path], None]] = {}
+SETS: dict[str, Callable[..., None]] = {}
+USUAL: dict[str, int] = {}
+"""By name of a set that takes long: the size that takes seconds."""
 
 
 def hostile(write: Callable[[Path], None]) -> Callable[[Path], None]:
     """Add a folder of dumps to those that are imported."""
     SETS[write.__name__] = write
     return write
+
+
+def sized(usual: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a folder of dumps that is imported at this size, and at its full size where that may take long."""
+
+    def add(write: Callable[..., None]) -> Callable[..., None]:
+        SETS[write.__name__], USUAL[write.__name__] = write, usual
+        return write
+
+    return add
 
 
 def call(number: int, **fields: Any) -> Data:
@@ -54,22 +70,23 @@ def write(folder: Path, data: Any, ranks: int = 1) -> None:
 
 def groups(count: int, ranks: Sequence[int]) -> Data:
     """What `pg_config` says of so many groups."""
-    return {str(i): {"name": str(i), "desc": f"g{i}", "ranks": str([*ranks])} for i in range(count)}
+    text = str([*ranks])  # stands in the file once, which is small
+    return {str(i): {"name": str(i), "desc": f"g{i}", "ranks": text} for i in range(count)}
 
 
-@hostile
-def one_rank_of_300_000_calls(folder: Path) -> None:
-    write(folder, dump([call(number) for number in range(300_000)], range(1)))
+@sized(2_000)
+def one_rank_of_300_000_calls(folder: Path, size: int = 300_000) -> None:
+    write(folder, dump([call(number) for number in range(size)], range(1)))
 
 
-@hostile
-def json_of_180_000_calls(folder: Path) -> None:
-    (folder / "rank0.json").write_text(json.dumps(dump([call(number) for number in range(180_000)], range(2))))
+@sized(2_000)
+def json_of_180_000_calls(folder: Path, size: int = 180_000) -> None:
+    (folder / "rank0.json").write_text(json.dumps(dump([call(number) for number in range(size)], range(2))))
 
 
-@hostile
-def three_million_references_to_one_call(folder: Path) -> None:
-    write(folder, dump([call(0)] * 3_000_000, range(2)))
+@sized(10_000)
+def three_million_references_to_one_call(folder: Path, size: int = 3_000_000) -> None:
+    write(folder, dump([call(0)] * size, range(2)))
 
 
 @hostile
@@ -77,21 +94,21 @@ def a_hundred_thousand_ranks_in_a_group(folder: Path) -> None:
     write(folder, dump([entry(0), waiting(1)], range(100_000)), ranks=4)
 
 
-@hostile
-def a_hundred_thousand_files(folder: Path) -> None:
-    for rank in range(100_000):
+@sized(5_000)
+def a_hundred_thousand_files(folder: Path, size: int = 100_000) -> None:
+    for rank in range(size):
         os.close(os.open(f"{folder}/rank_{rank}", os.O_CREAT | os.O_WRONLY))
 
 
-@hostile
-def a_hundred_thousand_groups(folder: Path) -> None:
-    write(folder, dump([entry(0), waiting(1)], pg_config=groups(100_000, range(4))), ranks=2)
+@sized(5_000)
+def a_hundred_thousand_groups(folder: Path, size: int = 100_000) -> None:
+    write(folder, dump([entry(0), waiting(1)], pg_config=groups(size, range(4))), ranks=2)
 
 
-@hostile
-def calls_in_four_thousand_groups(folder: Path) -> None:
-    calls = [started(i, process_group=(str(i), ""), collective_seq_id=1) for i in range(4000)]
-    write(folder, dump(calls, pg_config=groups(4000, range(4))), ranks=4)
+@sized(50)
+def calls_in_four_thousand_groups(folder: Path, size: int = 4_000) -> None:
+    calls = [started(i, process_group=(str(i), ""), collective_seq_id=1) for i in range(size)]
+    write(folder, dump(calls, pg_config=groups(size, range(4))), ranks=4)
 
 
 @hostile
@@ -104,9 +121,9 @@ def groups_with_more_members_than_allowed(folder: Path) -> None:
     write(folder, dump([entry(0), waiting(1)], pg_config=groups(4000, range(4000))), ranks=2)
 
 
-@hostile
-def as_many_lists_of_members_as_ranks(folder: Path) -> None:
-    for rank in range(1000):
+@sized(30)
+def as_many_lists_of_members_as_ranks(folder: Path, size: int = 1_000) -> None:
+    for rank in range(size):
         data = dump([call(0), started(1)], [rank, *(other for other in range(300) if other != rank)])
         (folder / f"rank_{rank}").write_bytes(pickle.dumps(data, protocol=2))
 
@@ -117,22 +134,22 @@ def an_all_gather_of_50_million_ranks(folder: Path) -> None:
     write(folder, dump([call(0, **gathered)], pg_config={}), ranks=2)
 
 
-@hostile
-def tensors_for_each_of_4_000_ranks(folder: Path) -> None:
-    gathered = {"profiling_name": "nccl:all_gather", "output_sizes": [[4000, 4]]}
-    write(folder, dump([call(i, **gathered) for i in range(2000)], range(4000)), ranks=4)
+@sized(100)
+def tensors_for_each_of_4_000_ranks(folder: Path, size: int = 4_000) -> None:
+    gathered = {"profiling_name": "nccl:all_gather", "output_sizes": [[size, 4]]}
+    write(folder, dump([call(i, **gathered) for i in range(size // 2)], range(size)), ranks=4)
 
 
-@hostile
-def thirty_million_tensors(folder: Path) -> None:
-    sizes = [[2, 2]] * 60_000
-    write(folder, dump([call(i, input_sizes=sizes, input_dtypes=["Float"] * 60_000) for i in range(500)], range(2)))
+@sized(1_200)
+def thirty_million_tensors(folder: Path, size: int = 60_000) -> None:
+    about = {"input_sizes": [[2, 2]] * size, "input_dtypes": ["Float"] * size}
+    write(folder, dump([call(i, **about) for i in range(size // 120)], range(2)))
 
 
-@hostile
-def stacks_of_4_000_shared_frames(folder: Path) -> None:
+@sized(500)
+def stacks_of_4_000_shared_frames(folder: Path, size: int = 100_000) -> None:
     frames = [{"name": "f", "filename": f"/x/site-packages/torch/{i}.py", "line": i} for i in range(4000)]
-    write(folder, dump([call(i, frames=frames) for i in range(100_000)]))
+    write(folder, dump([call(i, frames=frames) for i in range(size)]))
 
 
 @hostile
@@ -155,17 +172,18 @@ def keys_that_take_for_ever_to_hash(folder: Path) -> None:
 @hostile
 def keys_with_one_hash(folder: Path) -> None:
     modulus = (1 << 61) - 1
-    write(folder, {**dump([]), "entries": [{i * modulus: 0 for i in range(1, 20_000)}]})
+    pairs = b"".join(pickle.dumps(i * modulus, protocol=2)[2:-1] + b"N" for i in range(1, 100_000))
+    write(folder, b"\x80\x02}(" + pairs + b"u.")  # Python itself would take minutes to make such a dict
 
 
-@hostile
-def sixty_million_empty_lists(folder: Path) -> None:
-    write(folder, b"\x80\x02](" + b"]" * 60_000_000 + b"e.")
+@sized(600_000)
+def sixty_million_empty_lists(folder: Path, size: int = 60_000_000) -> None:
+    write(folder, b"\x80\x02](" + b"]" * size + b"e.")
 
 
-@hostile
-def sixty_million_marks(folder: Path) -> None:
-    write(folder, b"\x80\x02" + b"(" * 60_000_000 + b".")
+@sized(600_000)
+def sixty_million_marks(folder: Path, size: int = 60_000_000) -> None:
+    write(folder, b"\x80\x02" + b"(" * size + b".")
 
 
 @hostile
@@ -173,9 +191,9 @@ def sixty_million_entries_of_the_memo(folder: Path) -> None:
     write(folder, b"\x80\x04N" + b"\x94" * 60_000_000 + b".")
 
 
-@hostile
-def sixty_million_nones(folder: Path) -> None:
-    write(folder, b"\x80\x02](" + b"N" * 60_000_000 + b"e.")
+@sized(600_000)
+def sixty_million_nones(folder: Path, size: int = 60_000_000) -> None:
+    write(folder, b"\x80\x02](" + b"N" * size + b"e.")
 
 
 @hostile
@@ -188,9 +206,9 @@ def json_nested_a_million_deep(folder: Path) -> None:
     (folder / "rank0.json").write_text('{"version":1,"pg_config":' + "[" * 1_000_000)
 
 
-@hostile
-def pickles_nested_a_million_deep(folder: Path) -> None:
-    write(folder, b"\x80\x02" + b"]" * 1_000_000 + b"a" * 999_999 + b".")
+@sized(100_000)
+def pickles_nested_a_million_deep(folder: Path, size: int = 1_000_000) -> None:
+    write(folder, b"\x80\x02" + b"]" * size + b"a" * (size - 1) + b".")
 
 
 @hostile
@@ -198,9 +216,9 @@ def a_text_of_50_million_characters(folder: Path) -> None:
     write(folder, dump([call(0, profiling_name="nccl:" + "A" * 50_000_000)]))
 
 
-@hostile
-def names_of_900_characters(folder: Path) -> None:
-    write(folder, dump([call(i, profiling_name="nccl:" + "y" * 900 + str(i)) for i in range(30_000)], range(2)))
+@sized(500)
+def names_of_900_characters(folder: Path, size: int = 30_000) -> None:
+    write(folder, dump([call(i, profiling_name="nccl:" + "y" * 900 + str(i)) for i in range(size)], range(2)))
 
 
 @hostile
@@ -274,47 +292,47 @@ def compressed_dumps(folder: Path) -> None:
     (folder / "rank_0").write_bytes(gzip.compress(b"\0" * 100_000_000))
 
 
-@hostile
-def every_rank_calls_something_else(folder: Path) -> None:
-    for rank in range(1000):
+@sized(12)
+def every_rank_calls_something_else(folder: Path, size: int = 1_000) -> None:
+    for rank in range(size):
         calls = [started(i, profiling_name=f"nccl:op{rank}_{i}", input_sizes=[[rank + 1]]) for i in range(60)]
-        (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(1000)), protocol=2))
+        (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(size)), protocol=2))
 
 
-@hostile
-def numbers_of_calls_that_never_meet(folder: Path) -> None:
-    for rank in range(1000):
+@sized(12)
+def numbers_of_calls_that_never_meet(folder: Path, size: int = 1_000) -> None:
+    for rank in range(size):
         calls = [call(i, collective_seq_id=rank * 1000 + i) for i in range(200)]
-        (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(1000)), protocol=2))
+        (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(size)), protocol=2))
 
 
-@hostile
-def dumps_that_begin_one_after_another(folder: Path) -> None:
-    for rank in range(1000):
+@sized(12)
+def dumps_that_begin_one_after_another(folder: Path, size: int = 1_000) -> None:
+    for rank in range(size):
         calls = [call(i) for i in range(rank, rank + 200)]
-        (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(1000)), protocol=2))
+        (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(size)), protocol=2))
 
 
-@hostile
-def a_hundred_thousand_coalesced_calls(folder: Path) -> None:
+@sized(1_000)
+def a_hundred_thousand_coalesced_calls(folder: Path, size: int = 100_000) -> None:
     about = {"collective_seq_id": 1, "profiling_name": "nccl:_all_gather_base"}
-    calls = [started(i, **about) for i in range(100_000)]
-    write(folder, dump([*calls, call(100_000, collective_seq_id=1, profiling_name="nccl:coalesced")], range(2)), 2)
+    calls = [started(i, **about) for i in range(size)]
+    write(folder, dump([*calls, call(size, collective_seq_id=1, profiling_name="nccl:coalesced")], range(2)), 2)
 
 
-@hostile
-def a_hundred_thousand_messages(folder: Path) -> None:
+@sized(500)
+def a_hundred_thousand_messages(folder: Path, size: int = 30_000) -> None:
     for rank in range(2):
         op = f"send {rank}->{1 - rank}" if rank else f"recv {rank}<-{1 - rank}"
         about = {"is_p2p": True, "collective_seq_id": 0, "profiling_name": f"nccl:{op}"}
-        calls = [started(i, p2p_seq_id=i + 1, **about) for i in range(30_000)]
+        calls = [started(i, p2p_seq_id=i + 1, **about) for i in range(size)]
         (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(2)), protocol=2))
 
 
-@hostile
-def a_ring_of_messages(folder: Path) -> None:
-    for rank in range(1000):
-        ends = (f"send {rank}->{(rank + 1) % 1000}", f"recv {rank}<-{(rank - 1) % 1000}") * 30
+@sized(20)
+def a_ring_of_messages(folder: Path, size: int = 1_000) -> None:
+    for rank in range(size):
+        ends = (f"send {rank}->{(rank + 1) % size}", f"recv {rank}<-{(rank - 1) % size}") * 30
         about = {"is_p2p": True, "collective_seq_id": 0}
         calls = [started(i, p2p_seq_id=i, profiling_name=f"nccl:{op}", **about) for i, op in enumerate(ends)]
-        (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(1000)), protocol=2))
+        (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(size)), protocol=2))

@@ -28,7 +28,7 @@ from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import processes
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
-from lab.words import format_duration, plural
+from lab.words import format_count, format_duration
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
@@ -147,7 +147,7 @@ class LocalEngine(agent_holder.HolderEngine):
         (folder / agent_holder.DESCRIPTION).write_text(json.dumps(files[agent_holder.DESCRIPTION]))
         for name, source in shape.data.items():
             (folder / "data" / name).symlink_to(source)
-        announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
+        announce(f"starting {format_count(shape.nodes, 'local node')}, importing torch once")
         environment = {**os.environ, **process["environment"]}
         return agent_holder.start_holder(
             process["argv"], environment, folder / create.LOG, json.dumps(process["agents"])
@@ -171,7 +171,7 @@ class LocalEngine(agent_holder.HolderEngine):
         agent_holder.paused_file(node.handle).write_text(str(pid))
         running = processes.stop_processes(lambda: [pid, *processes.list_descendants(pid)], agent_holder.ENDING_S)
         if running:
-            raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
+            raise ClusterError(f"{format_count(len(running), 'process', 'processes')} of {node.name} would not stop")
 
     def resume(self, node: Node) -> None:
         """Continue every process of a node, the agent last, so that it finds them running."""

@@ -17,7 +17,7 @@ from lab.record import events
 from lab.record.read import Record
 from lab.record.result import Expectation
 from lab.spec.declare import keys_of
-from lab.words import capital, format_bit_rate, format_duration, listing, name_link, plural
+from lab.words import capitalize_first, format_bit_rate, format_count, format_duration, join_words, name_link
 
 _MOST_KEPT = 16
 _CLOCK_S = 0.005
@@ -167,8 +167,8 @@ def found_words(found: Any) -> str:
     for name, number in numbers.items():
         word, _, what = name.partition("_")
         if what in ("packets", "connections"):
-            counts.append(f"{plural(int(number), what[:-1])} {word}")
-    return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(counts))))
+            counts.append(f"{format_count(int(number), what[:-1])} {word}")
+    return "; ".join(filter(None, (f"{', '.join(measured)}{way}", join_words(counts))))
 
 
 def describe_fault(fault: Mapping[str, Any]) -> str:
@@ -219,7 +219,7 @@ def _sentence(one: Detection, began: float) -> str:
     healed = f"; healed {format_duration(_since(one.time, one.healed))} later" if one.healed is not None else ""
     seen = [f"{fact.by} {fact.what} (after {format_duration(_since(one.time, fact.time))})" for fact in one.seen]
     more = f"; {len(seen) - _MOST_SEEN} more" if len(seen) > _MOST_SEEN else ""
-    noticed = capital("; then ".join(seen[:_MOST_SEEN])) or "Nobody noticed"
+    noticed = capitalize_first("; then ".join(seen[:_MOST_SEEN])) or "Nobody noticed"
     return f"Broken on purpose: {one.fault}, {when}{healed}. {noticed}{more}."
 
 

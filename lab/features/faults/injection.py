@@ -19,7 +19,7 @@ from lab.frozen import Frozen
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 from lab.run.lock import faults_file, nodes_lock
 from lab.spec.reading import did_you_mean
-from lab.words import listing
+from lab.words import join_words
 
 if TYPE_CHECKING:
     from lab.cluster import Cluster
@@ -216,7 +216,7 @@ def heal_all(
         else:
             healed.append(one)
     if healed:
-        tell(f"healed what was broken on purpose: {listing(one.said for one in reversed(healed))}")
+        tell(f"healed what was broken on purpose: {join_words(one.said for one in reversed(healed))}")
     return healed
 
 

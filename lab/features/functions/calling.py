@@ -24,7 +24,7 @@ from lab.features.functions.pack import How, Packed, is_own, lend, pack_call
 from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Output, WorkerStart
 from lab.node.messages.typed import Misfit, read_typed
 from lab.record.result import Result
-from lab.report.harmless import harmless
+from lab.report.sanitize import sanitize_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions, Stdin
 from lab.spec.keys import check_backend
@@ -346,7 +346,7 @@ class Session(Observer):
             printed, self._printed = self._printed, {}
         for (rank, stream), data in sorted(printed.items()):
             for line in data.decode("utf-8", "replace").splitlines():
-                print(f"rank {rank}: {harmless(line)}", file=sys.stderr if stream == 2 else sys.stdout)
+                print(f"rank {rank}: {sanitize_text(line)}", file=sys.stderr if stream == 2 else sys.stdout)
 
     def _failure(self, answers: Answers, how: How) -> BaseException:
         """What kept a call from coming to its end."""

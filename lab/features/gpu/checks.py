@@ -18,7 +18,7 @@ from lab.engine.doctor import Check, Wanted, devices_here
 from lab.errors import LabError
 from lab.features.gpu import self_test
 from lab.frozen import Frozen
-from lab.words import plural
+from lab.words import format_count
 
 _DEADLINE_S, _CONTAINER_DEADLINE_S = 270, 300
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -104,7 +104,7 @@ def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
         mend = "install the NVIDIA driver of this machine's system, then look at nvidia-smi"
         judge("gpu driver", facts.driver or "no NVIDIA driver is loaded", facts.driver, mend)
     if facts.devices is not None:
-        what = f"{plural(facts.devices, 'GPU')}, {wanted} for each of {plural(nodes, 'node')}"
+        what = f"{format_count(facts.devices, 'GPU')}, {wanted} for each of {format_count(nodes, 'node')}"
         if wanted <= facts.devices < wanted * nodes:
             checks.append(Check("warning", "gpus", f"{what}: there is none for some of them", "fewer nodes"))
         else:

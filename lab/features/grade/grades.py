@@ -14,9 +14,9 @@ from lab.features.grade.keys import Grading, graded_of, grading_of
 from lab.frozen import Frozen
 from lab.node.messages.agent import CHECK
 from lab.record.result import Expectation, Result
-from lab.report import harmless
+from lab.report import sanitize
 from lab.spec.scenario import Expect, Scenario, Verdict
-from lab.words import clip, clip_middle, name_ranks
+from lab.words import clip_end, clip_middle, name_ranks
 
 
 class Score(Frozen):
@@ -125,8 +125,8 @@ def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, t
     why_not = forfeited(facts)
     verdict, reason, traceback = result.verdict, result.reason, ""
     if result.culprit is not None and verdict != "passed":
-        lines = harmless.plain(result.culprit.traceback).splitlines()[-_TRACEBACK_LINES:]
-        traceback = "\n".join(clip(line, _LONGEST_LINE) for line in lines)
+        lines = sanitize.sanitize_plain(result.culprit.traceback).splitlines()[-_TRACEBACK_LINES:]
+        traceback = "\n".join(clip_end(line, _LONGEST_LINE) for line in lines)
     if why_not and verdict == "passed":
         verdict, reason = "failed", why_not
     earned = scores(assignment.expect, grading_of(assignment), result, why_not)
@@ -152,7 +152,7 @@ def without_run(name: str, why: str, assignment: Scenario, verdict: Verdict) -> 
 
 def plain(text: str) -> str:
     """A sentence, parts of which may come from scripts, as one line of plain text."""
-    return clip_middle(" ".join(harmless.plain(text).split()), _LONGEST)
+    return clip_middle(" ".join(sanitize.sanitize_plain(text).split()), _LONGEST)
 
 
 _EXIT_ALONE = "it counts only beside something else that is right: a script that does nothing ends well too"

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lab.frozen import Frozen
-from lab.spec.declare import key, said_of
-from lab.spec.keys import inside
-from lab.spec.kinds import Kind, list_of, number, read_text
-from lab.spec.reading import Value, did_you_mean, shown
+from lab.spec.declare import get_feature_values, key_field
+from lab.spec.keys import resolve_inside
+from lab.spec.kinds import Kind, list_of, number_kind, read_text
+from lab.spec.reading import Value, clip_repr, did_you_mean
 from lab.spec.scenario import Expect, Scenario
 
 MOST_POINTS = 1_000_000
@@ -36,7 +36,7 @@ def graded_of(expect: Expect) -> list[str]:
 
 def _points() -> Kind:
     """Points by expectation."""
-    worth = number(f"a number of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
+    worth = number_kind(f"a number of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
 
     def read(value: Value) -> dict[str, float]:
         known = graded_of(value.reading.known.get("expect") or Expect())
@@ -45,7 +45,7 @@ def _points() -> Kind:
             with value.reading.attempt():
                 name = name_value.as_key()
                 if name not in known:
-                    what = f"found points for {shown(name)}, which is not expected{did_you_mean(name, known)}"
+                    what = f"found points for {clip_repr(name)}, which is not expected{did_you_mean(name, known)}"
                     raise name_value.problem(f"{what}; allowed: {', '.join(known)}")
                 found[name] = worth.read(item)
         return found
@@ -58,7 +58,7 @@ def _read_file(value: Value) -> str:
     if "script" not in value.reading.known:  # a problem of its own
         return text
     folder: Path = value.reading.known["script"].parent
-    path = inside(value, text, folder, _FILE)
+    path = resolve_inside(value, text, folder, _FILE)
     if not os.path.exists(path):
         raise value.refused(_FILE, ", which does not exist")
     for secret, what in _secrets(value):
@@ -83,9 +83,9 @@ _KIND_OF_FILES = list_of(Kind(_FILE, _read_file, {"type": "string", "minLength":
 class Grading(Frozen):
     """What `lab grade` gives for what, and what it gives to submissions."""
 
-    points: Mapping[str, float] = key(dict, _points(), "points: {exit: 2}", "1 for each")
+    points: Mapping[str, float] = key_field(dict, _points(), "points: {exit: 2}", "1 for each")
     """What each expectation is worth, by the name that verdicts give it."""
-    files: tuple[str, ...] = key((), _KIND_OF_FILES, "files: [helper.py]", "none")
+    files: tuple[str, ...] = key_field((), _KIND_OF_FILES, "files: [helper.py]", "none")
     """Files and folders beside the script that each submission gets, and cannot replace. Nothing else of that folder is
     shipped: neither the scenario nor its check, nor the script, in whose place each submission stands; see grading."""
 
@@ -93,10 +93,10 @@ class Grading(Frozen):
 class GradeKeys(Frozen):
     """The keys of scenarios that grading adds."""
 
-    grade: Grading = key(Grading)
+    grade: Grading = key_field(Grading)
     """What `lab grade` gives for what, and what it gives to submissions."""
 
 
 def grading_of(scenario: Scenario) -> Grading:
     """What a scenario says of grading."""
-    return said_of(scenario, GradeKeys).grade
+    return get_feature_values(scenario, GradeKeys).grade

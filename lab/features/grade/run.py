@@ -16,7 +16,7 @@ from lab.diagnosis.reasons import render_left_out
 from lab.engine.protocol import Engine
 from lab.engine.select import AUTO, OPENERS, select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.features.grade.grades import Grade, Grades, broke_off, forfeited, grade_of, unheard_of, without_run
 from lab.features.grade.keys import grading_of
 from lab.features.grade.submissions import Room, Submission, find_submissions, own_folder, staged, unzip
@@ -29,11 +29,11 @@ from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_absent_image
 from lab.run.options import RunOptions
 from lab.run.pool import WorkerPool, hold_warm_cluster
 from lab.run.ship import pack_folder
-from lab.spec.kinds import slug
-from lab.spec.load import KEY, load_scenario, named_file
+from lab.spec.kinds import make_slug
+from lab.spec.load import KEY, load_scenario, resolve_lesson
 from lab.spec.reading import names_in
 from lab.spec.scenario import Resources, Scenario
-from lab.words import listing
+from lab.words import join_words
 
 _ATTEMPTS = 2
 """So often a submission is run that the lab could not run: then it is not graded."""
@@ -79,7 +79,7 @@ class Grader:
         self.engine = open_isolating(self.choice, assignment, trust=self.trust)
         if not self.options.pull and not self.asked.get("image"):
             refuse_absent_image(assignment, self.engine)
-        if with_stated_calls := hook("with_stated_calls"):
+        if with_stated_calls := find_hook("with_stated_calls"):
             assignment = with_stated_calls(assignment, *self.options.size_of_run(assignment, Shape(nodes=1)))
         self.assignment, self.options = assignment, replace(self.options, fresh=True)
         if check:  # which gets to see no submission but in the folder of its ranks
@@ -148,7 +148,9 @@ class Grader:
             except UsageError as error:  # nobody else's fault
                 return without_run(submission.name, error.message, assignment, "failed")
             extra = {name: value for name, value in assignment.extra.items() if name != KEY}
-            scenario = replace(assignment, name=slug(submission.name), script=script, extra=extra, **_OF_THE_CLUSTER)
+            scenario = replace(
+                assignment, name=make_slug(submission.name), script=script, extra=extra, **_OF_THE_CLUSTER
+            )
             scenario = replace(scenario, outputs=assignment.outputs or None)
             outcome = self._run(scenario, warm_cluster)
         if isinstance(outcome, LabError):
@@ -223,10 +225,10 @@ def find_assignment(folder: Path, named: Path | None) -> Scenario:
         ScenarioError: it is not valid.
     """
     if named is not None:
-        return load_scenario(named_file(named))
+        return load_scenario(resolve_lesson(named))
     names = names_in(folder, ".yaml", ".yml")
     if len(names) != 1:
-        there = f"holds {listing(names)}" if names else "holds no scenario"
+        there = f"holds {join_words(names)}" if names else "holds no scenario"
         raise UsageError(f"{folder} {there}", "name the assignment with --scenario")
     return load_scenario(folder / names[0])
 
@@ -241,7 +243,7 @@ def open_isolating(choice: str, assignment: Scenario, *, trust: bool) -> Engine:
     mounted = [*assignment.data, *(volume.target for volume in assignment.volumes)]
     if mounted and not trust:
         raise UsageError(
-            f"{assignment.name} mounts {listing(mounted)}, and nodes that grade mount no folder of this machine",
+            f"{assignment.name} mounts {join_words(mounted)}, and nodes that grade mount no folder of this machine",
             "name the files under `grade: files:`; or, if you trust every submission, --trust",
         )
     first = next(iter(OPENERS))

@@ -24,7 +24,7 @@ from lab.features.grade.grades import plain
 from lab.features.grade.keys import grading_of
 from lab.frozen import Frozen
 from lab.spec.scenario import Scenario
-from lab.words import format_limit, listing
+from lab.words import format_limit, join_words
 
 _CHUNK_BYTES = 1 << 18
 _FIRST_PRINTABLE = " "
@@ -299,7 +299,7 @@ def _put(source: Path, unpacked: Path, folder: Path, name: str) -> list[str]:
     if not (folder / name).is_file():
         scripts = _scripts(folder)
         if len(scripts) != 1:
-            there = listing(printable(path.name) for path in _visible(folder)[:10])
+            there = join_words(printable(path.name) for path in _visible(folder)[:10])
             raise UsageError(f"there is no {name} in it" + (f"; it holds {there}" if there else ": it is empty"))
         os.replace(scripts[0], folder / name)
         told.append(f"{printable(scripts[0].name)} was taken for {name}: it is the only script")
@@ -363,4 +363,4 @@ def _clear(folder: Path, target: Path) -> bool:
 
 def _left_out(phrases: list[str]) -> list[str]:
     more = f" (and {len(phrases) - _MOST_TOLD} more)" if len(phrases) > _MOST_TOLD else ""
-    return [f"not taken: {listing(phrases[:_MOST_TOLD])}{more}"] if phrases else []
+    return [f"not taken: {join_words(phrases[:_MOST_TOLD])}{more}"] if phrases else []

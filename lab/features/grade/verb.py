@@ -26,15 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder, or zip file, of submissions")
     about = "the assignment (default: the one YAML file in DIR)"
-    shared.add(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")
+    shared.add_options(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table for spreadsheets")
     parser.add_argument("--html", type=Path, metavar="FOLDER", help="write a page of all, and one of each submission")
     parser.add_argument("-j", dest="jobs", type=shared.positive, default=1, metavar="N", help="clusters side by side")
     parser.add_argument("--trust", action="store_true", help="grade without isolation; every result says so")
-    shared.add(parser, "--engine", help="what provides nodes")
-    shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
-    shared.add(parser, "--max-output", "--cpus", "--memory", "--max-processes", "--disk", "--image", "--pull")
-    shared.add(parser, "--runs", "--json")
+    shared.add_options(parser, "--engine", help="what provides nodes")
+    shared.add_options(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
+    shared.add_options(parser, "--max-output", "--cpus", "--memory", "--max-processes", "--disk", "--image", "--pull")
+    shared.add_options(parser, "--runs", "--json")
     parser.add_argument("--quiet", "-q", action="store_true", help="print the table only")
 
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.engine,
             trust=arguments.trust,
             asked={name: value for name, value in asked.items() if value},
-            options=RunOptions(**shared.fields_said(RunOptions, arguments)),
+            options=RunOptions(**shared.field_values(RunOptions, arguments)),
             jobs=arguments.jobs,
             announce=display.announce,
             graded=show,
@@ -87,4 +87,6 @@ def _write(arguments: argparse.Namespace, grades: Grades) -> None:
     if arguments.json:
         print(json.dumps(grades.to_json()))
     else:
-        shared.say("\n".join([grades_text(grades, style_for(sys.stdout)), *(f"  {path}" for path in written)]))
+        shared.print_sanitized(
+            "\n".join([grades_text(grades, style_for(sys.stdout)), *(f"  {path}" for path in written)])
+        )

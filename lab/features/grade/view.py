@@ -10,12 +10,12 @@ from urllib.parse import quote
 from lab.errors import RecordError
 from lab.features.grade.grades import Grade, Grades
 from lab.features.html.write import render, save
-from lab.report.harmless import plain
+from lab.report.sanitize import sanitize_plain
 from lab.report.style import VERDICTS, Style
 from lab.report.table import table_text
 from lab.report.verdict import ended_line
-from lab.spec.kinds import slug
-from lab.words import NONE, clip, format_duration, plural
+from lab.spec.kinds import make_slug
+from lab.words import NONE, clip_end, format_count, format_duration
 
 _LONGEST_NAME = 32
 _LONGEST_REASON = 100
@@ -38,11 +38,11 @@ def grades_text(grades: Grades, style: Style) -> str:
     """A table of all, and what they come to."""
     rows = [
         [
-            clip(grade.name, _LONGEST_NAME),
+            clip_end(grade.name, _LONGEST_NAME),
             points_text(grade),
             *(f"{score.points:g}" if grade.graded else NONE for score in grade.scores),
             f"{VERDICTS[grade.verdict].sign} {grade.verdict}",
-            clip(grade.reason, _LONGEST_REASON),
+            clip_end(grade.reason, _LONGEST_REASON),
         ]
         for grade in grades.grades
     ]
@@ -54,8 +54,8 @@ def summary_text(grades: Grades) -> str:
     """How many there were, their mean, and how they were kept apart."""
     mean = NONE if grades.mean is None else f"{grades.mean:.3g} of {grades.of:g}"
     verdicts = ", ".join(f"{grades.verdicts[name]} {name}" for name in VERDICTS if grades.verdicts[name])
-    told = f"{plural(len(grades.grades), 'submission')}: {verdicts}; mean {mean}; {format_duration(grades.duration_s)}"
-    return f"{told}\nisolation: {grades.isolation}"
+    count, duration = format_count(len(grades.grades), "submission"), format_duration(grades.duration_s)
+    return f"{count}: {verdicts}; mean {mean}; {duration}\nisolation: {grades.isolation}"
 
 
 def grades_csv(grades: Grades) -> str:
@@ -75,7 +75,7 @@ def grades_csv(grades: Grades) -> str:
 
 
 def _cell(text: str) -> str:
-    text = plain(text)
+    text = sanitize_plain(text)
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
@@ -91,7 +91,7 @@ def write_grades(grades: Grades, folder: Path) -> list[Path]:
         raise RecordError(f"cannot make the folder {folder}: {error.strerror or error}") from error
     rows, pages = [], []
     for number, grade in enumerate(grades.grades, start=1):
-        page = folder / f"{number:03}-{slug(grade.name)}.html"
+        page = folder / f"{number:03}-{make_slug(grade.name)}.html"
         shown = {"grade": grade, "tone": VERDICTS[grade.verdict], "points": points_text(grade)}
         save(render("grade", "grade", {}, colours={}, grades=grades, **shown), page)
         pages.append(page)

@@ -23,7 +23,7 @@ from lab.record.layout import INDEX, LOGS, OUTPUTS, SCENARIO, rank_log
 from lab.record.read import IndexEntry, IndexReader, LineJoiner, Piece, Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, read_beginning
 from lab.record.result import Output, Result
-from lab.report.harmless import plain
+from lab.report.sanitize import sanitize_plain
 from lab.words import clip_middle, format_bytes, name_ranks
 
 _LONGEST = 400_000
@@ -158,7 +158,7 @@ def _assembled(record: Record, rank: int, entries: list[IndexEntry]) -> Iterator
 def clean_line(line: bytes) -> str:
     """Text without escape sequences; of a line that a carriage return wrote over, the last state."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
-    text = plain(_ESCAPES.sub("", text))
+    text = sanitize_plain(_ESCAPES.sub("", text))
     return text if len(text) <= _LONGEST_LOG_LINE else f"{text[:_LONGEST_LOG_LINE]}… ({len(text)} characters)"
 
 

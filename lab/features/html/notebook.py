@@ -22,11 +22,11 @@ from lab.features.timeline.lanes import lanes_of
 from lab.features.timeline.svg import rank_colour
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.harmless import plain
+from lab.report.sanitize import sanitize_plain
 from lab.report.style import VERDICTS
 from lab.report.verdict import unmet_sentences
 from lab.trace.steps import Step
-from lab.words import clip
+from lab.words import clip_end
 
 _MOST_PICTURES = 6
 _MOST_LINES = 200
@@ -40,7 +40,7 @@ def result_html(result: Result) -> str:
     record = Record(path=result.path) if result.path is not None and result.path.is_dir() else None
     return fill(
         "notebook",
-        {"plain": plain, "clip": clip, "colour": rank_colour},
+        {"plain": sanitize_plain, "clip": clip_end, "colour": rank_colour},
         most_lines=_MOST_LINES,
         most_open=_MOST_OPEN,
         most_sentences=_MOST_SENTENCES,

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
-from lab.feature import view
+from lab.feature import find_view
 from lab.features.html import REPORT
 from lab.features.html.contents import MOST_FILES, cite, log_lines, shown_files, sources
 from lab.features.html.timelines import run_data
@@ -23,16 +23,16 @@ from lab.features.timeline.lanes import lanes_of, neighbours
 from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.frozen import Frozen
-from lab.operations import Operation, operation
+from lab.operations import Operation, get_operation
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.style import VERDICTS
-from lab.report.table import form_of, group_alike, range_text, spans_text
+from lab.report.table import group_by_kind, mask_numbers, range_text, spans_text
 from lab.report.verdict import ended_alike, note_rows, unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.words import NONE, format_bytes, format_duration, format_rate, listing, name_nodes, plural
+from lab.words import NONE, format_bytes, format_count, format_duration, format_rate, join_words, name_nodes
 
 MOST_PICTURES = 200
 _MOST_BLOCKS = 51_200
@@ -114,7 +114,7 @@ def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
         place, tone = attempt.path or run.path, VERDICTS[attempt.verdict]
         here = place == record.path
         link = quote(os.path.relpath(place / REPORT, page.parent)) if own and not here and place in paged else ""
-        rows.append({"attempt": attempt, "tone": tone, "nodes": listing(attempt.nodes), "here": here, "link": link})
+        rows.append({"attempt": attempt, "tone": tone, "nodes": join_words(attempt.nodes), "here": here, "link": link})
     return rows
 
 
@@ -191,8 +191,8 @@ def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
     """A row for each operation and size, or each operation where sizes are too many."""
     rows = summarize_operations(steps, by_size=True)
     if len(rows) > _MOST_ROWS:
-        rows = summarize_operations(steps)
-    values = [(operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
+        rows = operations(steps)
+    values = [(get_operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
     return [(op, [Cell(NONE, -1) if n is None else Cell(write(n), n) for n, write in cells]) for op, cells in values]
 
 
@@ -221,13 +221,13 @@ def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) ->
 
 def stack_rows(results: Sequence[RankResult]) -> list[tuple[list[int], str]]:
     """Stacks, each with the ranks that stood so: of many ranks once, and those of the fewest first."""
-    groups = group_alike((one for one in results if one.stack), lambda one: form_of(one.stack))
+    groups = group_by_kind((one for one in results if one.stack), lambda one: mask_numbers(one.stack))
     return [([one.rank for one in same], same[0].stack) for same in sorted(groups, key=len)]
 
 
 def expectation_rows(expectations: Sequence[Expectation]) -> list[tuple[list[int], Expectation]]:
     """Expectations, each with the ranks that it is about; of many of them, what is the same of several once."""
-    groups = group_alike(expectations, lambda one: (one.what, one.met, repr(one.expected), repr(one.got)))
+    groups = group_by_kind(expectations, lambda one: (one.what, one.met, repr(one.expected), repr(one.got)))
     return [([one.rank or 0 for one in same], same[0]) for same in groups]
 
 
@@ -285,7 +285,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
     ranks = sorted({*trace.ranks, *record.ranks()})
     lines, left_out = log_lines(record)
     if len(result.outputs) > len(files):
-        more = plural(len(result.outputs) - len(files), "file")
+        more = format_count(len(result.outputs) - len(files), "file")
         left_out.append(f"{more} of the run beyond the first {MOST_FILES}.")
     if len(drawn) < len(steps):
         number = f"{len(drawn)} of {len(steps)} steps"
@@ -306,7 +306,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
     )
     model["steps"]["picture"] = stand_ins(steps, drawn)
     model["pictures"] = {number: svg_of(picture, heading=False) for number, picture in pictures.items()}
-    shown, parts, lesson_of = sources(record), parts_of(critical), view("lesson")
+    shown, parts, lesson_of = sources(record), parts_of(critical), find_view("lesson")
     page = render(
         "report",
         "main",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from lab.feature import view
+from lab.feature import find_view
 from lab.features.calls.notation import render_call
 from lab.features.html.write import fill
 from lab.features.stragglers.timing import Piece, blocked_spans, ready_at, unseen_calls
@@ -17,12 +17,12 @@ from lab.features.timeline.lanes import rows_of
 from lab.features.timeline.svg import operation_tones
 from lab.features.traffic.traffic import size_of
 from lab.node.messages.agent import Exited, Note, Started
-from lab.operations import operation
+from lab.operations import get_operation
 from lab.record.events import Fault
 from lab.record.read import Record
 from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.steps import Step
-from lab.words import clip, format_bytes, format_duration, format_moment, format_value, name_ranks
+from lab.words import clip_end, format_bytes, format_duration, format_moment, format_value, name_ranks
 
 Line = dict[str, Any]
 _LONGEST_WORDS = 300
@@ -85,7 +85,7 @@ def call_lines(trace: Trace, steps: Iterable[Step], path: Collection[tuple[int, 
                 "async": int(call.asynchronous),
                 "error": call.error,
                 "bucket": -1 if call.bucket is None else call.bucket,
-                "params": clip(", ".join(call.parameters), _LONGEST_WORDS),
+                "params": clip_end(", ".join(call.parameters), _LONGEST_WORDS),
             }
 
 
@@ -126,7 +126,7 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
     notes: list[Line] = []
     faults: list[Line] = []
     nodes, facts = record.ranks(), [*record.events()]
-    find_detections = view("detections")
+    find_detections = find_view("detections")
     detections = iter(find_detections(facts) if find_detections else ())
     for event in facts:
         t = microseconds(event.time - origin)
@@ -231,7 +231,7 @@ def run_data(
         "faults": faults,
         "path": [path[0].rank, *map(microseconds, (path[0].begin, path[-1].end))] if path else None,
         "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for own in traced for mark in own.marks},
-        "colours": {op: operation_tones(operation(op)) for op in ops},
+        "colours": {op: operation_tones(get_operation(op)) for op in ops},
         "names": list(names),
     }
 
@@ -325,7 +325,7 @@ def timeline_svg(
     busy = calls + [mark for mark in marks if mark[2] not in _SETTING_UP | _HIDDEN_MARKS]
     axis = Axis(min(begin for begin, *_ in busy), max(end for _, end, _ in busy))
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
-    colours = {op: operation(op).colour for *_, op in sorted(calls)} | {"waits for others": "currentColor"}
+    colours = {op: get_operation(op).colour for *_, op in sorted(calls)} | {"waits for others": "currentColor"}
     drawn: list[Line] = []
     for first, *others in shown:
         top = drawn[-1]["end"] if drawn else 2.0

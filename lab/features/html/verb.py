@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.cli.arguments import add_record, open_record, say
+from lab.cli.arguments import add_record, open_record, print_sanitized
 from lab.cli.call import Command, Parser
-from lab.feature import view
-from lab.words import format_bytes, plural
+from lab.feature import find_view
+from lab.words import format_bytes, format_count
 
 _HOWTO = """example:
   lab report --open              the latest run, in the browser"""
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lab.features.html.page import write_report
 
     report = write_report(open_record(arguments), arguments.output)
-    steps, lines = plural(report.steps, "step"), plural(report.log_lines, "log line")
+    steps, lines = format_count(report.steps, "step"), format_count(report.log_lines, "log line")
     told = [f"{format_bytes(report.bytes)}, {steps}, {lines}", *report.left_out]
     return tell_page(arguments, report.path, report.to_json(), told)
 
@@ -51,9 +51,9 @@ def tell_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any], t
         print(json.dumps({**data, **({"opened": not opened} if arguments.open else {})}))
         return 0
     first, *more = told
-    say(f"{path}  {first}")
+    print_sanitized(f"{path}  {first}")
     for sentence in more:
-        say(f"  {sentence}")
+        print_sanitized(f"  {sentence}")
     if opened:
         sys.stderr.write(f"{opened}\n")
     return 0
@@ -79,7 +79,7 @@ def _run_and_report(arguments: argparse.Namespace, verb: Callable[[argparse.Name
         report = write_report(Record(path=folder))
         why_not = "" if many else open_page(report.path)
         sys.stderr.write(f"  report: {report.path}{f' ({why_not})' if why_not else ''}\n")
-    write_suite = view("suite")
+    write_suite = find_view("suite")
     if many and folders and write_suite:
         sys.stderr.write(f"  all of them: {write_suite(find_suite(str(folders[0]))).path}\n")
     return code

@@ -20,9 +20,9 @@ from jinja2 import Environment, FileSystemLoader
 from lab import __version__
 from lab.errors import RecordError
 from lab.record.record_files import write_file
-from lab.report.harmless import harmless, harmless_json
+from lab.report.sanitize import sanitize_json, sanitize_text
 from lab.report.table import spans_text
-from lab.words import format_duration, format_value, name_ranks, plural
+from lab.words import format_count, format_duration, format_value, name_ranks
 
 ASSETS = Path(__file__).parent / "assets"
 _STYLES = ("base", "verdict", "steps", "timeline", "tables", "lines", "files", "media")
@@ -64,9 +64,9 @@ def fill(template: str, filters: Mapping[str, Callable[..., Any]], **shown: Any)
     """A template with what is shown, which is text unless it is marked as markup."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=FileSystemLoader(ASSETS))
     environment.filters.update(
-        duration=format_duration, plural=plural, ranks=name_ranks, spans=spans_text, value=format_value, **filters
+        duration=format_duration, plural=format_count, ranks=name_ranks, spans=spans_text, value=format_value, **filters
     )
-    return harmless(environment.get_template(f"{template}.html.j2").render(**shown), colours=False)
+    return sanitize_text(environment.get_template(f"{template}.html.j2").render(**shown), colours=False)
 
 
 def render(template: str, first: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> bytes:
@@ -77,7 +77,7 @@ def render(template: str, first: str, filters: Mapping[str, Callable[..., Any]],
 
 def pack(data: Any) -> str:
     """Data as JSON, compressed, as base64: only letters that mean nothing in HTML."""
-    return _base64(gzip.compress(harmless_json(data).encode(), compresslevel=6, mtime=0))
+    return _base64(gzip.compress(sanitize_json(data).encode(), compresslevel=6, mtime=0))
 
 
 def _base64(data: bytes) -> str:

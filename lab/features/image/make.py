@@ -17,10 +17,10 @@ from lab.engine.docker.connection import Connection, Refused
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, inspect_image, one_line
 from lab.engine.protocol import Announce
 from lab.errors import ImageError, ImageUnfit
-from lab.feature import bundled
+from lab.feature import bundled_path
 from lab.frozen import Frozen
 from lab.node.recorder import build
-from lab.words import clip, format_bytes, format_duration
+from lab.words import clip_end, format_bytes, format_duration
 
 BASE_VARIABLE = "LAB_IMAGE_BASE"
 BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
@@ -92,7 +92,7 @@ def plan_build(
 
 def find_dockerfile() -> Path:
     """Returns the Dockerfile of the node image."""
-    path = bundled("Dockerfile")
+    path = bundled_path("Dockerfile")
     if path.is_file():
         return path
     raise ImageError(
@@ -102,8 +102,8 @@ def find_dockerfile() -> Path:
 
 
 def _find_sources() -> dict[str, Path]:
-    recorder = sorted(map(Path, [build.__file__, *build.list_sources()]))
-    package = bundled("mpi")
+    recorder = sorted(map(Path, [build.__file__, *build.sources()]))
+    package = bundled_path("mpi")
     mpi = sorted(path for pattern in _MPI_FILES for path in package.glob(pattern))
     return {f"{_RECORDER}/{path.name}": path for path in recorder} | {
         f"mpi/{path.relative_to(package).as_posix()}": path for path in mpi
@@ -188,7 +188,7 @@ class EngineLog:
         self.step = step[1]
         if step[2].upper().startswith("FROM") and self._layer:
             self.stages.append(self._layer)
-        return clip(" ".join(step[2].split()), 100)
+        return clip_end(" ".join(step[2].split()), 100)
 
     def _read_layer(self, layer: str, status: str, event: Event) -> str:
         """How many layers and bytes are there, where an event is about a layer that is pulled."""

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import Progress, answer
+from lab.cli.arguments import Progress, print_answer
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.packages import PackageStore, Prepared, package_store
 from lab.engine.protocol import ImageStore
@@ -43,12 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--extra-index-url", help="another package index")
     build.add_argument("--tag", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
     build.add_argument("--no-cache", action="store_true", help="build every step again, fetch every package again")
-    shared.add(build, "--requirements")
+    shared.add_options(build, "--requirements")
     build.add_argument("--image", help="with --requirements: the image that gets them (default: the lab's own)")
     list_ = actions.add_parser("list", help="list images and virtual environments with packages")
     for action in (build, list_, actions.add_parser("prune", help="remove those that no cluster uses")):
-        shared.add(action, "--engine", help="of which engine (default: auto)")
-        shared.add(action, "--json")
+        shared.add_options(action, "--engine", help="of which engine (default: auto)")
+        shared.add_options(action, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -121,13 +121,15 @@ def _list(arguments: argparse.Namespace) -> int:
         return table_text(["name", "engine", "upon", "size", "requirements"], rows, style)
 
     none = "nothing is there that was made of packages"
-    return answer(arguments, lambda: list(map(asdict, prepared)), lambda style: table(style) if prepared else none)
+    return print_answer(
+        arguments, lambda: list(map(asdict, prepared)), lambda style: table(style) if prepared else none
+    )
 
 
 def _prune(arguments: argparse.Namespace) -> int:
     done = [(one, store.discard(one)) for store, one in _prepared(arguments)]
     lines = [f"{one.name} stays: {why}" if why else f"removed {one.name}" for one, why in done]
-    return answer(
+    return print_answer(
         arguments,
         lambda: [{**asdict(one), "stays": why} for one, why in done],
         lambda _: "\n".join(lines) or "nothing to remove",

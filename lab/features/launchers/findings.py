@@ -16,7 +16,7 @@ from lab.record.layout import LOGS, launcher_log
 from lab.record.read import Record
 from lab.record.record_files import open_file
 from lab.record.result import Attempt, Culprit
-from lab.words import clip, clip_middle, format_duration, listing, name_attempts, plural
+from lab.words import clip_end, clip_middle, format_count, format_duration, join_words, name_attempts
 
 _MOST = 20
 """Earlier attempts of which an explanation tells."""
@@ -33,7 +33,7 @@ def with_attempts(last: Judgement, attempts: Sequence[Attempt], facts: RunFacts,
         facts: of the run.
         max_restarts: how often its launcher may begin the workers anew.
     """
-    restarts = plural(len(attempts) - 1, "restart")
+    restarts = format_count(len(attempts) - 1, "restart")
     if last.verdict == "passed":
         return replace(last, reason=f"after {restarts}: {_ends(attempts)}; then {last.reason}")
     end = ""
@@ -65,12 +65,12 @@ def _ends(attempts: Sequence[Attempt]) -> str:
         what = f"{_end_of(attempt)} in"
         if attempt.culprit is None and attempt.verdict == "error":
             resized = attempt.world_size != following.world_size  # not all that were to meet need have begun
-            size = f" with {plural(following.world_size, 'rank')}" if resized else ""
+            size = f" with {format_count(following.world_size, 'rank')}" if resized else ""
             what = f"the launcher began anew{size}, though nobody had failed, after"
         numbers.setdefault(what, []).append(attempt.number)
     clauses = [f"{what} {name_attempts(ours)}" for what, ours in numbers.items()]
     more = len(clauses) - _MOST_CLAUSES
-    return listing([*clauses[:_MOST_CLAUSES], f"{more} more"] if more > 1 else clauses)
+    return join_words([*clauses[:_MOST_CLAUSES], f"{more} more"] if more > 1 else clauses)
 
 
 def _end_of(attempt: Attempt) -> str:
@@ -99,7 +99,7 @@ class AttemptEnded(Finding):
     def render(self) -> Words:
         """Which attempt it was, of how many ranks, and what ended it."""
         took = "" if self.seconds is None else f", {format_duration(self.seconds)}"
-        size = f", {plural(self.world_size, 'rank')}" if self.world_size else ""
+        size = f", {format_count(self.world_size, 'rank')}" if self.world_size else ""
         return f"attempt {self.number}{size}{took}: {self.reason.removesuffix('.')}"
 
 
@@ -144,9 +144,9 @@ class LauncherEnded(Finding):
 
     def render(self) -> Words:
         """How it ended, and its last line."""
-        last_line = f": {clip(self.said, _LONGEST_LAST_WORDS)}" if self.said else ""
+        last_line = f": {clip_end(self.said, _LONGEST_LAST_WORDS)}" if self.said else ""
         if not self.failed:
-            return f"the launchers on {listing(self.nodes)} had not started any rank{last_line}"
+            return f"the launchers on {join_words(self.nodes)} had not started any rank{last_line}"
         ended = f"was killed by {self.signal}" if self.signal else f"ended with code {self.code}"
         when = "though no rank had failed" if self.begun else "before any rank had started"
         return f"the launcher on {self.nodes[0]} {ended}, {when}{last_line}"

@@ -10,9 +10,9 @@ from lab.frozen import Frozen
 from lab.node.messages.agent import PYTHON
 from lab.node.rank import groups
 from lab.spec import kinds
-from lab.spec.declare import key
+from lab.spec.declare import key_field
 from lab.spec.launching import RESTARTS, Launcher, Layout, Starter
-from lab.words import plural
+from lab.words import format_count
 
 _RENDEZVOUS = {
     "is_host": "0",  # the agent of the lab has the store there before anybody asks
@@ -30,17 +30,17 @@ _NODES = kinds.whole_number(1, 1024)
 class Torchrun(Frozen):
     """What torchrun's agents are told."""
 
-    min_nodes: int | None = key(None, _NODES, "min_nodes: 2", "all nodes of the run")
+    min_nodes: int | None = key_field(None, _NODES, "min_nodes: 2", "all nodes of the run")
     """With so many nodes workers are started, and go on when others are lost."""
-    max_nodes: int | None = key(None, _NODES, "max_nodes: 3", "all nodes of the run")
+    max_nodes: int | None = key_field(None, _NODES, "max_nodes: 3", "all nodes of the run")
     """No more nodes than these take part at a time."""
-    max_restarts: int = key(0, RESTARTS, "max_restarts: 3")
+    max_restarts: int = key_field(0, RESTARTS, "max_restarts: 3")
     """So often the workers are started again after a failure."""
-    monitor_interval_s: float = key(
-        0.1, kinds.duration(3600), "monitor_interval: 0.5s", "`0.1s`", name="monitor_interval"
+    monitor_interval_s: float = key_field(
+        0.1, kinds.duration_kind(3600), "monitor_interval: 0.5s", "`0.1s`", name="monitor_interval"
     )
     """How often each agent looks at its workers."""
-    last_call_s: int = key(2, kinds.whole_number(1, 3600), "last_call: 30", name="last_call")
+    last_call_s: int = key_field(2, kinds.whole_number(1, 3600), "last_call: 30", name="last_call")
     """So many seconds agents that are enough wait for more of them; torchrun's own default is 30."""
 
     def problem(self) -> str:
@@ -61,9 +61,10 @@ class TorchrunLauncher(Launcher):
         least, most = _size(layout)
         nodes = len(layout.addresses)
         if least > nodes:
-            return f"torchrun waits for {plural(least, 'node')} (min_nodes), and the run has {nodes}"
+            return f"torchrun waits for {format_count(least, 'node')} (min_nodes), and the run has {nodes}"
         if least > most:
-            return f"torchrun waits for {plural(least, 'node')} (min_nodes), and takes no more than {most} (max_nodes)"
+            count = format_count(least, "node")
+            return f"torchrun waits for {count} (min_nodes), and takes no more than {most} (max_nodes)"
         return ""
 
     def starters(self, layout: Layout) -> tuple[Starter, ...]:

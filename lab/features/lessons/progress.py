@@ -21,7 +21,7 @@ from lab.record.record_files import is_file, open_file, parse_line, read_beginni
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.load import OWN_FOLDER, files_below, library_folder
-from lab.words import clip, plural
+from lab.words import clip_end, format_count
 
 
 class LearningPath(Frozen):
@@ -238,9 +238,12 @@ def path_text(path: LearningPath, kept: Kept, following: str, style: Style) -> s
     right, wrong = (sum(standing[name].right is held for name in mine) for held in (True, False))
     meanings = zip((*(sign for sign, _ in SIGNS.values()), UNDONE), _MEANINGS, strict=True)
     legend = "  ".join(f"{sign} {text}" for sign, text in meanings)
-    lines = [style.paint(legend, "dim"), f"{kept.person}: {len(mine)} of {plural(len(path.names), 'lesson')} done"]
+    lines = [
+        style.paint(legend, "dim"),
+        f"{kept.person}: {len(mine)} of {format_count(len(path.names), 'lesson')} done",
+    ]
     if right + wrong:
-        lines[-1] += f", {right} of {plural(right + wrong, 'prediction')} right"
+        lines[-1] += f", {right} of {format_count(right + wrong, 'prediction')} right"
     lines.append(f"next: lab learn {following}" if following else "That was all of them.")
     if following:
         lines.append(style.paint("`lab up --nodes 3` first, and lessons begin without a wait", "dim"))
@@ -294,7 +297,7 @@ def summary_text(path: LearningPath, everybody: Sequence[Kept], style: Style) ->
         people.append([person["person"], *(str(person[number]) for number in numbers), *signs])
     for lesson in data["lessons"]:  # `3 x [20.0] ✔, 1 x [10.0]`: the most frequent first
         predicted = ", ".join(
-            f"{one['count']} x {clip(one['prediction'], _LONGEST_PREDICTION)}" + f" {SIGNS[True][0]}" * one["right"]
+            f"{one['count']} x {clip_end(one['prediction'], _LONGEST_PREDICTION)}" + f" {SIGNS[True][0]}" * one["right"]
             for one in lesson["predictions"]
         )
         lessons.append([lesson["lesson"], *(str(lesson[number]) for number in numbers), predicted])

@@ -17,10 +17,10 @@ from lab.frozen import Frozen
 from lab.node.messages.typed import read_typed
 from lab.record.read import Record
 from lab.record.record_files import write_file
-from lab.spec.declare import key, mapping_schema, said_of, section
-from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
-from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
-from lab.spec.reading import InvalidError, Value, near
+from lab.spec.declare import get_feature_values, key_field, mapping_schema, section_kind
+from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate_expected, is_expression
+from lab.spec.kinds import Kind, list_of, read_text, text_kind, text_or_number, whole_number
+from lab.spec.reading import InvalidError, Value, find_near_match
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -38,8 +38,8 @@ _NUMBER = r"[+-]?(\d{1,18} ?/ ?\d{1,18}|(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE][
 class Noted(Frozen):
     """What the scenario expects a rank to note."""
 
-    note: str = key(MISSING, text(), "note: received")
-    rank: int = key(0, whole_number(0, _MAX_RANK), "rank: 2")
+    note: str = key_field(MISSING, text_kind(), "note: received")
+    rank: int = key_field(0, whole_number(0, _MAX_RANK), "rank: 2")
 
 
 class Size(NamedTuple):
@@ -50,7 +50,7 @@ class Size(NamedTuple):
 
 
 def _answer() -> Kind:
-    noted = section(Noted)
+    noted = section_kind(Noted)
     allowed = f"one of the choices, a number, arithmetic on world_size, or {noted.allowed}"
 
     def read(value: Value) -> Any:
@@ -69,11 +69,11 @@ _CHOICES = _CHOICES._replace(schema={**_CHOICES.schema, "minItems": 2, "maxItems
 class Question(Frozen):
     """What a lesson asks before its run."""
 
-    ask: str = key(MISSING, text(), "ask: What does rank 2 hold?")
+    ask: str = key_field(MISSING, text_kind(), "ask: What does rank 2 hold?")
     """The question."""
-    choices: tuple[str, ...] = key((), _CHOICES, "choices: [10, 20]")
+    choices: tuple[str, ...] = key_field((), _CHOICES, "choices: [10, 20]")
     """What may be answered; without it a number, or, where nothing is right, anything."""
-    answer: str | Noted = key("", _answer(), "answer: 20")
+    answer: str | Noted = key_field("", _answer(), "answer: 20")
     """What is right; empty where the question is open."""
 
     @property
@@ -112,7 +112,7 @@ class Question(Frozen):
         expected = notes.get(self.answer.note, NOTHING_EXPECTED) if isinstance(self.answer, Noted) else self.answer
         if expected is NOTHING_EXPECTED:
             return expected
-        return evaluate(expected, RankVariables.of(rank, size.nnodes, size.nproc_per_node))
+        return evaluate_expected(expected, RankVariables.of(rank, size.nnodes, size.nproc_per_node))
 
     def understand(self, reply: str) -> str:
         """What a person means: one of the choices, by letter, text or nearly that; a number; any text.
@@ -143,7 +143,7 @@ class Question(Frozen):
             same = [choice for choice in self.choices if _number(choice.strip("[]")) == number]
             return folded.get(word) or (same[0] if len(same) == 1 else None)
         begun = [choice for folds, choice in folded.items() if folds.startswith(word)]
-        return begun[0] if len(begun) == 1 else near(said, self.choices)
+        return begun[0] if len(begun) == 1 else find_near_match(said, self.choices)
 
     def holds(self, said: str, right: str) -> bool | None:
         """Whether what was said is right; None where that is not known."""
@@ -161,7 +161,7 @@ class Question(Frozen):
 
 def question() -> Kind:
     """The question of a lesson: text, or a mapping with choices and what is right."""
-    whole = section(Question)
+    whole = section_kind(Question)
     allowed = f"the question, or {whole.allowed}"
 
     def read(value: Value) -> Question:
@@ -196,7 +196,7 @@ def _wrong_with_choices(choices: Sequence[str]) -> str:
 class LessonKeys(Frozen):
     """What a scenario says of the lesson that it is."""
 
-    predict: Question = key(
+    predict: Question = key_field(
         Question(ask=""), question(), "predict: {ask: Who waits?, choices: [rank 0, rank 1], answer: rank 1}", "none"
     )
     """The question that `lab learn` asks before the run, which must not give the answer away; see Questions."""
@@ -204,7 +204,7 @@ class LessonKeys(Frozen):
 
 def question_of(scenario: Scenario) -> Question:
     """What a scenario asks; with an empty text where it asks nothing."""
-    return said_of(scenario, LessonKeys).predict
+    return get_feature_values(scenario, LessonKeys).predict
 
 
 def _wrong_with_answer(asked: Question, known: Mapping[str, Any]) -> str:

@@ -27,14 +27,14 @@ from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style
-from lab.report.table import alike, table_text
+from lab.report.table import group_equal, table_text
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
 from lab.spec.load import find_lesson, open_scenario
 from lab.spec.scenario import Scenario
 from lab.trace.steps import Step
-from lab.words import format_value, plural, rank_spans
+from lab.words import format_count, format_value, rank_spans
 
 
 class Taken(Frozen):
@@ -185,7 +185,7 @@ def question_text(lesson: Lesson, style: Style) -> str:
     size = ""
     if scenario.nodes is not None:
         ranks = scenario.nproc_per_node or 1
-        size = plural(scenario.nodes, "node") + (f", {plural(ranks, 'rank')} on each" if ranks > 1 else "")
+        size = format_count(scenario.nodes, "node") + (f", {format_count(ranks, 'rank')} on each" if ranks > 1 else "")
     place = " · ".join(part for part in (lesson.path.place(lesson.name), size) if part)
     head = f"{style.paint(scenario.name, 'bold')}  {style.paint(place, 'dim')}".rstrip()
     numbered = (f"{style.paint(f'{number:>4}', 'dim')}  {line}" for number, line in code_of(scenario))
@@ -263,7 +263,7 @@ def _notes(result: Result, style: Style) -> list[str]:
 
 def _table_of_notes(head: Sequence[str], noted: Sequence[tuple[int, tuple[str, ...]]], style: Style) -> list[str]:
     """The table, in the order in which notes first occur; none where there is nothing."""
-    groups = alike(noted)
+    groups = group_equal(noted)
     names = [*dict.fromkeys(cells[0] for _, cells in groups)]
     groups.sort(key=lambda group: names.index(group[1][0]))
     rows = [[", ".join(rank_spans(ranks)), *cells] for ranks, cells in groups]

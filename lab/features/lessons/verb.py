@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer, say
+from lab.cli.arguments import print_answer, print_sanitized
 from lab.cluster import Cluster
 from lab.errors import UsageError
 from lab.features.lessons import progress
 from lab.features.lessons.progress import kept_of, path_json, path_text, summary_json, summary_text
 from lab.features.lessons.question import LETTERS, Question
 from lab.features.lessons.take import Lesson, Taken, learn, question_text, taken_text
-from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
+from lab.report.sanitize import sanitize_text
 from lab.report.style import style_for
 from lab.run.options import RunOptions
 
@@ -32,15 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"person; {progress.FOLDER_VARIABLE} names a folder for it that a class on one machine shares."
     )
     about = "its name, such as scatter, or a scenario's file"
-    shared.add(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
+    shared.add_options(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--next", action="store_true", help="take the first lesson of the path that is not done")
     which.add_argument("--summary", action="store_true", help="show everybody's lessons, and what was predicted")
     parser.add_argument("--folder", type=Path, help="where to look (default: scenarios, then the lab's own lessons)")
     parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
-    shared.add(parser, "--nodes", "--nproc-per-node")
+    shared.add_options(parser, "--nodes", "--nproc-per-node")
     parser.add_argument("--answer", metavar="TEXT", help="your prediction, instead of being asked for it")
-    shared.add(parser, "--name", "--engine", "--wait", "--runs", "--json")
+    shared.add_options(parser, "--name", "--engine", "--wait", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{option} and the lesson {arguments.scenario} do not go together", "leave one of them out")
     if arguments.summary:
         everyone = progress.kept_of_all() if arguments.person is None else [kept_of(person)]
-        return answer(
+        return print_answer(
             arguments, lambda: summary_json(path, everyone), lambda style: summary_text(path, everyone, style)
         )
     name = arguments.scenario
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         kept = kept_of(person)
         name = then = path.next_after("", kept.standing)
         if not arguments.next or not name:
-            return answer(
+            return print_answer(
                 arguments, lambda: path_json(path, kept, then), lambda style: path_text(path, kept, then, style)
             )
     worst, said = 0, arguments.answer
@@ -76,13 +76,13 @@ def _take(lesson: Lesson, said: str | None, arguments: argparse.Namespace) -> Ta
     if said is not None:
         said = question.understand(said)
     if not arguments.json:
-        say(question_text(lesson, style))
+        print_sanitized(question_text(lesson, style))
     if said is None:
         said = _ask(question, arguments.json)
     if not arguments.json:
         print(flush=True)
     live = LiveOutput(sys.stdout, sys.stderr, quiet=arguments.json)
-    options = RunOptions(**shared.fields_said(RunOptions, arguments))
+    options = RunOptions(**shared.field_values(RunOptions, arguments))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress)
     try:
         taken = lesson.take(said, cluster, observer=live, options=options)
@@ -91,7 +91,7 @@ def _take(lesson: Lesson, said: str | None, arguments: argparse.Namespace) -> Ta
     if arguments.json:
         print(json.dumps(taken.to_json()))
     else:
-        say(f"\n{taken_text(taken, style)}")
+        print_sanitized(f"\n{taken_text(taken, style)}")
     return taken
 
 
@@ -112,7 +112,7 @@ def _ask(question: Question, quiet: bool) -> str:
             print()
             return ""
         except UsageError as error:
-            say(f"  {error.message}")
+            print_sanitized(f"  {error.message}")
 
 
 def _go_on(taken: Taken, arguments: argparse.Namespace) -> str:
@@ -120,13 +120,13 @@ def _go_on(taken: Taken, arguments: argparse.Namespace) -> str:
     if arguments.json:
         return ""
     if not taken.next:
-        say("\nThat was all of them.")
+        print_sanitized("\nThat was all of them.")
         return ""
     if not (_is_terminal() and sys.stdout.isatty()):
-        say(f"\nnext: lab learn {taken.next}")
+        print_sanitized(f"\nnext: lab learn {taken.next}")
         return ""
     try:
-        reply = input(f"\nnext: {harmless(taken.next)} (Enter to go on, q to end): ")
+        reply = input(f"\nnext: {sanitize_text(taken.next)} (Enter to go on, q to end): ")
     except EOFError:
         print()
         return ""

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.errors import ScenarioError, UsageError
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.features.lessons.question import question_of
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.keys import check_backend
 from lab.spec.load import SIGN, find_scenarios, library_folder, list_lessons, load_scenario
 from lab.spec.scenario import Scenario
-from lab.words import plural
+from lab.words import format_count
 
 PATH_FILE = "learning-path.txt"
 """In a folder of scenarios: lines `# Chapter`, then one scenario a line, in the order in which to learn them."""
@@ -50,8 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"What is listed by name is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`"
     about = "where to look (default: scenarios, and the lessons that come with the lab)"
     parser.add_argument("folder", type=Path, nargs="?", help=about)
-    shared.add(parser, "--backend", help="say which of them can run on it, and why the others cannot: gloo, mpi, nccl")
-    shared.add(parser, "--json")
+    shared.add_options(
+        parser, "--backend", help="say which of them can run on it, and why the others cannot: gloo, mpi, nccl"
+    )
+    shared.add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         except ScenarioError as error:
             rows.append({"path": str(path), "name": "", "error": error.message})
     rows.sort(key=lambda row: row["error"] != "")
-    answer(arguments, lambda: rows, lambda style: _table(rows, backend, style))
+    print_answer(arguments, lambda: rows, lambda style: _table(rows, backend, style))
     return 2 if any(row["error"] for row in rows) else 0
 
 
@@ -87,12 +89,14 @@ def _table(rows: Sequence[Mapping[str, Any]], backend: str | None, style: Style)
         # a lesson that comes with the lab goes by its name, anything else by its path
         shown.append([f"{SIGN}{path.stem}" if path.is_relative_to(library) else row["path"], size, about])
     text = table_text(["scenario", "nodes x workers", f"not on {backend}" if backend else "learn"], shown, style)
-    able = f"{sum(not row.get('lacking') for row in valid)} of {plural(len(valid), 'scenario')} can run on {backend}"
+    able = (
+        f"{sum(not row.get('lacking') for row in valid)} of {format_count(len(valid), 'scenario')} can run on {backend}"
+    )
     return f"{text}\n\n{able}" if backend else text
 
 
 def _json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, Any]:
-    question, find_lacking = question_of(scenario), hook("lacking")
+    question, find_lacking = question_of(scenario), find_hook("lacking")
     return {
         "path": str(path),
         "name": scenario.name,

@@ -9,7 +9,7 @@ from lab.diagnosis.evidence import Explained
 from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.wording import at
 from lab.node.messages.agent import Named
-from lab.words import clip, name_ranks
+from lab.words import clip_end, name_ranks
 
 _LONGEST_BACKEND = 80
 
@@ -31,8 +31,8 @@ class BackendNamed(Finding):
 
     def render(self) -> Words:
         """Who named it, and which one the groups got."""
-        where = at(clip(line, _LONGEST_BACKEND) for line in self.at)
-        who = f"{name_ranks(self.others)} named {clip(self.named, _LONGEST_BACKEND)}{where}"
+        where = at(clip_end(line, _LONGEST_BACKEND) for line in self.at)
+        who = f"{name_ranks(self.others)} named {clip_end(self.named, _LONGEST_BACKEND)}{where}"
         if self.instead:
             return f"{who}, and got {self.backend} instead, as was asked for"
         return f"{who}, and kept it; the scenario says {self.backend}"

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from lab.frozen import Frozen
-from lab.spec.declare import key, said_of
+from lab.spec.declare import get_feature_values, key_field
 from lab.spec.keys import BACKENDS
-from lab.spec.kinds import choice, list_of
+from lab.spec.kinds import choice_kind, list_of
 from lab.spec.scenario import Scenario
-from lab.words import listing
+from lab.words import join_words
 
 
 class Need(NamedTuple):
@@ -62,8 +62,11 @@ NEEDS = {row.name: row for row in _ROWS}
 class NeedsKeys(Frozen):
     """The key that says what the script needs."""
 
-    needs: tuple[str, ...] = key(
-        (), list_of(choice(tuple(NEEDS)), f"a list of any of {listing(NEEDS)}"), "needs: [monitored barrier]", "none"
+    needs: tuple[str, ...] = key_field(
+        (),
+        list_of(choice_kind(tuple(NEEDS)), f"a list of any of {join_words(NEEDS)}"),
+        "needs: [monitored barrier]",
+        "none",
     )
     """What the script needs of its backend that not every one has, besides what its text tells; see backends."""
 
@@ -73,7 +76,7 @@ def find_lacking(scenario: Scenario, backend: str) -> str:
 
     What it needs is what it says, what the text of its script tells, and its launcher.
     """
-    needed = {*said_of(scenario, NeedsKeys).needs, scenario.launcher.name}
+    needed = {*get_feature_values(scenario, NeedsKeys).needs, scenario.launcher.name}
     if scenario.launcher.max_restarts:
         needed.add("restarts")
     try:

@@ -21,7 +21,7 @@ from lab.features.stragglers.timing import blocked_spans, length
 from lab.features.timeline.svg import Plot, Shapes, element, sheet, text
 from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
-from lab.operations import operation
+from lab.operations import get_operation
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import RankTrace, Trace, calls_within
@@ -161,7 +161,7 @@ def line_through(rounds: Sequence[float], sizes: Sequence[float], seconds: Seque
 
 
 def _bus_bytes(ranks: int, size: float) -> float:
-    return (bus_factor(operation(_OP), ranks) or 0.0) * size
+    return (bus_factor(get_operation(_OP), ranks) or 0.0) * size
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from lab.diagnosis.wording import join_ranks
 from lab.features.values.expected import Part, compared, input_parts, is_copy, output_parts
-from lab.operations import Who, reduction
+from lab.operations import Who, get_reduction
 from lab.record.result import Expectation
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.steps import Step
-from lab.words import capital, format_bytes, format_duration, name_ranks, plural, rank_spans
+from lab.words import capitalize_first, format_bytes, format_count, format_duration, name_ranks, rank_spans
 
 ELLIPSIS = "…"
 _ALL_BUT_ZERO = 1e-20
@@ -77,7 +77,7 @@ def label_text(part: Part, reduce_op: str) -> str:
         return f"→r{part.target}"
     if len(ranks) > 14:
         ranks = f"{len(part.origins)} ranks"
-    return f"{reduction(reduce_op).sign} {ranks}" if part.reduced else ranks
+    return f"{get_reduction(reduce_op).sign} {ranks}" if part.reduced else ranks
 
 
 def shape_text(dtype: str, shape: Sequence[int]) -> str:
@@ -373,7 +373,7 @@ def sentence(picture: Picture) -> str:
     if several_operations(picture):
         return ""
     root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
-    does = picture.step.operation.does.format(root=root, red=reduction(picture.reduce_op).noun)
+    does = picture.step.operation.does.format(root=root, red=get_reduction(picture.reduce_op).noun)
     return f"{does} {_AVERAGES.format(whole=_whole(picture))}" if picture.averages else does
 
 
@@ -475,7 +475,7 @@ def verdict(picture: Picture) -> tuple[str, str]:
     if picture.check == "wrong":
         wrong = sum(len(block.wrong) + block.wrong_hash for rank in picture.ranks for block in rank.after)
         ranks = name_ranks([rank.rank for rank in picture.ranks if rank.wrong])
-        return "bad", f"Not what {op} of the recorded inputs gives, in {plural(wrong, 'place')} on {ranks}."
+        return "bad", f"Not what {op} of the recorded inputs gives, in {format_count(wrong, 'place')} on {ranks}."
     if picture.check in _GOOD:
         return "good", _GOOD[picture.check].format(op)
     if picture.check == "nothing" or (picture.live and picture.step.state == "unfinished"):
@@ -506,18 +506,20 @@ def remarks(picture: Picture) -> list[str]:
     ranks_in: dict[str, list[int]] = defaultdict(list)
     for rank in picture.ranks:
         ranks_in[rank.state].append(rank.rank)
-    sentences = [f"{capital(picture.disagreement)}."] if picture.disagreement else []
+    sentences = [f"{capitalize_first(picture.disagreement)}."] if picture.disagreement else []
     if missing := ranks_in["missing"]:
         verb = _never(picture, picture.rank(missing[0]))
         verb = verb if len(missing) == 1 else verb.replace("has", "have")
-        sentences.append(f"{capital(name_ranks(missing))} {verb}.")
+        sentences.append(f"{capitalize_first(name_ranks(missing))} {verb}.")
     if unrecorded := ranks_in["unrecorded"]:
         sentences.append(f"What {name_ranks(unrecorded)} did is not on record.")
     if (unfinished := ranks_in["unfinished"]) and not picture.live:
-        sentences.append(f"{capital(name_ranks(unfinished))} never finished.")
+        sentences.append(f"{capitalize_first(name_ranks(unfinished))} never finished.")
     first_lines = ((rank.rank, rank.error.splitlines()[0]) for rank in picture.ranks if rank.error)
     errors = ((rank, textwrap.shorten(line, _LONGEST_ERROR, placeholder=" …")) for rank, line in first_lines)
-    sentences += [capital(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors)]
+    sentences += [
+        capitalize_first(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors)
+    ]
     sentences += _wrong_elements(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):
         sentences.append(
@@ -566,7 +568,7 @@ def _because(picture: Picture, block: Block, element: int) -> str:
     if picture.reduce_op == "SUM" and len(inputs) <= 4:
         return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
     shown = ["…" if i is None else inputs[i][0] for i in shown_of(len(inputs), 8)]
-    return f": the {reduction(picture.reduce_op).noun} of {', '.join(shown)}"
+    return f": the {get_reduction(picture.reduce_op).noun} of {', '.join(shown)}"
 
 
 def rows(picture: Picture, most: int) -> list[RankPicture | str]:
@@ -631,7 +633,7 @@ class Box(NamedTuple):
         told = range(self.start, self.start + min(count, _MOST_TOLD))
         values = " ".join(exact_text(block.values[i]) for i in told)
         rest = f" and {count - len(told):,} more" if count > len(told) else ""
-        where = "" if count == block.count else f", {plural(count, 'element')} from number {self.start} on"
+        where = "" if count == block.count else f", {format_count(count, 'element')} from number {self.start} on"
         expected = block.expected or ()
         should = [f"element {i} should be {exact_text(expected[i])}" for i in block.wrong if i in told]
         return "\n".join([f"{what}{where}: {values}{rest}", *should])
@@ -720,7 +722,7 @@ def _cells(block: Block, part: Part, start: int, elements: Sequence[int | None])
     if block.pickled:
         cells = [(f"pickle, {part.count} B", bool(block.wrong or block.wrong_hash))]
     elif block.values is None:
-        cells = [(plural(part.count, "element"), block.wrong_hash)]
+        cells = [(format_count(part.count, "element"), block.wrong_hash)]
     else:
         wrong = {element - start for element in block.wrong}
         cells = [(ELLIPSIS if i is None else number_text(block.values[start + i]), i in wrong) for i in elements]

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer, open_record, write_text
+from lab.cli.arguments import open_record, print_answer, write_text
 from lab.cli.call import Parser
 from lab.cli.cmd_show import read_steps
 from lab.errors import UsageError
@@ -16,7 +16,7 @@ def add_arguments(parser: Parser) -> None:
     parser.one_of().add_argument(
         "--step", type=shared.positive, metavar="N", help="draw what step N did with everybody's data"
     )
-    shared.add(parser, "--svg")
+    shared.add_options(parser, "--svg")
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         from lab.features.pictures.svg import svg_of
 
         write_text(svg, svg_of(picture, standalone=True))
-    return answer(
+    return print_answer(
         arguments,
         picture.to_json,
         lambda style: f"wrote {svg}" if svg is not None else picture_text(picture, style, len(steps)),

@@ -19,7 +19,7 @@ from lab.engine.protocol import Announce
 from lab.errors import ClusterError, EngineAbsent, EngineUnavailable
 from lab.node import processes
 from lab.plan.limits import Machine
-from lab.waiting import wait_until
+from lab.polling import poll_until
 from lab.words import format_duration
 
 COMMANDS = ("salloc", "srun", "squeue", "scontrol", "scancel", "sinfo")
@@ -125,7 +125,7 @@ def allocate(argv: Sequence[str], deadline_s: float, announce: Announce) -> str:
         )
         began, pause_s = time.monotonic(), _FIRST_S
         try:
-            while not wait_until(lambda: asking.poll() is not None, pause_s, _POLL_S):
+            while not poll_until(lambda: asking.poll() is not None, pause_s, _POLL_S):
                 waited, pause_s = time.monotonic() - began, _TELL_S
                 if waited > deadline_s + _SPARE_S:
                     why = f"Slurm gave no allocation within {format_duration(deadline_s)}"
@@ -134,7 +134,7 @@ def allocate(argv: Sequence[str], deadline_s: float, announce: Announce) -> str:
         finally:
             if asking.poll() is None:
                 asking.terminate()  # it takes its job out of the queue
-                if not wait_until(lambda: asking.poll() is not None, _LEAVE_S):
+                if not poll_until(lambda: asking.poll() is not None, _LEAVE_S):
                     asking.kill()
                     asking.wait()
         granted = _GRANTED.search(said())

@@ -23,7 +23,7 @@ from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import look
 from lab.features.slurm.command import HOME, Host, allocate, ask, environment, read_hosts
 from lab.plan.cluster import Shape
-from lab.words import listing, plural
+from lab.words import format_count, join_words
 
 ENGINE = "slurm"
 LOG = "holder.log"
@@ -71,7 +71,7 @@ def start_agents(
 
     describe()
     _make_shared(shared_folder(home, cluster), shared["data"])
-    announce(f"asking Slurm for {plural(shape.nodes, 'machine')}")
+    announce(f"asking Slurm for {format_count(shape.nodes, 'machine')}")
     job = allocate(asked["argv"], queue_s(shape), announce)
     describe(job=job)
     hosts = _hosts_of(job)[: shape.nodes]
@@ -79,7 +79,7 @@ def start_agents(
     describe(hosts=names, addresses=addresses, port=_FIRST_PORT + int(job) % _PORTS)
     (folder / "agent.bin").write_bytes(initial_input())
     where = ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"
-    announce(f"starting {plural(shape.nodes, 'node')} in job {job}, importing torch on {where}")
+    announce(f"starting {format_count(shape.nodes, 'node')} in job {job}, importing torch on {where}")
     argvs = {
         step["config"]["node"]: agent_argv(step, job, host, address)
         for step, host, address in zip(steps, names, addresses, strict=True)
@@ -279,7 +279,7 @@ def _refuse_impossible(shape: Shape) -> None:
             )
     if len(shape.hosts) > shape.nodes:
         raise ClusterUnfit(
-            f"each node has a host of its own in Slurm, and {listing(shape.hosts)} are more than {shape.nodes}",
+            f"each node has a host of its own in Slurm, and {join_words(shape.hosts)} are more than {shape.nodes}",
             "name fewer, or raise --nodes",
         )
     for volume in shape.volumes:

@@ -11,7 +11,7 @@ from lab.engine.doctor import Check, Wanted
 from lab.errors import EngineUnavailable
 from lab.features.slurm.command import ask, call, is_idle, last_word
 from lab.features.slurm.create import shared_folder
-from lab.words import listing, plural
+from lab.words import format_count, join_words
 
 _TRY_S = 30
 _CLOCK_OFF_S = 0.5
@@ -41,7 +41,7 @@ def _machines(wanted: Wanted) -> list[Check]:
         idle = sum(map(is_idle, states))
         default = partition.endswith("*")
         name = f"{partition.rstrip('*')}{' (the default)' if default else ''}"
-        told = f"{name}: {plural(len(states), 'machine')}, {idle} idle"
+        told = f"{name}: {format_count(len(states), 'machine')}, {idle} idle"
         fix = f"--allocation partition=NAME, or fewer than {wanted.nodes} nodes"
         checks.append(Check.judge("partition", told, default and len(states) < wanted.nodes, fix))
     return checks or [Check("failed", "partition", "Slurm has no partition for you", "ask whoever runs the cluster")]
@@ -68,7 +68,7 @@ def _a_node(pythons: Sequence[str]) -> list[Check]:
     if not python:
         if done.returncode == 3:
             fix = "name one that is on all machines with LAB_SLURM_PYTHON, or activate its environment"
-            return [Check("failed", "node", f"none of {listing(pythons)} has torch there", fix)]
+            return [Check("failed", "node", f"none of {join_words(pythons)} has torch there", fix)]
         return [Check("warning", "node", last_word(done.stderr) or _NOT_FREE, "try again later")]
     off_s = max(began - float(when), float(when) - ended, 0.0)
     is_off = off_s > _CLOCK_OFF_S

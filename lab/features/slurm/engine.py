@@ -27,7 +27,7 @@ from lab.features.slurm import command, create
 from lab.features.slurm.on_node.node_control import NOT_THERE, WILL_NOT
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
-from lab.waiting import wait_until
+from lab.polling import poll_until
 from lab.words import format_duration
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class SlurmEngine(agent_holder.HolderEngine):
         if numbers:
             command.ask("scancel", "--quiet", *numbers)
             left = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")
-            wait_until(lambda: not command.ask(*left).strip(), _LEAVING_S, _REMOVAL_POLL_S)
+            poll_until(lambda: not command.ask(*left).strip(), _LEAVING_S, _REMOVAL_POLL_S)
         names = sorted({*known, *(job.cluster for job in jobs)})
         for name in names:
             life = self.home / name / self.life
@@ -335,7 +335,7 @@ def _explain_end(node: Node, *, left: bool) -> str:
     def is_known(fate: command.Fate) -> bool:
         return fate.over or not (left or fate.state == "COMPLETING")
 
-    fate = wait_until(lambda: _fate_of(job), _FATE_S, _FATE_POLL_S, is_known)
+    fate = poll_until(lambda: _fate_of(job), _FATE_S, _FATE_POLL_S, is_known)
     if fate.state == "NODE_FAIL":
         hosts = command.read_hosts(command.ask("scontrol", "--oneliner", "show", "node", node.host))
         lost = next((host for host in hosts if not command.is_well(host)), None)

@@ -22,7 +22,7 @@ from lab.features.suite import SUITE_REPORT
 from lab.record.layout import RESULT
 from lab.record.read import Record, Turn
 from lab.report.style import VERDICTS
-from lab.words import format_bytes, listing, plural
+from lab.words import format_bytes, format_count, join_words
 
 _LONGEST_REASON = 300
 
@@ -66,7 +66,7 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         row["part"] = result.duration_s / max(times) if result.duration_s and max(times) else 0.0
         rows.append(row)
     missing = suite.planned - len({turn.number for turn in turns})
-    left_none = f"{plural(missing, 'run')} of {suite.planned} left no record: could not begin, or was removed."
+    left_none = f"{format_count(missing, 'run')} of {suite.planned} left no record: could not begin, or was removed."
     again = zip(turns, results, strict=True)
     page = render(
         "suite",
@@ -78,7 +78,7 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         verdicts=[(VERDICTS[verdict], verdict, count) for verdict, count in verdicts.items()],
         worst=VERDICTS[next((verdict for verdict in verdicts if verdict != "passed"), "passed")],
         total_s=sum(times),
-        flaky=listing(turn.case for turn, result in again if turn.attempt > 1 and result.passed),
+        flaky=join_words(turn.case for turn, result in again if turn.attempt > 1 and result.passed),
         longest_reason=_LONGEST_REASON,
         missing=left_none if missing > 0 else "",
     )

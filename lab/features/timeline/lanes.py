@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lab.diagnosis.finding import Finding
 from lab.record.result import Result
-from lab.report.table import MANY, alike
+from lab.report.table import MANY, group_equal
 from lab.trace.model import Call, Trace
 
 MOST_ROWS = 6
@@ -49,7 +49,7 @@ def lanes_of(
     others = [rank for rank in ranks if rank not in alone]
     ends = [{rank.rank: rank.ended for rank in result.ranks} for result in results]
     did = ((rank, (*(end.get(rank) for end in ends), *(_calls(trace, rank) for trace in traces))) for rank in others)
-    groups = [numbers for numbers, _ in alike(did)]
+    groups = [numbers for numbers, _ in group_equal(did)]
     if len(groups) > MANY:
         groups = [list(block) for block in neighbours(others)]
     return sorted(groups + [[rank] for rank in alone])

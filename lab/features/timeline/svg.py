@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
-from lab.report.harmless import harmless
+from lab.report.sanitize import sanitize_text
 
 if TYPE_CHECKING:
     from lab.operations import Operation
@@ -40,13 +40,13 @@ def element(name: str, inner: str = "", /, **attributes: object) -> str:
     """One element; underscores in names of attributes stand for hyphens, and empty ones are left out."""
     told = {key.replace("_", "-"): value for key, value in attributes.items() if value != ""}
     texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in told.items()}
-    head = "".join([name, *(f" {key}={quoteattr(harmless(text, colours=False))}" for key, text in texts.items())])
+    head = "".join([name, *(f" {key}={quoteattr(sanitize_text(text, colours=False))}" for key, text in texts.items())])
     return f"<{head}>{inner}</{name}>" if inner else f"<{head}/>"
 
 
 def escaped(words: str) -> str:
     """Text of scripts between two tags: neither markup nor a character that acts."""
-    return escape(harmless(words, colours=False))
+    return escape(sanitize_text(words, colours=False))
 
 
 def title(words: str) -> str:

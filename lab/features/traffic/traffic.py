@@ -34,7 +34,7 @@ from statistics import median
 from typing import NamedTuple
 
 from lab.features.values.expected import output_parts
-from lab.operations import Cut, Operation, Who, operation
+from lab.operations import Cut, Operation, Who, get_operation
 from lab.trace.model import Call
 from lab.trace.steps import Step
 
@@ -190,7 +190,7 @@ def _row(op: str, steps: list[_Measured]) -> OpRow:
     timed = [(one, one.seconds) for one in steps if one.seconds is not None]
     total = sum(seconds for _, seconds in timed)
     moved = sum(one.size for one, _ in timed)
-    bus = sum(one.size * (bus_factor(operation(op), one.ranks) or 0.0) for one, _ in timed)
+    bus = sum(one.size * (bus_factor(get_operation(op), one.ranks) or 0.0) for one, _ in timed)
     sizes, ranks = {one.size for one in steps}, {one.ranks for one in steps}
     sums = _sum_flows(one.step for one in steps)
     return OpRow(

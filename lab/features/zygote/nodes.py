@@ -30,7 +30,7 @@ from lab.features.zygote.on_node.entering import GROUPS, Enter, Entered
 from lab.node.messages import wire
 from lab.plan.cluster import RUNNING, Node
 from lab.plan.limits import NodeCost
-from lab.words import plural
+from lab.words import format_count
 
 COST = NodeCost(node_bytes=20_000_000, shared_bytes=400_000_000, node_threads=16)
 """Estimates from measurements: what is charged to a node at rest, the engine's own process for it with its 13 threads,
@@ -127,14 +127,16 @@ class ForkingStarter(Starter):
         if zygote is None:
             super().finish(channels, announce)
             return
-        announce(f"importing torch once for {plural(len(channels), 'node')}")
+        announce(f"importing torch once for {format_count(len(channels), 'node')}")
         try:
             refused = dict(zygote.answers(_ENTERING_TIMEOUT_S))
         finally:
             zygote.close()
         if refused:
             node, why = next(iter(refused.items()))
-            announce(f"importing torch on {plural(len(refused), 'node')}: {node.name} got no agent, because {why}")
+            announce(
+                f"importing torch on {format_count(len(refused), 'node')}: {node.name} got no agent, because {why}"
+            )
         for channel in channels:
             with suppress(OSError):  # it has ended already
                 channel.send(initial_input() + HELLO if channel.node in refused else HELLO)

@@ -119,7 +119,7 @@ def test_the_package_for_mpi_is_sent_and_counts(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "torch_mpi").mkdir()
     source = tmp_path / "torch_mpi" / "a.py"
     dockerfile = find_dockerfile()
-    monkeypatch.setattr(module, "bundled", {"mpi": tmp_path, "Dockerfile": dockerfile}.__getitem__)
+    monkeypatch.setattr(module, "bundled_path", {"mpi": tmp_path, "Dockerfile": dockerfile}.__getitem__)
     source.write_text("first")
     first = recipe_of(plan_build(environ={}))
     source.write_text("other")

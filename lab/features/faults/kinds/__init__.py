@@ -18,10 +18,10 @@ from lab.errors import UsageError
 from lab.features.faults.network import named_nodes
 from lab.features.faults.target import ClusterTarget
 from lab.frozen import Frozen
+from lab.polling import poll_until
 from lab.spec.declare import dump_keys, keys_of, mapping_schema, read_all_keys
 from lab.spec.kinds import Kind
 from lab.spec.reading import Value
-from lab.waiting import wait_until
 
 T = TypeVar("T")
 Harm = Literal["slows", "loses", "spoils"]
@@ -244,7 +244,7 @@ class AgentFault(FaultKind):
         """Have the agent inject it."""
         target.ask(self.node_in(target), f"apply_{self.by_agent}", self.arguments)
         if self.patience_s:
-            wait_until(lambda: self.read_back(target).in_force, self.patience_s, _PAUSE_S)
+            poll_until(lambda: self.read_back(target).in_force, self.patience_s, _PAUSE_S)
 
     def undo(self, target: ClusterTarget) -> None:
         """Have the agent take it back; a node that does not run forgets it."""

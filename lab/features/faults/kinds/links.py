@@ -35,8 +35,8 @@ from lab.features.faults.network import (
 from lab.features.faults.on_node import LATE, NO_NETEM
 from lab.features.faults.target import ClusterTarget
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_keys
-from lab.spec.kinds import NODE, Kind, choice, list_of, read_text
+from lab.spec.declare import dump_keys, key_field, keys_of, mapping_schema, read_keys
+from lab.spec.kinds import NODE, Kind, choice_kind, list_of, read_text
 from lab.spec.reading import Value
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
@@ -133,7 +133,7 @@ class OnLink(LinkFault):
     Each key beside the link sets the attribute of `Broken` that has the name of its own attribute.
     """
 
-    link: Link = key(MISSING, link(), "link: node2 -> node0")
+    link: Link = key_field(MISSING, link(), "link: node2 -> node0")
     """Which links: a node, one way, both ways, or all."""
 
     def condition(self) -> Mapping[str, float]:
@@ -189,7 +189,7 @@ class Corrupt(OnLink):
 
     does = "a bit of a packet is flipped by chance, so that the receiver drops it; needs netem in the kernel"
     example = "corrupt: node2 1%"
-    corrupt: float = key(MISSING, share_kind(), "share: 1%", name="share")
+    corrupt: float = key_field(MISSING, share_kind(), "share: 1%", name="share")
     """How many of them."""
 
 
@@ -198,9 +198,9 @@ class Delay(OnLink):
 
     does = "packets take longer, one way, and there and back twice that; needs netem in the kernel"
     example = "delay: node2 50ms jitter 5ms"
-    delay_s: float = key(MISSING, kinds.duration(LONGEST_DELAY_S), "by: 50ms", name="by")
+    delay_s: float = key_field(MISSING, kinds.duration_kind(LONGEST_DELAY_S), "by: 50ms", name="by")
     """How much longer, one way."""
-    jitter_s: float | None = key(None, kinds.duration(LONGEST_DELAY_S), "jitter: 5ms", "none", name="jitter")
+    jitter_s: float | None = key_field(None, kinds.duration_kind(LONGEST_DELAY_S), "jitter: 5ms", "none", name="jitter")
     """By how much that differs at most, from packet to packet."""
 
 
@@ -209,7 +209,7 @@ class Duplicate(OnLink):
 
     does = "packets arrive twice by chance"
     example = "duplicate: node2 10%"
-    duplicate: float = key(MISSING, share_kind(), "share: 10%", name="share")
+    duplicate: float = key_field(MISSING, share_kind(), "share: 10%", name="share")
     """How many of them."""
 
 
@@ -219,7 +219,7 @@ class Loss(OnLink):
     does = "packets are lost by chance"
     example = "loss: node2 5%"
     draws: ClassVar = {"loss": (0.05, 0.2)}
-    loss: float = key(MISSING, share_kind(), "share: 5%", name="share")
+    loss: float = key_field(MISSING, share_kind(), "share: 5%", name="share")
     """How many of them."""
 
 
@@ -229,7 +229,7 @@ class Rate(OnLink):
     does = "so much is sent in a second and no more: by a node to all others together, or on one link"
     example = "rate: node2 100mbit"
     draws: ClassVar = {"rate_bits_per_s": (1e6, 10e6, 100e6)}
-    rate_bits_per_s: float = key(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
+    rate_bits_per_s: float = key_field(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
     """Bits a second."""
 
 
@@ -238,9 +238,9 @@ class Reorder(OnLink):
 
     does = "packets overtake others, which are late; needs netem in the kernel"
     example = "reorder: node2 25% by 10ms"
-    reorder: float = key(MISSING, share_kind(), "share: 25%", name="share")
+    reorder: float = key_field(MISSING, share_kind(), "share: 25%", name="share")
     """How many overtake the others."""
-    delay_s: float = key(0.01, kinds.duration(LONGEST_DELAY_S), "by: 10ms", name="by")
+    delay_s: float = key_field(0.01, kinds.duration_kind(LONGEST_DELAY_S), "by: 10ms", name="by")
     """How late the others are."""
 
 
@@ -268,7 +268,7 @@ class Reset(OnLink):
 
 def _node_or_all() -> Kind:
     """The name of a node, or `all`."""
-    name, allowed = kinds.node(), f"the name of a node, such as node2, or {ALL}"
+    name, allowed = kinds.node_kind(), f"the name of a node, such as node2, or {ALL}"
 
     def read(value: Value) -> str:
         is_all = value.kind == "text" and read_text(value, allowed) == ALL
@@ -285,7 +285,7 @@ class Dns(LinkFault):
     shown_as = ("name_resolution", "rendezvous")
     strict_cannot = "a strict cluster cannot have: its nodes know one another's names and ask nobody"
 
-    node: str = key(MISSING, _node_or_all(), "dns: node2")
+    node: str = key_field(MISSING, _node_or_all(), "dns: node2")
     """A node, or `all`."""
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -310,8 +310,8 @@ _LINKS = _mapping(
 )
 _RACKS = _mapping(
     "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
-    kinds.text("the name of a rack"),
-    list_of(kinds.node(), "a list of nodes"),
+    kinds.text_kind("the name of a rack"),
+    list_of(kinds.node_kind(), "a list of nodes"),
 )
 
 
@@ -322,13 +322,15 @@ class Network(Condition, LinkFault):
     example = "network: wan-40ms"
     main_key = "profile"
 
-    profile: str | None = key(None, choice(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
+    profile: str | None = key_field(None, choice_kind(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
     """A network that many have, by its name; what else is said comes on top of it."""
-    racks: tuple[tuple[str, tuple[str, ...]], ...] = key(
+    racks: tuple[tuple[str, tuple[str, ...]], ...] = key_field(
         (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
     )
     """Which nodes are in a rack together, for the profile `datacenter`."""
-    links: tuple[tuple[Link, Condition], ...] = key((), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none")
+    links: tuple[tuple[Link, Condition], ...] = key_field(
+        (), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none"
+    )
     """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
 
     def __post_init__(self) -> None:
@@ -385,7 +387,7 @@ def _network_words(data: Mapping[str, Any]) -> str:
 
 def _partition() -> Kind:
     """The shape of a partition in words, or a map."""
-    name = kinds.node()
+    name = kinds.node_kind()
     names = list_of(name, "a list of nodes")
 
     def read(value: Value) -> str | dict[str, tuple[str, ...]]:
@@ -411,7 +413,7 @@ class Partition(LinkFault):
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
 
-    said: str | Mapping[str, tuple[str, ...]] = key(MISSING, _partition(), "partition: isolate node2")
+    said: str | Mapping[str, tuple[str, ...]] = key_field(MISSING, _partition(), "partition: isolate node2")
     """Its shape, or each node with those whose packets it drops."""
 
     @classmethod

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 from lab.features.faults.kinds import AgentFault, FaultKind
 from lab.features.faults.target import ClusterTarget
-from lab.spec.declare import key
-from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
-from lab.words import plural
+from lab.spec.declare import key_field
+from lab.spec.kinds import boolean_kind, choice_kind, duration_kind, rank_kind, text_kind, whole_number
+from lab.words import format_count
 
 
 class RankFault(FaultKind):
     """A kind whose value is a rank, or a mapping with the keys of the class."""
 
-    rank: int = key(MISSING, rank(), "signal: {rank: 2}")
+    rank: int = key_field(MISSING, rank_kind(), "signal: {rank: 2}")
     """The rank that it acts on."""
 
     @property
@@ -51,7 +51,7 @@ class Signal(RankFault, AgentFault):
     by_agent = "signal"
     patience_s = 2.0
     draws: ClassVar = {"name": ("SIGKILL", "SIGABRT", "SIGSEGV")}
-    name: str = key("SIGKILL", choice(_SIGNALS), "signal: {rank: 2, name: SIGSEGV}")
+    name: str = key_field("SIGKILL", choice_kind(_SIGNALS), "signal: {rank: 2, name: SIGSEGV}")
     """Which one."""
 
     def undo(self, target: ClusterTarget) -> None:
@@ -68,7 +68,7 @@ class Loader(RankFault, AgentFault):
     says = "loader {worker} of rank {rank}"
     shown_as = ("loader_killed",)
     by_agent = "loader"
-    worker: int = key(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
+    worker: int = key_field(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
     """Which one, in the order of their start."""
 
     def undo(self, _: ClusterTarget) -> None:
@@ -95,9 +95,9 @@ class Raise(WorkerFault):
     example = "raise: {rank: 1, error: ValueError}"
     says = "raise {error} in rank {rank}"
     shown_as = ("exception",)
-    error: str = key("RuntimeError", choice(_ERRORS), "raise: {rank: 1, error: OSError}")
+    error: str = key_field("RuntimeError", choice_kind(_ERRORS), "raise: {rank: 1, error: OSError}")
     """Its class."""
-    message: str = key("raised on purpose", text("what it says"), "raise: {rank: 1, message: no more data}")
+    message: str = key_field("raised on purpose", text_kind("what it says"), "raise: {rank: 1, message: no more data}")
     """What it says."""
 
 
@@ -108,7 +108,7 @@ class Hang(WorkerFault):
     example = "hang: 1"
     shown_as = ("never_came", "never_entered", "late")
     harm = "slows"
-    lock: bool = key(default=True, kind=boolean(), example="hang: {rank: 1, lock: false}")
+    lock: bool = key_field(default=True, kind=boolean_kind(), example="hang: {rank: 1, lock: false}")
     """Whether it holds the lock; without it, other threads of the rank go on."""
 
     def __str__(self) -> str:
@@ -124,11 +124,11 @@ class Pauses(WorkerFault):
     says = "pauses of {last_s:g}s every {every_s:g}s in rank {rank}"
     shown_as = ("straggler", "late")
     harm = "slows"
-    every_s: float = key(0.5, duration(3600), "pauses: {rank: 1, every: 200ms}", name="every")
+    every_s: float = key_field(0.5, duration_kind(3600), "pauses: {rank: 1, every: 200ms}", name="every")
     """Time between two of them, on average; each is drawn from half of it to one and a half."""
-    last_s: float = key(0.1, duration(3600), "pauses: {rank: 1, last: 50ms}", name="last")
+    last_s: float = key_field(0.1, duration_kind(3600), "pauses: {rank: 1, last: 50ms}", name="last")
     """How long each is."""
-    seed: int = key(0, whole_number(0, 2**31 - 1), "pauses: {rank: 1, seed: 7}")
+    seed: int = key_field(0, whole_number(0, 2**31 - 1), "pauses: {rank: 1, seed: 7}")
     """Of what is drawn; ranks draw on their own."""
 
 
@@ -137,7 +137,7 @@ class ChangedData(WorkerFault):
 
     harm = "spoils"
     of_call = True
-    element: int = key(0, whole_number(0, 2**40), "element: 5")
+    element: int = key_field(0, whole_number(0, 2**40), "element: 5")
     """Which one, over all tensors of the call, counted from 0."""
 
     def unfit(self, brought: Sequence[Mapping[str, Any]]) -> str:
@@ -147,7 +147,7 @@ class ChangedData(WorkerFault):
             if self.element < first + tensor["elements"]:
                 return self.unfit_number(str(tensor["dtype"]), int(tensor["bits"]))
             first += tensor["elements"]
-        return f"the call brings {plural(first, 'element')}, and none of number {self.element}"
+        return f"the call brings {format_count(first, 'element')}, and none of number {self.element}"
 
     @abstractmethod
     def unfit_number(self, dtype: str, bits: int) -> str:
@@ -174,7 +174,7 @@ class Flip(ChangedData):
     example = "flip: {rank: 1, bit: 30}"
     says = "flip bit {bit} of element {element} of rank {rank}"
     shown_as = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
-    bit: int = key(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
+    bit: int = key_field(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
     """Which bit of it, from the lowest; 30 is the highest of a float32's exponent."""
 
     def unfit_number(self, dtype: str, bits: int) -> str:
