@@ -7,7 +7,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from lab.errors import ClusterUnfit
-from lab.node.messages.typed import Misfit, read
+from lab.node.messages.typed import Misfit, read_typed
 from lab.words import format_bytes, format_count, format_limit
 
 _RANK_BYTES = 13_000_000

@@ -191,7 +191,7 @@ def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
     """A row for each operation and size, or each operation where sizes are too many."""
     rows = summarize_operations(steps, by_size=True)
     if len(rows) > _MOST_ROWS:
-        rows = operations(steps)
+        rows = summarize_operations(steps)
     values = [(get_operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
     return [(op, [Cell(NONE, -1) if n is None else Cell(write(n), n) for n, write in cells]) for op, cells in values]
 
