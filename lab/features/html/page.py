@@ -203,7 +203,7 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
 
 def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
     """Return a row for each operation and size, or one for each operation if there are too many sizes."""
-    rows = operations(steps, by_size=True)
+    rows = summarize_operations(steps, by_size=True)
     if len(rows) > _MOST_ROWS:
         rows = summarize_operations(steps)
     values = [(get_operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from lab.features.stragglers.timing import blocked_spans, length
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_element, render_sheet
-from lab.features.traffic.traffic import bus_factor, duration, size_of
+from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
 from lab.operations import get_operation
 from lab.report.style import Style

@@ -49,7 +49,7 @@ _REMOVAL_POLL_S = 0.03
 _DEADLINE_S = 60.0
 _FILES_DEADLINE_S = 900.0
 _CANNOT_RUN = (126, 127)
-_SIDECAR = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.beside import main; main()"
+_SIDECAR = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.node_control import main; main()"
 _PYTHON = 'exec "$(cat "$0/python")" "$@"'
 """Runs the Python of the node's agent; the first argument is the node's folder."""
 _READ = 'cd "$(dirname "$1")" && ls -d "$(basename "$1")" >/dev/null && exec tar -cf - "$(basename "$1")"'
