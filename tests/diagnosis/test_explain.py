@@ -209,7 +209,7 @@ def test_ranks_and_lines_are_painted_and_nothing_else_changes() -> None:
     odd, other = Side(ranks=(1,), what="broadcast", lines=("train.py:22",)), Side(ranks=(0,), what="all_reduce")
     from lab.features.mismatches.findings import Mismatch
 
-    finding = Mismatch(number=1, odd_sides=(odd,), sides=(other,), ranks=(1,))
+    finding = Mismatch(number=1, deviating_sides=(odd,), sides=(other,), ranks=(1,))
     explanation = Explanation(run="r", scenario="s", verdict="hung", sentence="why", findings=(finding,))
     painted = explanation_text(explanation, Style(colour=True))
     assert "\x1b[33mRank 1\x1b[0m" in painted

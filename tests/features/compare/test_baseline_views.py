@@ -24,7 +24,7 @@ def compared() -> Baseline:
         runs=(("a",), ("b",)),
         times_s=((1.0, 1.1, 1.2), (2.0, 2.1, 2.2)),
         speed="slower",
-        more=(Increase(op="all_reduce", calls=(2, 3), bytes=(128, 256)),),
+        increases=(Increase(op="all_reduce", calls=(2, 3), bytes=(128, 256)),),
         calls=tuple(f"{HOSTILE} {i}" for i in range(20)),
         notes=(),
     )
