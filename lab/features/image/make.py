@@ -104,7 +104,7 @@ def find_dockerfile() -> Path:
 
 
 def _find_sources() -> dict[str, Path]:
-    recorder = sorted(map(Path, [build.__file__, *build.sources()]))
+    recorder = sorted(map(Path, [build.__file__, *build.list_sources()]))
     package = bundled_path("mpi")
     mpi = sorted(path for pattern in _MPI_FILES for path in package.glob(pattern))
     return {f"{_RECORDER}/{path.name}": path for path in recorder} | {

@@ -121,7 +121,7 @@ def request_allocation(argv: Sequence[str], deadline_s: float, announce: Announc
             stderr=file,
             env={**clean_environment(), "LC_ALL": "C"},
             start_new_session=True,  # the lab handles Ctrl-C, and removes the job from the queue
-            preexec_fn=lambda: processes.be_told_when_parent_dies(signal.SIGTERM),  # noqa: PLW1509  # there is one thread
+            preexec_fn=lambda: processes.signal_on_parent_death(signal.SIGTERM),  # noqa: PLW1509  # there is one thread
         )
         began, pause_s = time.monotonic(), _FIRST_S
         try:

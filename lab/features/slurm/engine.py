@@ -24,7 +24,7 @@ from lab.engine.packages import package_folders
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import command, create
-from lab.features.slurm.on_node.beside import NOT_THERE, WILL_NOT
+from lab.features.slurm.on_node.node_control import NOT_THERE, WILL_NOT
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 from lab.polling import poll_until
@@ -49,7 +49,7 @@ _REMOVAL_POLL_S = 0.03
 _DEADLINE_S = 60.0
 _FILES_DEADLINE_S = 900.0
 _CANNOT_RUN = (126, 127)
-_SIDECAR = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.beside import main; main()"
+_SIDECAR = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.node_control import main; main()"
 _PYTHON = 'exec "$(cat "$0/python")" "$@"'
 """Runs the Python of the node's agent; the first argument is the node's folder."""
 _READ = 'cd "$(dirname "$1")" && ls -d "$(basename "$1")" >/dev/null && exec tar -cf - "$(basename "$1")"'

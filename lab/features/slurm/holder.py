@@ -22,7 +22,7 @@ from typing import IO, Any
 from lab.errors import EngineUnavailable
 from lab.features.slurm.command import query_slurm
 from lab.node.messages.agent import ended_file
-from lab.node.messages.wire import listen
+from lab.node.messages.wire import open_listener
 
 _CHUNK_BYTES = 1 << 18
 """Most bytes that are passed on at a time."""
@@ -66,7 +66,7 @@ class HeldNode:
         step.stdin.write(self._first)
         self._agent = step.stdin
         server = await asyncio.start_unix_server(
-            self._listen_to, sock=listen(self._path), backlog=_BACKLOG, limit=_CHUNK_BYTES
+            self._listen_to, sock=open_listener(self._path), backlog=_BACKLOG, limit=_CHUNK_BYTES
         )
         self._passing_on = asyncio.create_task(self._pass_on(step, server))
 
@@ -152,7 +152,7 @@ async def hold_agents(folder: Path, job: str, argvs: dict[str, list[str]]) -> No
             client.write(f"{problem}\n".encode())
         client.close()
 
-    async with await asyncio.start_unix_server(answer, sock=listen(str(folder / "holder.sock"))):
+    async with await asyncio.start_unix_server(answer, sock=open_listener(str(folder / "holder.sock"))):
         for node in nodes.values():
             await node.start()
         while True:
