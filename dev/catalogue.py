@@ -7,17 +7,19 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
-from lab.features.lessons.verb_scenarios import read_path
-from lab.report.harmless import in_markdown
+from lab.features.lessons.verb_scenarios import read_chapters
+from lab.report.sanitize import escape_markdown
 from lab.spec.load import find_scenarios, library_folder, load_scenario
 from lab.spec.scenario import Scenario
-from lab.words import capital
+from lab.words import capitalize_first
 
 
 def catalogue() -> str:
     """The page, made from all scenarios."""
     folder = library_folder()
-    return catalogue_text(folder, {path: load_scenario(path) for path in find_scenarios([folder])}, read_path(folder))
+    return catalogue_text(
+        folder, {path: load_scenario(path) for path in find_scenarios([folder])}, read_chapters(folder)
+    )
 
 
 def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:
@@ -41,14 +43,23 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
     more = {"More" if chapters else "All": rest} if rest else {}
     for chapter, names in {**chapters, **more}.items():
         rows = [_row(folder, name, by_name[name]) for name in names if name in by_name]
-        lines += [f"## {in_markdown(chapter)}", "", "| Lesson | Ranks | What it teaches |", "|---|---|---|", *rows, ""]
+        lines += [
+            f"## {escape_markdown(chapter)}",
+            "",
+            "| Lesson | Ranks | What it teaches |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _row(folder: Path, name: str, scenario: Scenario) -> str:
     nodes = str(scenario.nodes or "any")
     size = nodes if (scenario.nproc_per_node or 1) == 1 else f"{nodes} x {scenario.nproc_per_node}"
-    outcome = f"*{capital(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
-    link = f"[{in_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})"
-    cells = (link, size, outcome + in_markdown(scenario.learn, code=True))
+    outcome = (
+        f"*{capitalize_first(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
+    )
+    link = f"[{escape_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})"
+    cells = (link, size, outcome + escape_markdown(scenario.learn, code=True))
     return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"

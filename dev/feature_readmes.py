@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from lab.feature import Feature, features, load
+from lab.feature import Feature, import_entry, list_features
 
 ROOT = Path(__file__).resolve().parent.parent
 _PAGES = {"suite": "ci", "export": "trace-exports", "network_model": "network-model", "calls": "snapshots"}
@@ -17,7 +17,7 @@ _PAGES = {"suite": "ci", "export": "trace-exports", "network_model": "network-mo
 def readmes() -> dict[Path, str]:
     """Their texts, by file."""
     folder = ROOT / "lab" / "features"
-    return {folder / one.name / "README.md": _readme(folder / one.name, one) for one in features()}
+    return {folder / one.name / "README.md": _readme(folder / one.name, one) for one in list_features()}
 
 
 def _readme(folder: Path, feature: Feature) -> str:
@@ -46,7 +46,10 @@ def _adds(feature: Feature) -> Iterable[tuple[str, list[str]]]:
     yield "engines", list(feature.engines)
     yield "launchers", list(feature.launchers)
     yield "files of records", list(feature.record_files)
-    yield "findings", [str(kind) for kind in load(feature.findings["kinds"])] if "kinds" in feature.findings else []
+    yield (
+        "findings",
+        [str(kind) for kind in import_entry(feature.findings["kinds"])] if "kinds" in feature.findings else [],
+    )
     yield "names to import from `lab`", [name for name in feature.exports if "." not in name]
     yield "members of `Cluster`", list(feature.cluster)
 

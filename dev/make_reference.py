@@ -21,7 +21,7 @@ from lab.features.faults.verbs import engine_cell
 from lab.features.launchers.launchers import Torchrun
 from lab.features.mpi.needs import NEEDS
 from lab.record.layout import FILES
-from lab.spec.declare import Key, every_key, keys_of
+from lab.spec.declare import Key, all_keys_of, keys_of
 from lab.spec.expressions import FUNCTIONS, VARIABLES
 from lab.spec.keys import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.launching import Lab
@@ -87,7 +87,7 @@ def backends(page: str) -> str:
     rows = [
         f"| `{need.name}` | {need.what} | {backend} | {why} |"
         for need in NEEDS.values()
-        for backend, why in need.lacking.items()
+        for backend, why in need.missing.items()
     ]
     return _with(page, {"needs": "\n".join(["| need | what it is | not with | why |", "|---|---|---|---|", *rows])})
 
@@ -122,7 +122,7 @@ def _with(page: str, parts: Mapping[str, str]) -> str:
 def _properties(declared: type) -> dict[str, Any]:
     said = docstrings(declared)
     properties = {}
-    for key in every_key(declared).values():
+    for key in all_keys_of(declared).values():
         one: dict[str, Any] = {"description": _description(key, said[key.attribute]), **key.kind.schema}
         if key.section is not None:
             one |= _properties(key.section)
@@ -170,7 +170,7 @@ def faults(page: str) -> str:
 
 def _rows(declared: type, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Key, str]]:
     said = docstrings(declared)
-    for key in every_key(declared).values():
+    for key in all_keys_of(declared).values():
         path = (*above, key.name)
         if key.example:
             yield path, key, said[key.attribute]
@@ -191,7 +191,7 @@ def _default(key: Key) -> str:
 
 def docstrings(declared: type) -> dict[str, str]:
     """What stands under each field of a dataclass, and of those of features that add keys to it, on one line."""
-    more = scenario_keys().values() if every_key(declared) != keys_of(declared) else ()
+    more = scenario_keys().values() if all_keys_of(declared) != keys_of(declared) else ()
     return {field: text for one in (*more, declared) for field, text in _docstrings_in(one).items()}
 
 

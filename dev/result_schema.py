@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from lab.diagnosis.finding import Finding, FindingKind, fields_of
-from lab.feature import feature_findings, features
+from lab.feature import feature_findings, list_features
 from lab.record.result import Result
 
 _PLAIN: Mapping[Any, dict[str, Any]] = {
@@ -50,7 +50,7 @@ class _Schemas:
     def finding(self) -> dict[str, Any]:
         """One of the findings that a verdict rests on."""
         kinds = [FindingKind, *feature_findings("kinds")]
-        for name in {name for feature in features() for name in feature.findings}:
+        for name in {name for feature in list_features() for name in feature.findings}:
             [*feature_findings(name)]  # its modules have the facts of their kinds
         classes = [one for one in Finding.__subclasses__() if one.__module__.startswith("lab.")]
         common, hints, docs = fields_of(Finding)[1:], get_type_hints(Finding), self.docs_of(Finding)

@@ -118,7 +118,7 @@ class Interrupted(LabError):
     exit_code = 130
 
 
-def unforeseen(error: Exception) -> LabError:
+def wrap_internal_error(error: Exception) -> LabError:
     """What nobody foresaw, as a sentence; the traceback is kept in a file."""
     import tempfile
     import traceback

@@ -97,13 +97,14 @@ class Feature:
 
 
 _all_features: tuple[Feature, ...] | None = None
+_installed_features: tuple[Feature, ...] | None = None
 
 
-def features() -> tuple[Feature, ...]:
+def list_features() -> tuple[Feature, ...]:
     """Every feature whose needs are there: those that come with the lab, then those of other packages by name."""
     global _all_features
     if _all_features is None:
-        every = [*map(_in_tree, IN_TREE), *_installed()]
+        every = [*map(_in_tree, IN_TREE), *installed_features()]
         names = {feature.name for feature in every}
         while missing := {feature.name for feature in every if not names.issuperset(feature.needs)} & names:
             names -= missing
@@ -111,7 +112,7 @@ def features() -> tuple[Feature, ...]:
     return _all_features
 
 
-def load(entry: str) -> Any:
+def import_entry(entry: str) -> Any:
     """What an entry names: a module, or something in one."""
     module, _, attributes = entry.partition(":")
     loaded: Any = import_module(module)
@@ -126,83 +127,95 @@ def find_entry(kind: str, name: str) -> Any:
     Of a name whose feature is known, no other feature is loaded.
     """
     home = KEYS.get(name) or LAUNCHERS.get(name)
-    candidates = features() if home is None else [_in_tree(home)] if is_there(home) else []
+    candidates = list_features() if home is None else [_in_tree(home)] if is_available(home) else []
     entry = next((entries[name] for feature in candidates if name in (entries := getattr(feature, kind))), None)
-    return load(entry) if entry else None
+    return import_entry(entry) if entry else None
 
 
-def hook(name: str) -> Any:
+def find_hook(name: str) -> Any:
     """A function that some feature offers to others; None where none does."""
     return find_entry("hooks", name)
 
 
 def hooks(name: str) -> list[Any]:
     """The functions of all features under a name."""
-    return [load(feature.hooks[name]) for feature in features() if name in feature.hooks]
+    return [import_entry(feature.hooks[name]) for feature in list_features() if name in feature.hooks]
 
 
-def view(name: str) -> Any:
+def find_view(name: str) -> Any:
     """What shows something that another feature knows of; None where no feature does."""
     return find_entry("views", name)
 
 
 def entry_names(kind: str) -> list[str]:
     """The names that all features have in their `kind`."""
-    return [name for feature in features() for name in getattr(feature, kind)]
+    return [name for feature in list_features() for name in getattr(feature, kind)]
 
 
-def verbs() -> dict[str, tuple[str, str]]:
+def list_verbs() -> dict[str, tuple[str, str]]:
     """The verbs of all features: the module of each, and its line of help."""
-    return {verb: entry for feature in features() for verb, entry in feature.verbs.items()}
+    return {verb: entry for feature in list_features() for verb, entry in feature.verbs.items()}
 
 
 def record_files() -> dict[str, str]:
     """What the files are that features add to records, by name."""
-    return {name: what for feature in features() for name, what in feature.record_files.items()}
+    return {name: what for feature in list_features() for name, what in feature.record_files.items()}
 
 
 def options_of(verb: str) -> list[Any]:
     """The modules that add options to a verb."""
-    return [load(feature.options[verb]) for feature in features() if verb in feature.options]
+    return [import_entry(feature.options[verb]) for feature in list_features() if verb in feature.options]
 
 
 def scenario_keys() -> dict[str, Any]:
     """The dataclasses that declare the keys which features add to scenarios, by key, in the order of `KEYS`."""
-    entries = {name: entry for feature in features() for name, entry in feature.keys.items()}
-    return {name: load(entries[name]) for name in dict.fromkeys([*KEYS, *entries]) if name in entries}
+    entries = {name: entry for feature in list_features() for name, entry in feature.keys.items()}
+    return {name: import_entry(entries[name]) for name in dict.fromkeys([*KEYS, *entries]) if name in entries}
 
 
 def feature_findings(name: str) -> Iterable[Any]:
     """What the features of the lab and others have under a name in `findings`."""
-    for feature in (*map(_in_tree, filter(is_there, FINDINGS)), *_installed()):
+    for feature in (*map(_in_tree, filter(is_available, FINDINGS)), *installed_features()):
         if name in feature.findings:
-            yield load(feature.findings[name])
+            yield import_entry(feature.findings[name])
 
 
-def owners(keys: Collection[str]) -> list[Feature]:
+def find_owners(keys: Collection[str]) -> list[Feature]:
     """The features of keys that a scenario uses; no others of the lab are loaded."""
     homes = dict.fromkeys(KEYS[key] for key in keys if key in KEYS)
-    others = () if all(key in KEYS for key in keys) else features()
-    return [*map(_in_tree, filter(is_there, homes)), *(one for one in others if one.name not in IN_TREE)]
+    others = () if all(key in KEYS for key in keys) else list_features()
+    return [*map(_in_tree, filter(is_available, homes)), *(one for one in others if one.name not in IN_TREE)]
 
 
-def parts(keys: Collection[str] | None) -> list[Any]:
+def load_plan_parts(keys: Collection[str] | None) -> list[Any]:
     """What makes parts of plans, of the features of these keys; None: of all."""
-    return [load(entry) for feature in (features() if keys is None else owners(keys)) for entry in feature.parts]
+    return [
+        import_entry(entry)
+        for feature in (list_features() if keys is None else find_owners(keys))
+        for entry in feature.parts
+    ]
 
 
 def _in_tree(name: str) -> Feature:
-    feature: Feature = load(f"lab.features.{name}:FEATURE")
+    feature: Feature = import_entry(f"lab.features.{name}:FEATURE")
     return feature
 
 
-def is_there(name: str) -> bool:
+def is_available(name: str) -> bool:
     """Whether a feature of the lab is there, and so is all that it needs; loads no other."""
-    return name in IN_TREE and all(map(is_there, _in_tree(name).needs))
+    return name in IN_TREE and all(map(is_available, _in_tree(name).needs))
 
 
-def _installed() -> list[Feature]:
-    """Those of other packages, by name; `importlib.metadata` takes ten times as long, and is asked if there is one."""
+def installed_features() -> tuple[Feature, ...]:
+    """The features of other packages, by name; this process searches for them once."""
+    global _installed_features
+    if _installed_features is None:
+        _installed_features = tuple(_find_installed_features())
+    return _installed_features
+
+
+def _find_installed_features() -> list[Feature]:
+    """Find them, by name; `importlib.metadata` takes ten times as long, and is asked if there is one."""
     sought = f"[{GROUP}]".encode()
     for folder in sys.path:
         try:
@@ -222,7 +235,7 @@ def _installed() -> list[Feature]:
     return []
 
 
-def bundled(name: str) -> Path:
+def bundled_path(name: str) -> Path:
     """Where something lies that comes with the lab beside its modules: lessons, pages of the docs, the Dockerfile.
 
     It is in the package when the lab is installed, in the root of a checkout otherwise.

@@ -140,7 +140,7 @@ MESSAGE = "send"
 """What a send and its receive are called together."""
 
 
-def operation(name: str) -> Operation:
+def get_operation(name: str) -> Operation:
     """The line of an operation; of one that is not in the table, what can be said of any collective."""
     return OPERATIONS.get(name) or Operation(name)
 
@@ -168,6 +168,6 @@ REDUCTIONS = {
 """By the name that traces and scenarios have; others are a `reduction`."""
 
 
-def reduction(name: str) -> Reduction:
+def get_reduction(name: str) -> Reduction:
     """The line of a reduction, or what is said of one that is not known."""
     return REDUCTIONS.get(name) or Reduction("reduction")

@@ -90,7 +90,7 @@ def _three_digits(number: float) -> str:
     return f"{math.floor(number * scale + 0.5) / scale:.10g}"
 
 
-def clip(text: str, longest: int) -> str:
+def clip_end(text: str, longest: int) -> str:
     """The text, cut off with an ellipsis where it is longer."""
     return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
 
@@ -105,10 +105,10 @@ def clip_middle(text: str, longest: int) -> str:
 
 def format_value(value: Any, longest: int) -> str:
     """A value of a record as one line of JSON, cut off where it is longer."""
-    return clip(json.dumps(value, ensure_ascii=False, default=str), longest)
+    return clip_end(json.dumps(value, ensure_ascii=False, default=str), longest)
 
 
-def plural(count: int, one: str, many: str = "") -> str:
+def format_count(count: int, one: str, many: str = "") -> str:
     """`1 call`, `3 calls`, `1,200 calls`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
@@ -127,11 +127,11 @@ def name_ranks(ranks: Iterable[int]) -> str:
 def _few_spans(numbers: list[int]) -> str:
     spans = rank_spans(numbers)
     if len(spans) <= _MOST_SPANS:
-        return listing(spans)
+        return join_words(spans)
     distance = numbers[1] - numbers[0]
     if numbers == [*range(numbers[0], numbers[-1] + 1, distance)]:
-        return f"{numbers[0]}, {numbers[1]}, …, {numbers[-1]} (every {ordinal(distance)})"
-    return listing(_first_spans(numbers))
+        return f"{numbers[0]}, {numbers[1]}, …, {numbers[-1]} (every {format_ordinal(distance)})"
+    return join_words(_first_spans(numbers))
 
 
 def _first_spans(numbers: Sequence[int], prefix: str = "") -> list[str]:
@@ -155,7 +155,7 @@ def name_nodes(names: Iterable[str]) -> str:
             numbered.setdefault(prefix, []).append(int(number))
         else:
             others.append(name)
-    return listing([*(span for prefix, of in numbered.items() for span in _first_spans(of, prefix)), *others])
+    return join_words([*(span for prefix, of in numbered.items() for span in _first_spans(of, prefix)), *others])
 
 
 def merge_ranks(sentences: Iterable[str]) -> list[str]:
@@ -178,7 +178,7 @@ def merge_ranks(sentences: Iterable[str]) -> list[str]:
 def name_attempts(numbers: Iterable[int]) -> str:
     """`attempt 2`, `attempts 0-2`."""
     numbers = sorted(numbers)
-    return f"attempt{'s' if len(numbers) > 1 else ''} {listing(rank_spans(numbers))}"
+    return f"attempt{'s' if len(numbers) > 1 else ''} {join_words(rank_spans(numbers))}"
 
 
 def rank_spans(ranks: Iterable[int], prefix: str = "") -> list[str]:
@@ -191,24 +191,24 @@ def rank_spans(ranks: Iterable[int], prefix: str = "") -> list[str]:
     return spans
 
 
-def listing(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`; each once, in their order."""
     words = list(dict.fromkeys(word for word in words if word))
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
 
 
-def ordinal(number: int) -> str:
+def format_ordinal(number: int) -> str:
     """`1st`, `2nd`, `11th`."""
     last = 0 if number % 100 in (11, 12, 13) else number % 10
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(last, "th")
     return f"{number}{suffix}"
 
 
-def was(subjects: Iterable[object]) -> str:
+def was_or_were(subjects: Iterable[object]) -> str:
     """`was` or `were`, as fits the number of ranks or other subjects."""
     return "was" if len(list(subjects)) == 1 else "were"
 
 
-def capital(sentence: str) -> str:
+def capitalize_first(sentence: str) -> str:
     """The sentence with a capital letter."""
     return sentence[:1].upper() + sentence[1:]

@@ -10,7 +10,7 @@ import yaml
 
 from lab import DISTRIBUTION, __version__
 from lab.engine.docker.image import DEFAULT_IMAGE
-from lab.feature import bundled
+from lab.feature import bundled_path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -64,4 +64,4 @@ def test_the_wheel_has_what_it_carries_where_an_installed_lab_looks_for_it():
     packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     places = {**packaged["sources"], **packaged["force-include"]}
     assert places == {name: f"lab/{name}" for name in ("scenarios", "docs", "mpi", "Dockerfile")}
-    assert all(bundled(name) == ROOT / name for name in places)
+    assert all(bundled_path(name) == ROOT / name for name in places)

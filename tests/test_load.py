@@ -19,10 +19,10 @@ from lab.features.faults.kinds.nodes import Kill
 from lab.features.faults.network import Condition, Link
 from lab.features.grade.keys import Grading
 from lab.features.launchers.launchers import Torchrun
-from lab.features.lessons.question import Noted, Question
-from lab.spec.declare import every_key
+from lab.features.lessons.question import NoteReference, Question
+from lab.spec.declare import all_keys_of
 from lab.spec.keys import Volume
-from lab.spec.kinds import slug
+from lab.spec.kinds import make_slug
 from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
 from lab.spec.scenario import Expect, Resources, Scenario, Tolerance, Tracing
@@ -165,7 +165,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             "predict": Question(
                 ask=golden(2),
                 choices=("[10.0]", "[20.0]"),
-                answer=Noted(note="received", rank=2),
+                answer=NoteReference(note="received", rank=2),
             ),
             "grade": Grading(points={"note loss": 2.5, "check": 4}, files=("data",)),
         },
@@ -184,7 +184,7 @@ def test_a_record_says_every_key_and_loads_again(folder: Path) -> None:
         (Tolerance, said["expect"]["tolerance"]),
         (Grading, said["grade"]),
     ):
-        assert list(section) == list(every_key(declared))
+        assert list(section) == list(all_keys_of(declared))
     assert dump_scenario(load(dumped)) == dumped
     again = load(dumped)
     assert math.isnan(again.expect.notes["loss"].pop(1))
@@ -332,9 +332,9 @@ def test_what_is_no_script_is_refused(folder: Path, path: str, message: str) -> 
 
 @given(st.text(max_size=100))
 def test_any_file_name_makes_a_valid_name(stem: str) -> None:
-    name = slug(stem)
+    name = make_slug(stem)
     assert 0 < len(name) <= 63
-    assert name == slug(name)
+    assert name == make_slug(name)
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_")
     assert name[0] not in "-_"
 

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from lab.spec.kinds import parse_duration, parse_size
 from lab.words import (
-    clip,
+    clip_end,
     format_bytes,
+    format_count,
     format_duration,
     format_limit,
     format_moment,
     format_rate,
     format_value,
-    listing,
+    join_words,
     name_nodes,
     name_ranks,
-    plural,
     rank_spans,
 )
 from tests.golden import golden
@@ -150,16 +150,21 @@ def test_spans_of_ranks_may_carry_a_letter() -> None:
 
 
 def test_a_long_text_is_cut_off_within_its_limit() -> None:
-    assert clip("abcdef", 6) == "abcdef"
-    assert clip("abcdefg", 6) == "abcde…"
-    assert clip("abcd efg", 6) == "abcd…"
+    assert clip_end("abcdef", 6) == "abcdef"
+    assert clip_end("abcdefg", 6) == "abcde…"
+    assert clip_end("abcd efg", 6) == "abcd…"
     assert format_value({"é": [1.0, None]}, 40) == '{"é": [1.0, null]}'
 
 
 def test_things_are_counted_and_listed() -> None:
-    assert [plural(1, "rank"), plural(1200, "call"), plural(2, "process", "processes")] == [
+    assert [format_count(1, "rank"), format_count(1200, "call"), format_count(2, "process", "processes")] == [
         "1 rank",
         "1,200 calls",
         "2 processes",
     ]
-    assert [listing(["a"]), listing(["a", "b", "a"]), listing("abc"), listing([])] == ["a", "a and b", golden(1), ""]
+    assert [join_words(["a"]), join_words(["a", "b", "a"]), join_words("abc"), join_words([])] == [
+        "a",
+        "a and b",
+        golden(1),
+        "",
+    ]

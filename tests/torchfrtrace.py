@@ -16,7 +16,7 @@ from lab.record.result import Result
 from lab.spec.load import load_scenario
 from lab.trace.read import read_trace
 from lab.trace.steps import match
-from lab.words import listing, name_ranks
+from lab.words import join_words, name_ranks
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = (
@@ -60,7 +60,7 @@ def wrong(collectives: list[Any]) -> list[str]:
             states: dict[str, list[int]] = {}
             for rank, other in one.mismatch_collectives.items():
                 states.setdefault(other.type_of_mismatch.state.name, []).append(rank)
-            told = listing(f"{state}: {name_ranks(ranks)}" for state, ranks in states.items())
+            told = join_words(f"{state}: {name_ranks(ranks)}" for state, ranks in states.items())
             found.setdefault(one.pg_desc, f"{what}: {told}")
         elif one.missing_ranks:
             found.setdefault(one.pg_desc, f"{what}: not all ranks joined, missing {name_ranks(one.missing_ranks)}")
@@ -71,7 +71,7 @@ def wrong(collectives: list[Any]) -> list[str]:
 
 def _row(name: str, result: Result, folder: Path) -> str:
     dumps = write_dumps(Record(path=result.path or Path()), folder / "dumps" / name)
-    says = listing(wrong(torchfrtrace(dumps))) or "FULLY_MATCHED"
+    says = join_words(wrong(torchfrtrace(dumps))) or "FULLY_MATCHED"
     again = import_dumps(Dumps(dumps), Path(name).name, folder / "imported").result()
     return f"| `{name}` | {_told(result)} | {says} | {_told(again)} |"
 

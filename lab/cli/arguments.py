@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lab.engine.select import AUTO, CHOICES
 from lab.errors import LabError, UsageError
 from lab.record.layout import RUNS
-from lab.report.harmless import harmless
+from lab.report.sanitize import sanitize_text
 from lab.report.style import Style, style_for
 from lab.spec.kinds import parse_age, parse_duration, parse_size
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario
-from lab.words import clip
+from lab.words import clip_end
 
 if TYPE_CHECKING:
     from lab.record.read import Record
@@ -72,7 +72,7 @@ def positive_float(word: str) -> float:
 
 
 @_converter
-def volume(word: str) -> Volume:
+def volume_argument(word: str) -> Volume:
     """A host folder and its place in nodes: `HOST:NODE[:ro]`."""
     from lab.spec.keys import parse_volume  # few commands mount any
 
@@ -83,7 +83,7 @@ def volume(word: str) -> Volume:
 
 
 @_converter
-def variable(word: str) -> tuple[str, str]:
+def variable_argument(word: str) -> tuple[str, str]:
     """A variable of the environment: `NAME=VALUE`."""
     from lab.spec.keys import variable_problem
 
@@ -96,7 +96,7 @@ def variable(word: str) -> tuple[str, str]:
 
 
 @_converter
-def hosts(word: str) -> tuple[str, ...]:
+def host_list(word: str) -> tuple[str, ...]:
     """Names of hosts with commas between them."""
     names = tuple(name.strip() for name in word.split(","))
     if "" in names or len({*names}) < len(names):
@@ -105,7 +105,7 @@ def hosts(word: str) -> tuple[str, ...]:
 
 
 @_converter
-def scheduled(word: str) -> tuple[str, str]:
+def scheduler_option(word: str) -> tuple[str, str]:
     """An option of a scheduler: `partition=gpu`."""
     name, equals, value = word.removeprefix("--").partition("=")
     if not equals or not name.replace("-", "").isalnum():
@@ -114,7 +114,7 @@ def scheduled(word: str) -> tuple[str, str]:
 
 
 @_converter
-def data(word: str) -> tuple[str, Path]:
+def data_folder(word: str) -> tuple[str, Path]:
     """A folder of this machine, by name: `NAME=FOLDER`."""
     from lab.spec.keys import checked_folders
 
@@ -125,7 +125,7 @@ def data(word: str) -> tuple[str, Path]:
 
 
 @_converter
-def requirements(word: str) -> tuple[str, ...]:
+def requirements_file(word: str) -> tuple[str, ...]:
     """The packages that a file names."""
     from lab.spec.load import read_requirements
 
@@ -188,16 +188,16 @@ HELP = {
 
 
 _HOW: dict[str, dict[str, Any]] = {
-    "--allocation": {"type": scheduled, "action": OncePerName, "default": {}, "metavar": "NAME=VALUE"},
+    "--allocation": {"type": scheduler_option, "action": OncePerName, "default": {}, "metavar": "NAME=VALUE"},
     "--attempt": {"type": whole, "metavar": "N"},
     "--backend": {"metavar": "NAME"},
     "--cpus": {"type": positive_float},
-    "--data": {"type": data, "action": OncePerName, "default": {}, "metavar": "NAME=FOLDER"},
+    "--data": {"type": data_folder, "action": OncePerName, "default": {}, "metavar": "NAME=FOLDER"},
     "--disk": {"dest": "disk_bytes", "type": size, "metavar": "SIZE"},
     "--engine": {"default": AUTO, "metavar": ""},
-    "--env": {"type": variable, "action": "append", "default": [], "metavar": "NAME=VALUE"},
+    "--env": {"type": variable_argument, "action": "append", "default": [], "metavar": "NAME=VALUE"},
     "--gpus": {"type": positive},
-    "--hosts": {"type": hosts, "default": (), "metavar": "A,B"},
+    "--hosts": {"type": host_list, "default": (), "metavar": "A,B"},
     "--image": {},
     "--interactive": {"type": whole, "metavar": "RANK"},
     "--launcher": {},
@@ -209,12 +209,18 @@ _HOW: dict[str, dict[str, Any]] = {
     "--nodes": {"type": positive},
     "--nproc-per-node": {"type": positive},
     "--outputs": {"type": Path, "metavar": "DIR"},
-    "--requirements": {"type": requirements, "default": (), "metavar": "FILE"},
+    "--requirements": {"type": requirements_file, "default": (), "metavar": "FILE"},
     "--runs": {"type": Path, "default": RUNS, "metavar": "FOLDER"},
     "--svg": {"type": Path, "metavar": "FILE"},
     "--timeout": {"dest": "timeout_s", "type": duration, "metavar": "TIME"},
     "--trace-values": {"type": trace_values, "metavar": "N"},
-    "--volume": {"dest": "volumes", "type": volume, "action": "append", "default": [], "metavar": "HOST:NODE[:ro]"},
+    "--volume": {
+        "dest": "volumes",
+        "type": volume_argument,
+        "action": "append",
+        "default": [],
+        "metavar": "HOST:NODE[:ro]",
+    },
     "--wait": {"dest": "wait_s", "type": duration, "default": 0.0, "metavar": "TIME"},
 }
 """What argparse has to know of these options; others of `HELP` are flags."""
@@ -223,7 +229,7 @@ SHAPE = ("--image", "--requirements", "--data", "--cpus", "--memory", "--max-pro
 """Everything that makes the shape of a cluster, except its size."""
 
 
-def add(container: argparse._ActionsContainer, *names: str, complete: str = "", **how: Any) -> None:
+def add_options(container: argparse._ActionsContainer, *names: str, complete: str = "", **how: Any) -> None:
     """Add arguments, with what `HELP` says of them; an option that is there already is not added again.
 
     Args:
@@ -251,7 +257,7 @@ def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**said, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
 
 
-def fields_said(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+def field_values(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """What the arguments say of the fields of a dataclass, as its constructor takes it."""
     return {field.name: getattr(arguments, field.name) for field in fields(kind) if hasattr(arguments, field.name)}
 
@@ -259,8 +265,8 @@ def fields_said(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
 def add_record(parser: argparse.ArgumentParser) -> None:
     """The name of a run, `--attempt`, `--runs` and `--json`: what every verb takes that shows what is on record."""
     about = "name of a run, or how it begins or ends (default: the latest)"
-    add(parser, "run", nargs="?", help=about, complete="runs")
-    add(parser, "--attempt", "--runs", "--json")
+    add_options(parser, "run", nargs="?", help=about, complete="runs")
+    add_options(parser, "--attempt", "--runs", "--json")
 
 
 def open_record(arguments: argparse.Namespace) -> Record:
@@ -278,7 +284,7 @@ def add_scenarios(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the scenarios that a verb runs, and what follows -- for their scripts."""
     parser.usage = f"lab {verb} SCENARIO.yaml | SCRIPT.py | FOLDER | @LESSON ... [options] [-- SCRIPT ARGUMENTS]"
     about = "scenarios (YAML), scripts, folders of scenarios, or lessons as @NAME, such as @scatter"
-    add(parser, "scenarios", type=Path, nargs="+", help=about, complete="scenarios")
+    add_options(parser, "scenarios", type=Path, nargs="+", help=about, complete="scenarios")
     parser.set_defaults(rest=[])
 
 
@@ -294,18 +300,18 @@ def named_scenarios(paths: Sequence[Path], args: Sequence[str], env: Mapping[str
     return [replace(one, args=(*one.args, *args), env={**one.env, **env}) for one in scenarios]
 
 
-def answer(arguments: argparse.Namespace, data: Callable[[], Any], text: Callable[[Style], str]) -> int:
+def print_answer(arguments: argparse.Namespace, data: Callable[[], Any], text: Callable[[Style], str]) -> int:
     """Print the one that was asked for; returns the exit code 0."""
     if arguments.json:
         print(json.dumps(data()))
     else:
-        say(text(style_for(sys.stdout)))
+        print_sanitized(text(style_for(sys.stdout)))
     return 0
 
 
-def say(text: str) -> None:
+def print_sanitized(text: str) -> None:
     """Print text, parts of which may come from scripts."""
-    print(harmless(text), flush=True)
+    print(sanitize_text(text), flush=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -346,12 +352,12 @@ class Progress:
             return
         self._last, is_lasting = text, text.startswith(_LASTING)
         if self._bottom.there and not is_lasting:
-            self._bottom.show([clip(harmless(text), self._bottom.size.columns)])
+            self._bottom.show([clip_end(sanitize_text(text), self._bottom.size.columns)])
         else:
-            self.line(style_for(sys.stderr).paint(harmless(text), "yellow" if is_lasting else "dim"))
+            self.line(style_for(sys.stderr).paint(sanitize_text(text), "yellow" if is_lasting else "dim"))
 
     def line(self, text: str) -> None:
         """Show a line that stays, in its own colours."""
         self._bottom.wipe()
         if not self._quiet:
-            print(harmless(text), file=sys.stderr, flush=True)
+            print(sanitize_text(text), file=sys.stderr, flush=True)

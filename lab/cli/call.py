@@ -16,8 +16,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from lab.cli.overview import VERBS, every_verb
-from lab.feature import load, options_of, verbs
+from lab.cli.overview import VERBS, list_all_verbs
+from lab.feature import import_entry, list_verbs, options_of
 
 ENDS_WITH_READER = ("logs", "watch")
 """Verbs that may print for ever."""
@@ -152,7 +152,7 @@ class Parser(argparse.ArgumentParser):
         return action is not None and action.nargs != 0
 
 
-def call(words: list[str]) -> int:
+def run_verb(words: list[str]) -> int:
     """Run the verb that the words begin with, and return its exit code."""
     verb = words[0]
     if verb.startswith("-"):
@@ -161,11 +161,11 @@ def call(words: list[str]) -> int:
         parser.error(f"unrecognized arguments: {' '.join(words)}")
     module = load_verb(verb)
     if module is None:
-        close = _near(verb, every_verb())
+        close = _near(verb, list_all_verbs())
         hint = f"did you mean `lab {close}`?" if close else "see `lab --help`"
         sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")
         return 2
-    text = VERBS[verb] if verb in VERBS else verbs()[verb][1]
+    text = VERBS[verb] if verb in VERBS else list_verbs()[verb][1]
     parser = Parser(prog=f"lab {verb}", description=f"{text}.", formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
     own, rest = split_rest(words[1:], parser)
@@ -181,7 +181,7 @@ def call(words: list[str]) -> int:
             parser.error(f"`lab {verb}` takes nothing after --")
         arguments.rest = rest
     with guarded_output(verb) as lost:
-        code = guarded(run, arguments)
+        code = run_guarded(run, arguments)
     if lost:
         sys.stderr.write(f"lab: cannot write the output: {lost[0].strerror}\n")
     return code or int(bool(lost))
@@ -212,14 +212,14 @@ def load_verb(verb: str) -> Verb | None:
     """The module of a verb; None if there is no such verb."""
     if verb in VERBS:
         return import_module(f"lab.cli.cmd_{verb}")
-    module, _ = verbs().get(verb, ("", ""))
-    return load(module) if module else None
+    module, _ = list_verbs().get(verb, ("", ""))
+    return import_entry(module) if module else None
 
 
-def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
     """Run a verb; whatever a person can cause becomes a sentence, never a traceback."""
-    from lab.errors import LabError, unforeseen
-    from lab.report.harmless import plain
+    from lab.errors import LabError, wrap_internal_error
+    from lab.report.sanitize import sanitize_plain
 
     try:
         return run(arguments)
@@ -231,14 +231,14 @@ def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namesp
     except Exception as error:
         if os.environ.get("LAB_DEBUG") and not isinstance(error, LabError):
             raise
-        failure = error if isinstance(error, LabError) else unforeseen(error)
+        failure = error if isinstance(error, LabError) else wrap_internal_error(error)
         if getattr(arguments, "json", False):
             print(json.dumps({"error": failure.message, "hint": failure.hint, "exit_code": failure.exit_code}))
-        sys.stderr.write(f"lab: {plain(str(failure))}\n")
+        sys.stderr.write(f"lab: {sanitize_plain(str(failure))}\n")
         return failure.exit_code
 
 
 def _near(word: str, choices: Iterable[str]) -> str | None:
-    from lab.spec.reading import near
+    from lab.spec.reading import find_near_match
 
-    return near(word, choices)
+    return find_near_match(word, choices)

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.engine.doctor import Check, Wanted, examine_machine
 from lab.engine.protocol import Engine, Examiner
 from lab.engine.select import select_engine
@@ -20,7 +20,7 @@ _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=shared.positive, default=3, help="judge memory and cores for this many nodes")
     parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="and this many workers on each")
-    shared.add(parser, "--engine", help="engine to look at (default: what a run would use)")
+    shared.add_options(parser, "--engine", help="engine to look at (default: what a run would use)")
     parser.add_argument("--image", help="image to look at (default: the lab's own)")
     parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node will want")
     parser.add_argument(
@@ -29,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="try the GPUs that are there, step by step, to an all_reduce over nccl",
     )
-    shared.add(parser, "--json")
+    shared.add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, and say; 1 if something failed, 3 if no engine answers."""
-    wanted = Wanted(**shared.fields_said(Wanted, arguments))
+    wanted = Wanted(**shared.field_values(Wanted, arguments))
     if wanted.gpu_test:
         wanted = replace(wanted, gpus=wanted.gpus or 1)
     checks, exit_code = examine_machine(wanted), 0
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_code = 3
     if any(check.level == "failed" for check in checks):
         exit_code = exit_code or 1
-    answer(
+    print_answer(
         arguments,
         lambda: [check.to_json() for check in checks],
         lambda style: "\n".join(_line(check, style) for check in checks),

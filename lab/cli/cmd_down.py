@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.cluster import Cluster
 from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import Engine, Removed
@@ -16,13 +16,13 @@ from lab.engine.select import available_engines, select_engine
 from lab.errors import EngineAbsent, EngineUnavailable
 from lab.run.lock import forget_faults, was_used
 from lab.spec.reading import did_you_mean
-from lab.words import plural
+from lab.words import format_count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add(parser, "--name", "--engine")
+    shared.add_options(parser, "--name", "--engine")
     parser.add_argument("--all", action="store_true", help="remove every cluster of yours, on every engine")
-    shared.add(parser, "--json")
+    shared.add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it anyway\n")
         removed += cluster.down()
     _tell_of_the_silent(silent, "" if arguments.all else clusters[0].name, removed)
-    return answer(arguments, lambda: asdict(removed), lambda _: _sentence(removed, arguments.name, engines))
+    return print_answer(arguments, lambda: asdict(removed), lambda _: _sentence(removed, arguments.name, engines))
 
 
 def _tell_of_the_silent(silent: Mapping[str, EngineUnavailable], cluster: str, removed: Removed) -> None:
@@ -66,5 +66,5 @@ def _sentence(removed: Removed, name: str | None, engines: list[Engine]) -> str:
         meant = did_you_mean(name, [info.name for engine in engines for info in engine.find()]) if name else ""
         return f"nothing to remove: there is no cluster {name}{meant}" if meant else "nothing to remove"
     counts = ((removed.nodes, "node"), (removed.networks, "network"), (removed.volumes, "volume"))
-    parts = [plural(count, word) for count, word in counts if count]
+    parts = [format_count(count, word) for count, word in counts if count]
     return f"removed {', '.join(removed.clusters)}: {', '.join(parts) or 'files'}"

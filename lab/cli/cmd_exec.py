@@ -15,9 +15,9 @@ from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab exec [options] NODE [--] COMMAND [ARGUMENTS]"
     parser.epilog = "Options of lab stand before COMMAND; what follows it is the command's own."
-    shared.add(parser, "node", help="node0, node1, ... or its number", complete="nodes")
+    shared.add_options(parser, "node", help="node0, node1, ... or its number", complete="nodes")
     parser.set_defaults(rest=[], own_words=1)
-    shared.add(parser, "--name", "--engine")
+    shared.add_options(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:

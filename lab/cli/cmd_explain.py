@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from lab.cli.arguments import add_record, answer, open_record
-from lab.feature import view
+from lab.cli.arguments import add_record, open_record, print_answer
+from lab.feature import find_view
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,9 +18,9 @@ def run(arguments: argparse.Namespace) -> int:
     from lab.report.verdict import explanation_text
 
     record = open_record(arguments)
-    explanation, broken_in = explain(record), view("broken")
+    explanation, broken_in = explain(record), find_view("broken")
     broken = broken_in(record) if broken_in else []
-    return answer(
+    return print_answer(
         arguments,
         lambda: {**explanation.to_json(), "broken": broken},
         lambda style: explanation_text(explanation, style, [one["sentence"] for one in broken]),

@@ -15,8 +15,8 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import open_record
 from lab.errors import UsageError
 from lab.record.read import IndexReader, Piece, Record, list_records, read_output
-from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
+from lab.report.sanitize import sanitize_text
 from lab.spec.reading import did_you_mean
 from lab.words import name_attempts, name_nodes
 
@@ -27,15 +27,15 @@ _LONGEST_PART = 1 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "name of a run, or how it begins or ends (default: the latest)"
-    shared.add(parser, "--run", metavar="RUN", help=about, complete="runs")
-    shared.add(parser, "--attempt")
+    shared.add_options(parser, "--run", metavar="RUN", help=about, complete="runs")
+    shared.add_options(parser, "--attempt")
     parser.add_argument("--rank", type=int, action="append", help="only this rank, without a prefix; may be repeated")
     about = "only ranks on this node, such as node1"
-    shared.add(parser, "--node", action="append", metavar="NODE", help=about, complete="nodes")
+    shared.add_options(parser, "--node", action="append", metavar="NODE", help=about, complete="nodes")
     parser.add_argument("--launcher", action="store_true", help="only what the launcher's own processes printed")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
-    shared.add(parser, "--name", metavar="CLUSTER", help="the latest run on this cluster", complete="clusters")
-    shared.add(parser, "--raw", "--runs", "--json")
+    shared.add_options(parser, "--name", metavar="CLUSTER", help="the latest run on this cluster", complete="clusters")
+    shared.add_options(parser, "--raw", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,7 +87,7 @@ def _print_launchers(record: Record, arguments: argparse.Namespace) -> int:
             if arguments.json:
                 print(json.dumps({"node": node, "text": line}))
             else:
-                print(f"{node} | {line if arguments.raw else harmless(line)}")
+                print(f"{node} | {line if arguments.raw else sanitize_text(line)}")
     if not logs:
         sys.stderr.write(f"no launcher of {record.run} printed anything\n")
     return 0
@@ -97,10 +97,10 @@ def _print_one(log: BinaryIO, *, raw: bool) -> None:
     """Print a log line by line, and a long line in parts: so no log takes much memory."""
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
     while line := log.readline(_LONGEST_PART):
-        data = line if raw else harmless(decoder.decode(line), output=True).encode()
+        data = line if raw else sanitize_text(decoder.decode(line), output=True).encode()
         sys.stdout.buffer.write(data)
     if not raw:
-        sys.stdout.buffer.write(harmless(decoder.decode(b"", final=True), output=True).encode())
+        sys.stdout.buffer.write(sanitize_text(decoder.decode(b"", final=True), output=True).encode())
     sys.stdout.flush()
 
 

@@ -11,10 +11,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
+from lab.cli.arguments import add_scenarios, named_scenarios, print_answer, print_sanitized
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, UsageError
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text, written_snapshots
@@ -32,17 +32,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "removed after it. Several scenarios run one after the other on one cluster."
     )
     add_scenarios(parser, "run")
-    shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--backend")
-    shared.add(parser, "--launcher", choices=launcher_names())
-    shared.add(parser, "--fresh", "--max-output", "--one-user", "--outputs", "--keep", "--allow-volumes", "--pull")
+    shared.add_options(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--backend")
+    shared.add_options(parser, "--launcher", choices=launcher_names())
+    shared.add_options(
+        parser, "--fresh", "--max-output", "--one-user", "--outputs", "--keep", "--allow-volumes", "--pull"
+    )
     reading = parser.add_mutually_exclusive_group()
-    shared.add(reading, "--interactive", "--stdin")
+    shared.add_options(reading, "--interactive", "--stdin")
     text = "print what every worker would be given, and what would be made for it, and stop"
     parser.add_argument("--dry-run", action="store_true", help=text)
     tracing = parser.add_mutually_exclusive_group()
-    shared.add(tracing, "--no-trace", "--trace-values")
-    shared.add(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs", "--json", "--raw")
-    shared.add(parser, "--quiet", help="print the verdict only")
+    shared.add_options(tracing, "--no-trace", "--trace-values")
+    shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs", "--json", "--raw")
+    shared.add_options(parser, "--quiet", help="print the verdict only")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _dry_run(scenarios, options, arguments, shape)
     many = len(scenarios) > 1
     options = replace(options, terminal=not (many or arguments.json or arguments.quiet or options.stdin))
-    if options.interactive is not None and (require_terminal := hook("require_terminal")):
+    if options.interactive is not None and (require_terminal := find_hook("require_terminal")):
         require_terminal()
     if many and (options.stdin or options.interactive is not None):
         raise UsageError(
@@ -78,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
             print()  # the terminal has shown ^C
-        say(verdict_text(result, style_for(sys.stdout)))
+        print_sanitized(verdict_text(result, style_for(sys.stdout)))
     arguments.results = [result]
     return result.exit_code
 
@@ -88,7 +90,7 @@ def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOp
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # that of the run, whatever the cluster was given
     scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
-    options = RunOptions(**shared.fields_said(RunOptions, arguments))
+    options = RunOptions(**shared.field_values(RunOptions, arguments))
     return scenarios, options, shape
 
 
@@ -104,17 +106,17 @@ def _run_many(
         number = next(numbers)
         if arguments.json:
             return
-        say(progress_line(number, len(scenarios), scenario, outcome, style))
+        print_sanitized(progress_line(number, len(scenarios), scenario, outcome, style))
         if isinstance(outcome, LabError):
             return
         if not outcome.passed and not arguments.quiet:
-            say(verdict_text(outcome, style))
+            print_sanitized(verdict_text(outcome, style))
         else:
             for sentence in written_snapshots(outcome):
-                say(f"  {sentence}")
+                print_sanitized(f"  {sentence}")
 
     outcomes = cluster.run_all(scenarios, observer=live, options=options, ended=ended)
-    answer(
+    print_answer(
         arguments,
         lambda: [_outcome_json(*pair) for pair in zip(scenarios, outcomes, strict=False)],
         lambda style: summary_text(outcomes, time.monotonic() - began, style),
@@ -141,7 +143,7 @@ def _dry_run(
     except EngineUnavailable:  # then nobody can say how a cluster would be made, but what would run is known
         asked = {name: value for name, value in shape.items() if value}
         runs = [DryRun(plan=plan) for plan, _ in plan_all(scenarios, options, asked)]
-    return answer(
+    return print_answer(
         arguments,
         lambda: [run.to_json() for run in runs] if len(runs) > 1 else runs[0].to_json(),
         lambda style: "\n\n".join(dry_run_text(run, style) for run in runs),

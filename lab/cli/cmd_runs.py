@@ -6,26 +6,26 @@ import argparse
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.record.read import Record, list_records
 from lab.record.result import Result
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import clip, format_bytes, format_duration, plural
+from lab.words import clip_end, format_bytes, format_count, format_duration
 
 _LONGEST_REASON = 90
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--last", type=shared.positive, metavar="N", help="only the latest N")
-    shared.add(parser, "--runs", "--json")
+    shared.add_options(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """List them, the latest last."""
     records = list_records(arguments.runs)[-(arguments.last or 0) :]
     found = [(record, record.result_or_refusal(), record.size_bytes()) for record in records]
-    return answer(
+    return print_answer(
         arguments,
         lambda: [_json(*one) for one in found],
         lambda style: _table(found, style) if found else f"no runs in {arguments.runs}",
@@ -42,7 +42,7 @@ def _table(found: list[tuple[Record, Result, int]], style: Style) -> str:
         ranks, took = str(len(result.ranks)), format_duration(result.duration_s)
         goes_on = record.in_progress
         verdict = "goes on" if goes_on else result.verdict
-        reason = "" if goes_on else clip(result.reason, _LONGEST_REASON)
+        reason = "" if goes_on else clip_end(result.reason, _LONGEST_REASON)
         rows.append([result.run, verdict, result.engine, ranks, took, format_bytes(size_bytes), reason])
-    rows.append(["", "", "", "", "", format_bytes(sum(size for _, _, size in found)), plural(len(found), "run")])
+    rows.append(["", "", "", "", "", format_bytes(sum(size for _, _, size in found)), format_count(len(found), "run")])
     return table_text(["run", "verdict", "engine", "ranks", "time", "size", "reason"], rows, style)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from lab.cli.arguments import add_record, answer, open_record
+from lab.cli.arguments import add_record, open_record, print_answer
 from lab.cli.call import Parser
 from lab.errors import RecordError
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.record.record_files import list_names
 from lab.report.style import Style
 from lab.report.verdict import result_text
-from lab.words import plural
+from lab.words import format_count
 
 if TYPE_CHECKING:
     from lab.trace.model import Trace
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show it; needs no engine."""
     record = open_record(arguments)
     result = record.result()
-    return answer(arguments, result.to_json, lambda style: result_text(result, style) + _further(record, style))
+    return print_answer(arguments, result.to_json, lambda style: result_text(result, style) + _further(record, style))
 
 
 def _further(record: Record, style: Style) -> str:
@@ -37,10 +37,10 @@ def _further(record: Record, style: Style) -> str:
     from lab.diagnosis.facts import read_facts
 
     named = read_facts(record).named
-    find_named_backends = hook("named_backends") if named else None
+    find_named_backends = find_hook("named_backends") if named else None
     more = [finding.sentence for finding in find_named_backends(named)] if find_named_backends else []
     if is_traced(record):
-        more.append(f"{plural(len(read_steps(record)[1]), 'step')} recorded: lab show {record.run} --steps")
+        more.append(f"{format_count(len(read_steps(record)[1]), 'step')} recorded: lab show {record.run} --steps")
     return "".join("\n" + style.paint(line, "dim") for line in more)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.engine.protocol import Engine, MemoryMeter
 from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
@@ -18,7 +18,7 @@ _AT_ONCE = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add(parser, "--name", "--engine", "--json")
+    shared.add_options(parser, "--name", "--engine", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     engines, silent = available_engines(arguments.engine)
     found = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
     states = [(info, _memory(engine, info), read_holder(info)) for engine, info in found]
-    return answer(
+    return print_answer(
         arguments,
         lambda: [{**cluster_json(info), "memory_bytes": memory, "busy": busy} for info, memory, busy in states],
         lambda style: (

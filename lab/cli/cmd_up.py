@@ -12,7 +12,7 @@ from lab.cluster import Cluster
 from lab.node.messages.agent import NOTES_BYTES, OUTPUT_BYTES, STRICT_NOTES_BYTES
 from lab.node.trace_file import LIMIT_BYTES
 from lab.report.cluster_view import cluster_json, node_rows
-from lab.words import format_duration, format_limit, plural
+from lab.words import format_count, format_duration, format_limit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,10 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nproc-per-node", type=shared.positive, help="workers a node gets where a scenario does not say (default: 1)"
     )
-    shared.add(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--json")
+    shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--json")
     parser.add_argument("--dry-run", action="store_true", help="print what the engine would be asked for, and stop")
     parser.add_argument("--verbose", action="store_true", help="say what each node and rank may use")
-    shared.add(parser, "--quiet")
+    shared.add_options(parser, "--quiet")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**cluster_json(info), "made": made}))
     elif not arguments.quiet:
-        count = plural(len(info.nodes), "node")
+        count = format_count(len(info.nodes), "node")
         how = f"up in {format_duration(time.monotonic() - began)}" if made else "already up in this shape"
         print(f"cluster {info.name} ({info.engine}): {count} {how}")
         print("\n".join(f"  {name}  {address}" for name, address in node_rows(info)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.errors import UsageError
 from lab.report.style import Style
 from lab.run.options import RunOptions, plan_all
@@ -16,8 +16,8 @@ from lab.spec.load import find_scenarios, open_scenario
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "scenario files, folders of them, or lessons as @NAME"
-    shared.add(parser, "scenarios", type=Path, nargs="+", help=about, complete="scenarios")
-    shared.add(parser, "--json")
+    shared.add_options(parser, "scenarios", type=Path, nargs="+", help=about, complete="scenarios")
+    shared.add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
             findings.append({"path": str(path), "valid": True, "problem": ""})
         except UsageError as error:
             findings.append({"path": str(path), "valid": False, "problem": str(error)})
-    answer(arguments, lambda: findings, lambda style: "\n".join(_line(finding, style) for finding in findings))
+    print_answer(arguments, lambda: findings, lambda style: "\n".join(_line(finding, style) for finding in findings))
     return 0 if all(finding["valid"] for finding in findings) else 2
 
 

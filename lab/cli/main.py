@@ -44,7 +44,7 @@ def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C does not change how an ended command ended
 
 
-def command() -> None:
+def run_program() -> None:
     """The program `lab`: `main`, then an end without the 40 ms that the interpreter takes to dismantle itself."""
     gc.set_threshold(100_000)  # a command is over before looking for garbage pays
     sys.stdout = sys.stdout or open(os.devnull, "w")  # it may be closed
@@ -80,9 +80,9 @@ def make_printable(stream: Any) -> None:
 
 def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
-        from lab.cli.overview import overview
+        from lab.cli.overview import render_overview
 
-        print(overview())
+        print(render_overview())
         return 0
     if words[0] == "--version":
         print(f"lab {__version__}")
@@ -90,10 +90,10 @@ def _main(words: list[str]) -> int:
     from lab.engine.interrupts import raise_interrupts
 
     with raise_interrupts():  # an interrupt while something is imported may be lost otherwise
-        from lab.cli.call import call
+        from lab.cli.call import run_verb
 
-        return call(words)
+        return run_verb(words)
 
 
 if __name__ == "__main__":
-    command()
+    run_program()

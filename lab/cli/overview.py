@@ -1,6 +1,6 @@
 """What `lab --help` says; it imports next to nothing, so that it is there at once."""
 
-from lab.feature import verbs
+from lab.feature import list_verbs
 
 VERBS = {
     "up": "start a cluster of nodes",
@@ -18,19 +18,19 @@ VERBS = {
 """The kernel's own verbs, with a line of help each."""
 
 
-def every_verb() -> dict[str, str]:
+def list_all_verbs() -> dict[str, str]:
     """All verbs, those of features last, with a line of help each."""
-    return {**VERBS, **{verb: text for verb, (_, text) in verbs().items()}}
+    return {**VERBS, **{verb: text for verb, (_, text) in list_verbs().items()}}
 
 
-def overview() -> str:
+def render_overview() -> str:
     """What there is."""
     return f"""usage: lab VERB [options]
 
 A distributed-PyTorch laboratory.
 
 verbs:
-{chr(10).join(f"  {name:<12}{text}" for name, text in every_verb().items())}
+{chr(10).join(f"  {name:<12}{text}" for name, text in list_all_verbs().items())}
 
 options:
   -h, --help  show this help message and exit

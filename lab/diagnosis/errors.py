@@ -12,7 +12,7 @@ from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import majority
 from lab.diagnosis.wording import OddCall, way_to_get_module
 from lab.operations import OPERATIONS
-from lab.words import clip, clip_middle, listing
+from lab.words import clip_end, clip_middle, join_words
 
 _LONGEST = 160
 _FRAMES = re.compile(r"^(?:Exception raised from |C\+\+ CapturedTraceback|frame #\d+|#\d+ )", re.MULTILINE)
@@ -49,7 +49,7 @@ def telling_text(error: str, names: Callable[[], Sequence[str]], *, brief: bool 
     longest = _LONGEST if brief else 2 * _LONGEST
     text = _SOURCE_OF_TORCH.sub("", first)
     end = text.rfind(". ", 0, longest)  # as many whole sentences as there is room for
-    begun = text if len(text) <= longest else text[: end + 1] if end > 0 else clip(text, longest)
+    begun = text if len(text) <= longest else text[: end + 1] if end > 0 else clip_end(text, longest)
     return f"{begun} … {clip_middle(last, longest)}"
 
 
@@ -68,7 +68,7 @@ def _with_names(text: str, names: Sequence[str]) -> str:
         numbers = several or [int(match["one"] or match["place"])]
         if any(number >= len(names) for number in numbers):
             return match[0]
-        shown = listing(names[number] for number in numbers[:8]) + (", …" if len(numbers) > 8 else "")
+        shown = join_words(names[number] for number in numbers[:8]) + (", …" if len(numbers) > 8 else "")
         return f"{match[0]} ({shown})"
 
     return _UNNAMED.sub(named, text)

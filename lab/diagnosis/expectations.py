@@ -21,8 +21,8 @@ from lab.diagnosis.reasons import describe_limits_and_orphans, render_left_out
 from lab.errors import RecordError, ScenarioError
 from lab.record.record_files import open_log
 from lab.record.result import Attempt, Culprit, Expectation, RankResult
-from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
-from lab.spec.reading import near
+from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate_expected, is_per_rank
+from lab.spec.reading import find_near_match
 from lab.spec.scenario import Expect
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _check_note(
     try:
         if variables is None:
             raise ScenarioError(f"the variables of rank {result.rank} are not known")
-        value = evaluate(expected, variables)
+        value = evaluate_expected(expected, variables)
         if value is NOTHING_EXPECTED:
             return
         expected = to_plain(value)
@@ -116,7 +116,7 @@ def _check_note(
             got = result.notes[name]
             met = equal(value, got, expect.tolerance.relative, expect.tolerance.absolute)
         else:
-            meant = near(name, result.notes)
+            meant = find_near_match(name, result.notes)
             got = f"(nothing noted){f'; did you mean {meant!r}, which was noted?' if meant else ''}"
     except ScenarioError as error:  # the run is over and its other facts still count: this is not met, and says why
         got = f"({error.message})"

@@ -14,7 +14,7 @@ from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
 from lab.diagnosis.hang import differed_before, explain_stand_off, left_by, that_stop_a_run
 from lab.diagnosis.links import find_causes_outside
 from lab.diagnosis.wording import FirstFailure, WentAlone
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.plan.plan import HOST
 from lab.record.events import NodeLost
 from lab.record.result import Culprit
@@ -43,7 +43,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
         reason, culprit = "; ".join(one.headline for one in outside), culprit_by(outside[0], evidence)
         return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=tuple(outside))
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
-    blame_starter = hook("blame_starter") if starter is not None else None
+    blame_starter = find_hook("blame_starter") if starter is not None else None
     if blame_starter and starter and (not failed or failed_at(starter) < failed_at(failed[0])):
         judged: Judgement = blame_starter(evidence, starter)
         return judged

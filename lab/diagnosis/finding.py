@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Literal, TypeVar
 
 from lab.frozen import Frozen
-from lab.words import capital
+from lab.words import capitalize_first
 
 T = TypeVar("T")
 Words = str | tuple[str, ...]
@@ -140,7 +140,7 @@ class Finding(Frozen):
     def sentence(self) -> str:
         """The finding in words, for a person."""
         head, *rest = self.words
-        return " ".join([f"{capital(head)}.", *filter(None, rest)])
+        return " ".join([f"{capitalize_first(head)}.", *filter(None, rest)])
 
     @property
     def headline(self) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.reasons import describe_limits_and_orphans, passed_reason, replaced_reason
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.record.layout import TRACE
 from lab.record.record_files import list_folder, read_file
 from lab.words import format_duration
@@ -42,7 +42,7 @@ def _judge(evidence: Evidence) -> Judgement:
         if facts.timed_out and facts.starters and not any(starter.failed for starter in facts.starters):
             late = f"; the launcher had not begun anew when the time was up, after {facts.time_given}"
         return replace(judgement, reason=judgement.reason + late)
-    judge_starters = hook("judge_starters") if facts.starters else None
+    judge_starters = find_hook("judge_starters") if facts.starters else None
     of_starters: Judgement | None = judge_starters(evidence) if judge_starters else None
     if of_starters is not None:
         return of_starters
@@ -52,7 +52,7 @@ def _judge(evidence: Evidence) -> Judgement:
         return judge_hang(evidence)
     reason = passed_reason(facts)
     if any(rank.outlived and (rank.code or rank.signal) for rank in facts.ranks):
-        describe_outlived = hook("outlived_reason")
+        describe_outlived = find_hook("outlived_reason")
         reason = describe_outlived(evidence) if describe_outlived else reason
     if worth_reading(evidence.record.path / TRACE):
         from lab.diagnosis.causes import wrong_all_the_same

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lab.node.messages.agent import CHECK, FILES_IN, LeftRunning, Limited, Staged
-from lab.words import clip, format_bytes, format_duration, format_limit, listing, plural, was
+from lab.words import clip_end, format_bytes, format_count, format_duration, format_limit, join_words, was_or_were
 
 if TYPE_CHECKING:
     from lab.diagnosis.facts import RunFacts
@@ -30,7 +30,7 @@ def replaced_reason(facts: RunFacts) -> str:
     """How an attempt ended that its launcher ended, and none of its ranks."""
     after = format_duration(facts.duration_s)
     if facts.came:
-        return f"ended after {after}: {listing(facts.came)} came, and the launcher began anew with it"
+        return f"ended after {after}: {join_words(facts.came)} came, and the launcher began anew with it"
     return f"interrupted after {after}: the launcher began the workers anew, and none had failed"
 
 
@@ -81,9 +81,9 @@ def render_orphans(left: Sequence[LeftRunning]) -> list[str]:
     clauses = []
     for (node, rank), ours in by_rank.items():
         who = f"rank {rank} left" if rank is not None else f"processes of {node} had left"
-        commands = ", ".join(dict.fromkeys(clip(one.command, _LONGEST_COMMAND) for one in ours))
-        many = plural(len(ours), "process", "processes")
-        clauses.append(f"{who} {many} running, which {was(ours)} stopped: {commands}")
+        commands = ", ".join(dict.fromkeys(clip_end(one.command, _LONGEST_COMMAND) for one in ours))
+        many = format_count(len(ours), "process", "processes")
+        clauses.append(f"{who} {many} running, which {was_or_were(ours)} stopped: {commands}")
     return clauses
 
 
@@ -92,5 +92,5 @@ def render_left_out(staged: Staged | None) -> str:
     if staged is None:
         return ""
     shown = [f"{path} ({why})" for path, why in islice(staged.left_out.items(), _MOST_PATHS)]
-    more = len(staged.left_out) - len(shown) + staged.more
+    more = len(staged.left_out) - len(shown) + staged.omitted
     return f"the check was not given {', '.join(shown)}" + (f" and {more:,} more" if more else "")

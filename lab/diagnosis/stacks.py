@@ -9,7 +9,7 @@ from pathlib import Path
 from lab.diagnosis.finding import ELSEWHERE, CodePlace
 from lab.errors import RecordError
 from lab.record.record_files import read_beginning
-from lab.words import clip
+from lab.words import clip_end
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*:$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)$', re.MULTILINE)
@@ -128,7 +128,7 @@ def _source(record: Path, file: str, number: int) -> str:
         lines = read_beginning(record, file).split("\n")
     except (OSError, RecordError):  # the file is not in the record, or leads out of it
         return ""
-    return clip(lines[number - 1].strip(), 120) if 0 < number <= len(lines) else ""
+    return clip_end(lines[number - 1].strip(), 120) if 0 < number <= len(lines) else ""
 
 
 def shorten_paths(text: str) -> str:

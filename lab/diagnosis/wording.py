@@ -12,7 +12,17 @@ from typing import Any, Literal
 from lab import words
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
-from lab.words import capital, clip, format_bytes, format_duration, format_limit, listing, name_ranks, plural, was
+from lab.words import (
+    capitalize_first,
+    clip_end,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_limit,
+    join_words,
+    name_ranks,
+    was_or_were,
+)
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
@@ -34,14 +44,14 @@ def full_name(rank: int, node: str) -> str:
 def join_ranks(clauses: Iterable[tuple[int, str]]) -> list[str]:
     """A clause for all ranks of which the same is said: `ranks 0 and 1 were at train.py:4`."""
     return [
-        f"{name_ranks(ours)} {was(ours)}{what[3:]}" if what.startswith("was ") else f"{name_ranks(ours)} {what}"
+        f"{name_ranks(ours)} {was_or_were(ours)}{what[3:]}" if what.startswith("was ") else f"{name_ranks(ours)} {what}"
         for what, ours in group_ranks(dict(clauses)).items()
     ]
 
 
 def at(lines: Iterable[str]) -> str:
     """` at train.py:4 and train.py:9`; nothing where no line is known."""
-    known = listing(lines)
+    known = join_words(lines)
     return f" at {known}" if known else ""
 
 
@@ -88,7 +98,7 @@ def render_stood(stood: f.Stood) -> str:
 
 def render_raised(raised: f.ThreadError) -> str:
     """`raised OSError: no at load.py:7`."""
-    return f"raised {clip(raised.error.partition(chr(10))[0], _LONGEST_THREAD_ERROR)}{at([raised.at])}"
+    return f"raised {clip_end(raised.error.partition(chr(10))[0], _LONGEST_THREAD_ERROR)}{at([raised.at])}"
 
 
 def render_end(end: f.End) -> str:
@@ -136,19 +146,23 @@ def _render_progress(progress: f.Progress | None) -> str:
     if progress is None or not progress.calls:
         return "" if progress is None else "before its first call"
     where = progress.name + at([progress.source])
-    return f"in {where}" if progress.unfinished else f"after {plural(progress.calls, 'call')}, the last of them {where}"
+    return (
+        f"in {where}"
+        if progress.unfinished
+        else f"after {format_count(progress.calls, 'call')}, the last of them {where}"
+    )
 
 
 def _refusal(title: str, calls: Sequence[f.CallFacts]) -> str:
     """That calls failed: `reduce #2 at train.py:4 was refused to rank 1 (why)`."""
     happened = "failed on" if any(call.lost for call in calls) else "was refused to"
-    ranks, why = name_ranks(call.rank for call in calls), clip(calls[0].error, _LONGEST_REFUSAL)
+    ranks, why = name_ranks(call.rank for call in calls), clip_end(calls[0].error, _LONGEST_REFUSAL)
     return f"{title}{_at(calls)} {happened} {ranks} ({why})"
 
 
 def again(count: int) -> str:
     """That the same happened in other steps; empty where it did not."""
-    return f"So it was in {plural(count, 'other step')}, too." if count else ""
+    return f"So it was in {format_count(count, 'other step')}, too." if count else ""
 
 
 def render_waited(seconds: float | None, around: str = " {}") -> str:
@@ -168,9 +182,9 @@ def render_ring(ring: Sequence[int]) -> str:
 
 def render_wrong(wrong: f.WrongElement) -> str:
     """What stands where: `element 0 on rank 1 is 7 and should be 6`."""
-    of = f" of its {words.ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
+    of = f" of its {words.format_ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
     if wrong.element is None:
-        tensor = f"the {words.ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
+        tensor = f"the {words.format_ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
         than = "what was brought can give" if wrong.reduces else "was given"
         return f"{tensor} {wrong.rank} {'is' if of else 'holds'} another tensor than {than}"
     got, expected = (
@@ -208,14 +222,14 @@ class MissedStep(Finding):
         if not self.missing:
             return f"{who} waited in {self.step}{lines}", unknown
         there = render_waited(self.seconds, " {}," if lines else " {}") + lines
-        whom, did = name_ranks(self.missing), listing(describe_activities(self.did))
-        head, rest = f"{whom} never entered {self.step}", f"{capital(who)} waited there{there}; {did}."
+        whom, did = name_ranks(self.missing), join_words(describe_activities(self.did))
+        head, rest = f"{whom} never entered {self.step}", f"{capitalize_first(who)} waited there{there}; {did}."
         if self.refused:
             head = _refusal(self.step, self.refused)
         elif self.message:
             verb = "sent" if self.receives else "received"
             head = f"{who} waited in {describe_call(self.waits[0])}{there}: {whom} never {verb}"
-            rest = f"{capital(did)}."
+            rest = f"{capitalize_first(did)}."
         untold = f"If {name_ranks(self.untold_messages)} waited for a message, these dumps do not tell it."
         order = _GROUP_ORDER if self.several_groups else ""
         return head, rest, unknown, order, untold if self.untold_messages else ""
@@ -234,9 +248,9 @@ class Ring(Finding):
 
     def render(self) -> Words:
         """The ring, what each of its ranks waits in, and what the program has to do."""
-        each = listing(join_ranks((call.rank, f"in {describe_wait(call)}") for call in self.waits))
+        each = join_words(join_ranks((call.rank, f"in {describe_wait(call)}") for call in self.waits))
         ranks = name_ranks(call.rank for call in self.waits)
-        lines = listing(f"{group.what} at {group.lines[0]}" for group in self.groups)
+        lines = join_words(f"{group.what} at {group.lines[0]}" for group in self.groups)
         advice = {
             "collectives": _GROUP_ORDER + (f" Groups were made here: {lines}." if lines else ""),
             "receives": "All of them receive before they send: one has to send first.",
@@ -305,12 +319,12 @@ class Activities(Finding):
 
     def render(self) -> Words:
         """What each rank did, and what that means."""
-        did = listing(describe_activities(self.did))
+        did = join_words(describe_activities(self.did))
         match self.kind:
             case FindingKind.OUT_OF_TIME:
                 longest = format_duration(self.longest_s or 0.0)
                 head = f"the time was up while the ranks were at work: nobody had waited longer than {longest}"
-                return head, f"{capital(did)}."
+                return head, f"{capitalize_first(did)}."
             case FindingKind.OWN_CODE:
                 return f"nobody waited in a collective or for a message: {did}"
             case FindingKind.WAITING:
@@ -374,7 +388,7 @@ class FirstFailure(Finding):
         else:
             head = f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}"
         progress = _render_progress(self.progress)
-        hits = [f"{capital(_hit(hit))}." for hit in self.hits[:_MOST_HITS]]
+        hits = [f"{capitalize_first(_hit(hit))}." for hit in self.hits[:_MOST_HITS]]
         return f"{head}, {progress}" if progress else head, *hits
 
     def what_it_did(self) -> str:
@@ -413,7 +427,9 @@ def _hit(hit: f.Hit) -> str:
     failed = [call for call in hit.calls if call.error]
     if len(failed) == len(hit.calls) and not any(call.lost for call in hit.calls):
         return _refusal(hit.name, hit.calls)
-    return f"{name_ranks(ranks)} {was(ranks)} in {hit.name}{_at(hit.calls)}{' and failed there' if failed else ''}"
+    return (
+        f"{name_ranks(ranks)} {was_or_were(ranks)} in {hit.name}{_at(hit.calls)}{' and failed there' if failed else ''}"
+    )
 
 
 class WentAlone(Finding):

@@ -26,8 +26,8 @@ from lab.node import processes
 from lab.node.files import remove_tree
 from lab.node.messages.agent import ended_file
 from lab.plan.cluster import ClusterInfo, Node, Shape
-from lab.waiting import wait_until
-from lab.words import listing, plural
+from lab.polling import poll_until
+from lab.words import format_count, join_words
 
 DESCRIPTION = "cluster.json"
 """The file in the folder of a cluster that describes it."""
@@ -120,7 +120,7 @@ def has_ended(node: Node) -> bool:
 
 def await_end(node: Node) -> None:
     """Wait, up to a limit, until an agent no longer listens and its end was reported."""
-    wait_until(lambda: not is_listening(node.handle) and has_ended(node), ENDING_S)
+    poll_until(lambda: not is_listening(node.handle) and has_ended(node), ENDING_S)
 
 
 def holder_died(life: Path) -> bool:
@@ -170,8 +170,8 @@ def remove_folders(folders: Iterable[Path]) -> None:
         return remove_tree(folder)
 
     # A running `lab up` writes there until it notices that its nodes are gone.
-    if left := [str(folder) for folder in folders if not wait_until(partial(is_gone, folder), _WRITTEN_S, 0.05)]:
-        raise ClusterError(f"{listing(left)} cannot be removed: you may not remove what is there", "have it removed")
+    if left := [str(folder) for folder in folders if not poll_until(partial(is_gone, folder), _WRITTEN_S, 0.05)]:
+        raise ClusterError(f"{join_words(left)} cannot be removed: you may not remove what is there", "have it removed")
 
 
 def start_holder(
@@ -307,7 +307,7 @@ class HolderEngine(Engine, PowerControl, PauseControl):
     def node_state(self, node: Node) -> NodeState:
         """Return how a node ended."""
         handle = Path(node.handle)
-        if self.paused(node) or not wait_until(lambda: not is_listening(node.handle), _DYING_S):
+        if self.paused(node) or not poll_until(lambda: not is_listening(node.handle), _DYING_S):
             return NodeState(running=True)
         if not handle.exists():
             return NodeState(running=False, gone=True)
@@ -315,7 +315,7 @@ class HolderEngine(Engine, PowerControl, PauseControl):
         def is_dead() -> bool:
             return has_ended(node) or holder_died(handle.parent / self.life)
 
-        wait_until(is_dead, _END_REPORT_S)
+        poll_until(is_dead, _END_REPORT_S)
         with suppress(OSError, ValueError):
             return NodeState(running=False, exit_code=int(Path(ended_file(node.handle)).read_text()))
         if holder_died(handle.parent / self.life):
@@ -402,7 +402,7 @@ class HolderEngine(Engine, PowerControl, PauseControl):
         """Restart the agents of nodes that do not run, and wait until they can fork workers."""
         if not nodes:
             return
-        announce(f"starting {plural(len(nodes), self.noun)} again")
+        announce(f"starting {format_count(len(nodes), self.noun)} again")
         for node in nodes:
             await_end(node)
             stopped_file(node.handle).unlink(missing_ok=True)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from lab import DISTRIBUTION
 from lab.errors import MachineLacks
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.frozen import Frozen
-from lab.words import format_bytes, plural
+from lab.words import format_bytes, format_count
 
 AGENT_BYTES = 150 * 1024**2
 """Memory of an idle agent with torch imported."""
@@ -127,7 +127,7 @@ def explain_missing_gpus(wanted: int) -> str:
     there = devices_here()
     if there is None or wanted <= there:
         return ""
-    return f"needs GPU: {plural(wanted, 'GPU')} a node, and this machine has {there or 'none'}"
+    return f"needs GPU: {format_count(wanted, 'GPU')} a node, and this machine has {there or 'none'}"
 
 
 def refuse_missing(wanted: int) -> None:
@@ -148,6 +148,6 @@ def gpu_checks(wanted: Wanted, connection: Any = None, image: str = "") -> list[
         connection: to the Docker engine that creates nodes; None: nodes are processes of this machine.
         image: of the nodes.
     """
-    gpu = hook("gpu_checks") if wanted.gpus or wanted.gpu_test else None
+    gpu = find_hook("gpu_checks") if wanted.gpus or wanted.gpu_test else None
     checks: list[Check] = gpu(wanted, connection, image) if gpu else []
     return checks

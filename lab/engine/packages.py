@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from lab.engine.protocol import Announce, Engine
 from lab.errors import ClusterUnfit
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.plan.cluster import ClusterInfo
 
 ENVIRONMENT = "/opt/lab-packages"
@@ -80,7 +80,7 @@ def package_store(engine: Engine) -> PackageStore:
     """
     if isinstance(engine, PackageStore):
         return engine
-    make = hook("package_store")
+    make = find_hook("package_store")
     store: PackageStore | None = make(engine) if make else None
     if store is None:
         raise ClusterUnfit(f"the {engine.name} engine cannot add packages to nodes", "use nodes that have them")

@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
-from lab.feature import features
+from lab.feature import list_features
 
 _SHIM = '''"""What `import lab` gives a script inside a node."""
 
@@ -22,7 +22,7 @@ _SUFFIXES = (".py", ".cpp", ".hpp")
 def node_files() -> dict[str, bytes]:
     """Return file contents by path below the import root: `lab/node` as `labnode/node`, and parts of features."""
     parts, shim = {"labnode/node": Path(__file__).parent.parent / "node"}, _SHIM
-    for feature in features():
+    for feature in list_features():
         if feature.on_node:
             parts[f"labnode/features/{feature.name}/on_node"] = Path(str(files(feature.on_node)))
             for name, entry in feature.exports.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lab.engine.ownership import local_home, registered_engines
 from lab.errors import EngineAbsent, EngineUnavailable, UsageError
-from lab.feature import entry_names, find_entry, load
+from lab.feature import entry_names, find_entry, import_entry
 
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine, Traits
@@ -25,7 +25,7 @@ _CLASSES = {
 
 
 def _open(entry: str) -> Engine:
-    opened: Engine = load(entry)()
+    opened: Engine = import_entry(entry)()
     return opened
 
 
@@ -53,7 +53,7 @@ def engine_names() -> list[str]:
 
 def engine_class(name: str) -> type[Engine] | None:
     """Return the class of an engine, which need not answer; None for an unknown name."""
-    engine_type: type[Engine] | None = load(_CLASSES[name]) if name in _CLASSES else find_entry("engines", name)
+    engine_type: type[Engine] | None = import_entry(_CLASSES[name]) if name in _CLASSES else find_entry("engines", name)
     return engine_type
 
 
@@ -77,10 +77,10 @@ def open_engine(name: str) -> Engine:
     opener = engine_class(name)
     if opener is None:
         from lab.spec.reading import did_you_mean
-        from lab.words import listing
+        from lab.words import join_words
 
         names = engine_names()
-        raise UsageError(f"there is no engine {name!r}{did_you_mean(name, names)}", f"there are {listing(names)}")
+        raise UsageError(f"there is no engine {name!r}{did_you_mean(name, names)}", f"there are {join_words(names)}")
     return opener()
 
 

@@ -7,8 +7,8 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from lab.errors import ClusterUnfit
-from lab.node.messages.typed import Misfit, read
-from lab.words import format_bytes, format_limit, plural
+from lab.node.messages.typed import Misfit, read_typed
+from lab.words import format_bytes, format_count, format_limit
 
 _RANK_BYTES = 13_000_000
 """Beyond what it shares with its agent: 11.4 MB of its own, and the kernel's tables and sockets for it."""
@@ -84,9 +84,9 @@ def refuse_excess_nodes(nodes: int, nproc_per_node: int, capacity: Capacity, cos
             fit = bisect_right(range(1, _MOST), has, key=lambda some: _needs(some, nproc_per_node, cost)[name])
             amount = format_bytes if name == "memory_bytes" else "{:,}".format
             raise ClusterUnfit(
-                f"{plural(nodes, 'node')} x {plural(nproc_per_node, 'rank')} need about {amount(needed)} "
+                f"{format_count(nodes, 'node')} x {format_count(nproc_per_node, 'rank')} need about {amount(needed)} "
                 f"{_WORDS[name]} and this machine has {amount(has)}: "
-                + (f"at most {plural(fit, 'node fits', 'nodes fit')}" if fit else "not one node fits"),
+                + (f"at most {format_count(fit, 'node fits', 'nodes fit')}" if fit else "not one node fits"),
                 "ask for fewer nodes, or for fewer ranks on each",
             )
 
@@ -136,7 +136,7 @@ class Limits(NamedTuple):
     def from_json(cls, text: str) -> Limits:
         """The inverse of `to_json`; what another version of the lab wrote otherwise is no limit."""
         try:
-            return read(cls, json.loads(text), lenient=True)
+            return read_typed(cls, json.loads(text), lenient=True)
         except (ValueError, Misfit):
             return cls()
 

@@ -15,9 +15,9 @@ from lab.node.rank import groups
 from lab.plan.cluster import STOPPED, ClusterInfo, Shape
 from lab.spec.keys import STARTED_BY, check_backend
 from lab.spec.launching import LAB, Launching, Layout, Starter, find_launcher
-from lab.spec.load import KEY, merged
+from lab.spec.load import KEY, merge_requirements
 from lab.spec.scenario import MAX_TRACE_VALUES, Resources, Scenario, Tracing
-from lab.words import listing, name_nodes, plural
+from lab.words import format_count, join_words, name_nodes
 
 
 class PlanOptions(Frozen):
@@ -75,7 +75,7 @@ def with_asked(scenario: Scenario, asked: Mapping[str, Any]) -> Scenario:
 
     Packages and data are added to its own; of the same name, those that were asked for are taken.
     """
-    requirements = merged(scenario.requirements, asked.get("requirements") or ())
+    requirements = merge_requirements(scenario.requirements, asked.get("requirements") or ())
     return replace(
         scenario,
         image=asked.get("image") or scenario.image,
@@ -235,13 +235,17 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
         UsageError: its own parts stop too many before it begins, or start one that nothing takes in.
     """
     least = launching.least_nodes(nnodes)
-    needs = plural(nnodes, "node") if least == nnodes else f"at least {plural(least, 'node')}, {HOST} among them"
+    needs = (
+        format_count(nnodes, "node")
+        if least == nnodes
+        else f"at least {format_count(least, 'node')}, {HOST} among them"
+    )
     there = list_present_nodes(cluster, nnodes, parts)
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
     if len(there) < least or HOST not in there:
         if stops := [one for part in parts for one in part.stopping(missing)]:
             raise UsageError(
-                f"{name} is to {listing(stops)} before it begins, and with the launcher {launching.name} "
+                f"{name} is to {join_words(stops)} before it begins, and with the launcher {launching.name} "
                 f"it needs {needs}",
                 "say `launcher: {torchrun: {min_nodes: ...}}` for one that begins with fewer",
             )
@@ -355,7 +359,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
     backend = check_backend(options.backend) if options.backend is not None else scenario.backend
     cold = options.cold or scenario.cold
-    if not cold and (reason := next(filter(None, map(warm.refusal, scenario.env)), "")):
+    if not cold and (reason := next(filter(None, map(warm.explain_refusal, scenario.env)), "")):
         raise UsageError(f"{scenario.name}: {reason}", "add `cold: true` to the scenario or run it with --cold")
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
@@ -435,9 +439,9 @@ def _parts(
     asked = bool(options.faults or options.network)
     if not (keys or asked):
         return ()
-    from lab.feature import parts
+    from lab.feature import load_plan_parts
 
-    made = (make(scenario, options, cluster, nnodes, world_size) for make in parts(None if asked else keys))
+    made = (make(scenario, options, cluster, nnodes, world_size) for make in load_plan_parts(None if asked else keys))
     return tuple(part for part in made if part is not None)
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import LabError, RecordError
-from lab.feature import hook, view
+from lab.feature import find_hook, find_view
 from lab.frozen import Frozen
-from lab.node.messages.typed import read
+from lab.node.messages.typed import read_typed
 from lab.node.statement import problem_with
 from lab.record.layout import ATTEMPTS, LOGS, RESULT, rank_log
 from lab.record.record_files import MOST_LOG_BYTES, open_log, read_json
 from lab.spec.scenario import Verdict
-from lab.words import clip
+from lab.words import clip_end
 
 
 class Culprit(Frozen):
@@ -109,7 +109,7 @@ class Expectation(Frozen):
         if self.what == "snapshot":  # what is got says who does what, and as a sentence
             return f"{self.expected}: {self.got}"
         where = f"rank {self.rank}: " if self.rank is not None else ""
-        return f"{where}{self.what}: expected {clip(repr(self.expected), 200)}, got {clip(repr(self.got), 200)}"
+        return f"{where}{self.what}: expected {clip_end(repr(self.expected), 200)}, got {clip_end(repr(self.got), 200)}"
 
 
 class Output(Frozen):
@@ -222,7 +222,7 @@ class Result(Frozen):
         Raises:
             LabError: the feature that reads them is not there.
         """
-        recorded = hook("calls_of_result")
+        recorded = find_hook("calls_of_result")
         if recorded is None:
             raise LabError("what ranks called is shown by the feature calls, which is not there")
         return recorded(self)
@@ -251,7 +251,7 @@ class Result(Frozen):
         Raises:
             Misfit: something is missing or damaged; where `lenient`, the verdict.
         """
-        result = read(cls, data, lenient=lenient)
+        result = read_typed(cls, data, lenient=lenient)
 
         def with_log(rank: RankResult) -> RankResult:
             printer = rank.rank if rank.parent is None else rank.parent
@@ -266,7 +266,7 @@ class Result(Frozen):
         return replace(result, path=folder, ranks=tuple(ranks), parents=tuple(parents), attempts=tuple(attempts))
 
     def _repr_html_(self) -> str | None:
-        shown = view("notebook")
+        shown = find_view("notebook")
         return shown(self) if shown else None
 
     def to_json(self) -> dict[str, Any]:

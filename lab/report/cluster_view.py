@@ -11,8 +11,8 @@ from typing import Any
 from lab.engine.select import traits_of
 from lab.plan.cluster import ClusterInfo
 from lab.report.style import Style
-from lab.report.table import MANY, group_alike, range_text, span_text, table_text
-from lab.words import NONE, format_bytes, name_nodes, plural
+from lab.report.table import MANY, group_by_kind, range_text, span_text, table_text
+from lab.words import NONE, format_bytes, format_count, name_nodes
 
 _ODD_TIMES, _ODD_BYTES = 2, 64_000_000
 """A node that uses more than so many times what nodes mostly do, and more than so much, has a row of its own."""
@@ -77,11 +77,11 @@ def _node_rows(info: ClusterInfo, memory_bytes: Mapping[str, int | None]) -> Ite
     used = {node.node_rank: memory_bytes.get(node.name) or None for node in info.nodes}
     known = [size for size in used.values() if size is not None]
     much = max(_ODD_TIMES * median(known), _ODD_BYTES) if known else inf
-    for ours in group_alike(info.nodes, lambda one: (one.state, one.host, (used[one.node_rank] or 0) > much)):
+    for ours in group_by_kind(info.nodes, lambda one: (one.state, one.host, (used[one.node_rank] or 0) > much)):
         addresses = span_text([node.address or NONE for node in ours])
         memory = range_text((used[node.node_rank] for node in ours), format_bytes)
         containers = span_text([node.handle[:12] for node in ours])
         yield [name_nodes(n.name for n in ours), ours[0].state, addresses, memory, containers, ours[0].host or NONE]
     if len(info.nodes) > MANY:
         total = format_bytes(sum(known) if known else None)
-        yield [plural(len(info.nodes), "node"), "", "", f"{total} together", "", ""]
+        yield [format_count(len(info.nodes), "node"), "", "", f"{total} together", "", ""]

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.node.messages.agent import TERMINAL
 from lab.record.rows import Rows
-from lab.report.harmless import harmless
+from lab.report.sanitize import sanitize_text
 from lab.report.style import style_for
-from lab.report.table import MANY, alike, form_of, group_alike, nearly_alike
+from lab.report.table import MANY, collapse_similar, group_by_kind, group_equal, mask_numbers
 from lab.run.collect import Observer
-from lab.words import format_duration, name_ranks, plural
+from lab.words import format_count, format_duration, name_ranks
 
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _WIPE_LINE = "\r\x1b[2K"
@@ -56,7 +56,7 @@ class Bottom:
         self.show(())
 
 
-def fit(text: str, columns: int) -> str:
+def fit_columns(text: str, columns: int) -> str:
     """The text without colours, cut off where it takes more columns."""
     text = re.sub(_COLOUR, "", text).expandtabs()
     if text.isascii():
@@ -97,9 +97,11 @@ class CrowdLines:
 
     def told(self) -> Iterator[tuple[list[int], str]]:
         """What was held, each line with the ranks that printed it; nothing is held any more."""
-        groups, self._held = alike(self._held), []
+        groups, self._held = group_equal(self._held), []
         self._seen.clear()
-        for ranks, (line, _), more in nearly_alike(groups, lambda one: one if self._whole else form_of(one[0])):
+        for ranks, (line, _), more in collapse_similar(
+            groups, lambda one: one if self._whole else mask_numbers(one[0])
+        ):
             yield sorted(ranks), f"… {more} more lines like these: lab logs" if more else line
 
 
@@ -161,16 +163,16 @@ class LiveOutput(Observer):
         if self._status is not None:
             self._bottom.wipe()
             tone = "yellow" if text.startswith("warning") else "dim"
-            print(self._status_style.paint(harmless(text), tone), file=self._status, flush=True)
+            print(self._status_style.paint(sanitize_text(text), tone), file=self._status, flush=True)
 
     def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:
         """Show what a rank writes to the terminal that it has now; what others print waits for the end of its line."""
         self._bottom.wipe()
-        self._shared = self._shared or hook("shared_terminal")(self._out)
+        self._shared = self._shared or find_hook("shared_terminal")(self._out)
         self._shared.end_line()
         self._print_kept()
         if told and self._status is not None:
-            print(self._status_style.paint(harmless(told), "bold"), file=self._status, flush=True)
+            print(self._status_style.paint(sanitize_text(told), "bold"), file=self._status, flush=True)
         self._shared.take(rank, raw=raw)
 
     def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
@@ -181,7 +183,7 @@ class LiveOutput(Observer):
             return
         if self._silent_ticks >= _SILENT_TICKS:
             places = where(elapsed_s, self._bottom.size.columns) if self._silent_ticks >= _TELLING_TICKS else ""
-            self._told = places or f"… {format_duration(round(elapsed_s))}, {plural(running, 'rank')} running"
+            self._told = places or f"… {format_duration(round(elapsed_s))}, {format_count(running, 'rank')} running"
         self._draw()
 
     def settle(self) -> None:
@@ -203,7 +205,7 @@ class LiveOutput(Observer):
         if not self._lines:
             return
         self._silent_ticks, self._told = 0, ""
-        self._nodes[rank] = node if node.isalnum() else harmless(node).replace("\n", "\\n")
+        self._nodes[rank] = node if node.isalnum() else sanitize_text(node).replace("\n", "\\n")
         streams = self._rows.setdefault(rank, {})
         if stream not in streams:
             streams[stream] = Rows(_LONGEST_HELD_BYTES, over=not self._raw)
@@ -244,7 +246,7 @@ class LiveOutput(Observer):
             return
         text = block.decode("utf-8", "backslashreplace").replace("\r\n", "\n").removesuffix("\n")
         if not self._raw:
-            text = harmless(re.sub(_ERASE, "", text))
+            text = sanitize_text(re.sub(_ERASE, "", text))
         if len(self._nodes) > MANY or rank >= MANY:
             for line in text.split("\n"):
                 self._crowd.take(rank, line, when)
@@ -275,19 +277,21 @@ class LiveOutput(Observer):
         columns, rows = self._bottom.size
         lines = [*self._unfinished(columns)]
         if len(lines) > rows:
-            lines = [*lines[: rows - 1], fit(f"… and {len(lines) - rows + 1} more", columns)]
-        told = [self._status_style.paint(fit(self._told, columns), "dim")] if self._told else []
+            lines = [*lines[: rows - 1], fit_columns(f"… and {len(lines) - rows + 1} more", columns)]
+        told = [self._status_style.paint(fit_columns(self._told, columns), "dim")] if self._told else []
         self._bottom.show([*lines, *told])
 
     def _unfinished(self, columns: int) -> Iterator[str]:
         if self._raw:
             return
         rows = [
-            (rank, harmless(re.sub(_ERASE, "", row[:_MOST_SHOWN_BYTES].decode("utf-8", "replace"))))
+            (rank, sanitize_text(re.sub(_ERASE, "", row[:_MOST_SHOWN_BYTES].decode("utf-8", "replace"))))
             for rank, streams in sorted(self._rows.items())
             for row in (row for rows in streams.values() for row in rows.open)
         ]
-        for same in group_alike(rows, lambda row: form_of(row[1])):  # of what differs in numbers only, the first rank's
+        for same in group_by_kind(
+            rows, lambda row: mask_numbers(row[1])
+        ):  # of what differs in numbers only, the first rank's
             ranks, text = [rank for rank, _ in same], same[0][1]
             name = self._name(*ranks)
-            yield f"{self._style.rank(max(ranks[0], 0), name)} {fit(text, columns - len(name) - 1)}"
+            yield f"{self._style.rank(max(ranks[0], 0), name)} {fit_columns(text, columns - len(name) - 1)}"

@@ -10,10 +10,10 @@ from typing import Any
 from lab.engine.protocol import Request
 from lab.plan.plan import Plan, WorkerPlan
 from lab.report.style import Style
-from lab.report.table import MANY, alike, form_of, group_alike, nearly_alike, spans_text, table_text
+from lab.report.table import MANY, collapse_similar, group_by_kind, group_equal, mask_numbers, spans_text, table_text
 from lab.run.options import DryRun
 from lab.spec.launching import Starter
-from lab.words import clip, format_duration, name_nodes, plural
+from lab.words import clip_end, format_count, format_duration, name_nodes
 
 _MOST_LETTERS = 160
 _SHOWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -44,7 +44,7 @@ def _body_lines(body: Mapping[str, Any], indent: str) -> list[str]:
         if isinstance(value, Mapping) and value:
             lines += [f"{indent}{name}:", *_body_lines(value, f"{indent}  ")]
         else:
-            lines.append(f"{indent}{name}: {clip(json.dumps(value), _MOST_LETTERS)}")
+            lines.append(f"{indent}{name}: {clip_end(json.dumps(value), _MOST_LETTERS)}")
     return lines
 
 
@@ -53,8 +53,8 @@ def plan_text(plan: Plan, style: Style) -> str:
     substituted = " whatever the script names" if plan.substituted else ""
     backend = f"{plan.backend}{substituted}, " if plan.backend else ""
     head = (
-        f"{plan.scenario.name}: {plural(plan.nnodes, 'node')} x {plural(plan.nproc_per_node, 'worker')} "
-        f"= {plural(plan.world_size, 'rank')}, "
+        f"{plan.scenario.name}: {format_count(plan.nnodes, 'node')} x {format_count(plan.nproc_per_node, 'worker')} "
+        f"= {format_count(plan.world_size, 'rank')}, "
         f"{'cold' if plan.cold else 'warm'}, {backend}hung after {format_duration(plan.timeout_s)}"
     )
     whole = style._replace(width=None)  # a command line that is cut says nothing
@@ -80,7 +80,7 @@ def _worker_rows(workers: Sequence[WorkerPlan]) -> list[list[str]]:
         return (*(one.env[name] for name in _SHOWN[2:]), " ".join(one.argv))
 
     rows = []
-    for ours in group_alike(workers, told):
+    for ours in group_by_kind(workers, told):
         locals_ = spans_text({int(one.env["LOCAL_RANK"]) for one in ours})
         nodes, ranks = name_nodes(one.node for one in ours), spans_text(one.rank for one in ours)
         rows.append([nodes, ranks, locals_, *told(ours[0])])
@@ -92,7 +92,7 @@ def _starter_rows(starters: Sequence[Starter]) -> list[list[str]]:
     told = [" ".join(one.argv) for one in starters]
     if len(starters) <= MANY:
         return [[one.node, words] for one, words in zip(starters, told, strict=True)]
-    shown = nearly_alike(alike(enumerate(told)), form_of)
+    shown = collapse_similar(group_equal(enumerate(told)), mask_numbers)
     return [
         [name_nodes(starters[at].node for at in places), f"… {more} more like these" if more else words]
         for places, words, more in shown

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from lab.report.style import Style
-from lab.words import clip, rank_spans
+from lab.words import clip_end, rank_spans
 
 MANY = 16
 """Of so many ranks or nodes each has a line of its own; of more, those that are alike share one."""
@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-def alike(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
+def group_equal(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
     """Each thing once, with the numbers of those that have it, in the order of the first of them."""
     found: dict[K, list[int]] = {}
     for number, thing in things:
@@ -26,7 +26,7 @@ def alike(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
     return [(numbers, thing) for thing, numbers in found.items()]
 
 
-def group_alike(things: Iterable[T], kind: Callable[[T], Hashable], most: int = MANY) -> list[list[T]]:
+def group_by_kind(things: Iterable[T], kind: Callable[[T], Hashable], most: int = MANY) -> list[list[T]]:
     """Things of one kind put together, in the order of the first of each; of so many at most, each is by itself."""
     things = list(things)
     if len(things) <= most:
@@ -37,12 +37,12 @@ def group_alike(things: Iterable[T], kind: Callable[[T], Hashable], most: int = 
     return list(groups.values())
 
 
-def form_of(text: str) -> str:
+def mask_numbers(text: str) -> str:
     """What texts have in common that differ in their numbers only."""
     return _NUMBER.sub("#", text)
 
 
-def nearly_alike(
+def collapse_similar(
     groups: Sequence[tuple[list[int], K]], form: Callable[[K], Hashable]
 ) -> list[tuple[list[int], K, int]]:
     """Things, each with how many of its form it stands for: of many, the first ones and the last stand for themselves.
@@ -100,6 +100,6 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], style: Styl
 
     def line(cells: Sequence[str]) -> str:
         text = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-        return text if style.width is None else clip(text, style.width)
+        return text if style.width is None else clip_end(text, style.width)
 
     return "\n".join([style.paint(line(header), "bold"), *(line(row) for row in rows)])

@@ -8,21 +8,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lab.errors import LabError, MachineLacks
-from lab.feature import view
+from lab.feature import find_view
 from lab.report.style import STATUSES, Style
-from lab.report.table import MANY, alike, form_of, group_alike, nearly_alike, range_text, spans_text, table_text
+from lab.report.table import (
+    MANY,
+    collapse_similar,
+    group_by_kind,
+    group_equal,
+    mask_numbers,
+    range_text,
+    spans_text,
+    table_text,
+)
 from lab.words import (
     NONE,
-    clip,
+    clip_end,
     format_bytes,
+    format_count,
     format_duration,
     format_value,
-    listing,
+    join_words,
     merge_ranks,
     name_attempts,
     name_nodes,
     name_ranks,
-    plural,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +53,7 @@ def verdict_text(result: Result, style: Style) -> str:
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung":
         lines.extend(_stacks(result, style))
-    describe_fault = view("fault_of_result") if result.faults else None
+    describe_fault = find_view("fault_of_result") if result.faults else None
     lines += [f"  {describe_fault(fault)}" for fault in result.faults if describe_fault]
     unmet = unmet_sentences(result)
     lines += [f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_EXPECTATIONS]]
@@ -62,7 +71,7 @@ def _outputs(result: Result) -> list[str]:
     if result.outputs:
         named = [f"{one.path} ({format_bytes(one.bytes)})" for one in result.outputs[:_MOST_OUTPUTS]]
         more = len(result.outputs) - len(named)
-        lines.append(f"  files: {listing([*named, f'{more} more' if more else ''])} in {result.outputs_folder}")
+        lines.append(f"  files: {join_words([*named, f'{more} more' if more else ''])} in {result.outputs_folder}")
     if result.outputs_left_out:
         more = len(result.outputs_left_out) - 1
         lines.append(f"  not brought back: {result.outputs_left_out[0]}{f' (and {more} more)' if more else ''}")
@@ -91,13 +100,15 @@ def _stacks(result: Result, style: Style) -> list[str]:
     lines = []
     culprit = result.culprit.rank if result.culprit is not None else None
     others = [rank for rank in result.ranks if rank.stack and rank.rank != culprit]
-    groups = group_alike(others, lambda one: tuple(clip_stack(one.stack, _STACK_LINES)))
+    groups = group_by_kind(others, lambda one: tuple(clip_stack(one.stack, _STACK_LINES)))
     for same in sorted(groups, key=len)[:MANY]:
         who = f"{name_ranks(one.rank for one in same)} on {name_nodes(one.node for one in same)}"
         lines.append(style.paint(f"  {who}:", "bold"))
         lines.extend(f"  │ {line.strip()}" for line in clip_stack(same[0].stack, _STACK_LINES))
     if len(groups) > MANY:
-        lines.append(style.paint(f"  and {plural(len(groups) - MANY, 'other stack')}: lab explain {result.run}", "dim"))
+        lines.append(
+            style.paint(f"  and {format_count(len(groups) - MANY, 'other stack')}: lab explain {result.run}", "dim")
+        )
     return lines
 
 
@@ -115,8 +126,8 @@ def result_text(result: Result, style: Style) -> str:
         parts.append(table_text(["rank", "note", "value"], rows, style))
     if result.attempts:
         rows = [
-            [str(one.number), str(one.world_size), listing(one.nodes), format_duration(one.duration_s), one.verdict,
-             clip(one.reason, 100)]
+            [str(one.number), str(one.world_size), join_words(one.nodes), format_duration(one.duration_s), one.verdict,
+             clip_end(one.reason, 100)]
             for one in result.attempts
         ]  # fmt: skip
         table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
@@ -128,7 +139,7 @@ def result_text(result: Result, style: Style) -> str:
 
 def ended_alike(results: Iterable[RankResult]) -> list[list[RankResult]]:
     """Each rank; of many, those that ended alike put together, with errors that differ in numbers at most."""
-    return group_alike(results, lambda one: (one.ended, form_of(one.error)))
+    return group_by_kind(results, lambda one: (one.ended, mask_numbers(one.error)))
 
 
 def _rank_rows(result: Result) -> list[list[str]]:
@@ -136,7 +147,7 @@ def _rank_rows(result: Result) -> list[list[str]]:
     for same in ended_alike(result.ranks):
         ranks, nodes = spans_text(one.rank for one in same), name_nodes(one.node for one in same)
         time = range_text((one.duration_s for one in same), format_duration)
-        rows.append([ranks, nodes, same[0].ended or NONE, time, clip(same[0].error, 80)])
+        rows.append([ranks, nodes, same[0].ended or NONE, time, clip_end(same[0].error, 80)])
     return rows
 
 
@@ -151,7 +162,7 @@ def note_rows(results: Sequence[RankResult], longest: int, where: str = "") -> l
     noted = [(one.rank, (name, format_value(value, longest))) for one in results for name, value in one.notes.items()]
     if len(results) <= MANY:
         return [([rank], *note) for rank, note in noted]
-    shown = nearly_alike(alike(noted), lambda one: (one[0], form_of(one[1])))
+    shown = collapse_similar(group_equal(noted), lambda one: (one[0], mask_numbers(one[1])))
     rows = [(ranks, name, f"… {more} other values{where}" if more else value) for ranks, (name, value), more in shown]
     names = [*dict.fromkeys(name for _, name, _ in rows)]
     return sorted(rows, key=lambda row: names.index(row[1]))
@@ -179,7 +190,7 @@ def explanation_text(explanation: Explanation, style: Style, broken: Sequence[st
     told = [(f"{number:>2}. ", finding.sentence) for number, finding in enumerate(explanation.findings, start=1)]
     for first, sentence in (*told, *(("    ", sentence) for sentence in broken)):
         lines += ["", *(_painted(line, style) for line in wrap(sentence, first))]
-    for ranks, stack in alike(explanation.stacks.items())[:_MOST_STACKS]:
+    for ranks, stack in group_equal(explanation.stacks.items())[:_MOST_STACKS]:
         lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
     if explanation.problems:
         lines += ["", style.paint("what is missing", "bold")]
@@ -198,7 +209,7 @@ def _stack(stack: str, width: int) -> list[str]:
     from lab.diagnosis.stacks import clip_stack
 
     lines = [line for line in stack.strip("\n").splitlines() if line.strip(" ^~")]
-    return [clip(f"  │ {line}", width) for line in clip_stack("\n".join(lines), _STACK_LINES)]
+    return [clip_end(f"  │ {line}", width) for line in clip_stack("\n".join(lines), _STACK_LINES)]
 
 
 _LONGEST_REASON = 140
@@ -208,7 +219,7 @@ def progress_line(number: int, total: int, scenario: Scenario, outcome: Result |
     """One run that has ended: `[ 3/61] ✔ passed  scatter  3 ranks  72 ms`."""
     verdict, reason = _status(outcome), outcome.message if isinstance(outcome, LabError) else outcome.reason
     if not isinstance(outcome, LabError) and outcome.passed:
-        reason = f"{plural(len(outcome.ranks), 'rank')}  {format_duration(outcome.duration_s)}"
+        reason = f"{format_count(len(outcome.ranks), 'rank')}  {format_duration(outcome.duration_s)}"
     return ended_line(number, total, verdict, scenario.name, reason, style)
 
 
@@ -216,7 +227,7 @@ def ended_line(number: int, total: int, status: str, name: str, told: str, style
     """One of many that has ended, with its size and time, or with why it is not passed."""
     place = f"[{number:>{len(str(total))}}/{total}]"
     first = next(iter(told.splitlines()), "")
-    return f"{place} {style.verdict(status)}  {style.paint(name, 'bold')}  {clip(first, _LONGEST_REASON)}".rstrip()
+    return f"{place} {style.verdict(status)}  {style.paint(name, 'bold')}  {clip_end(first, _LONGEST_REASON)}".rstrip()
 
 
 def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import Announce, Engine, Removed
-from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, unforeseen
-from lab.feature import hook, hooks, load, owners
+from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, wrap_internal_error
+from lab.feature import find_hook, find_owners, hooks, import_entry
 from lab.frozen import Frozen
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_excess_nodes
@@ -30,9 +30,9 @@ from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults
 from lab.run.options import Companion, Job, RunOptions
-from lab.spec.reading import did_you_mean, shown
+from lab.spec.reading import clip_repr, did_you_mean
 from lab.spec.scenario import Scenario
-from lab.words import listing, name_nodes
+from lab.words import join_words, name_nodes
 
 if TYPE_CHECKING:
     from lab.record.result import Result
@@ -51,7 +51,7 @@ class ClusterSlot(Frozen):
     def find(self) -> ClusterInfo | None:
         """Return the cluster as the engine reports it now, or None."""
         for info in self.engine.find(self.name)[:1]:
-            as_broken = hook("as_broken") if self._is_broken else None
+            as_broken = find_hook("as_broken") if self._is_broken else None
             return as_broken(info) if as_broken else info
         return None
 
@@ -62,7 +62,7 @@ class ClusterSlot(Frozen):
 
     def _heal(self, info: ClusterInfo | None, *, keep_faults: bool) -> None:
         """Undo faults that dead runs left; unless `keep_faults`, also those of `lab fault`."""
-        if self._is_broken and (heal := hook("heal")):
+        if self._is_broken and (heal := find_hook("heal")):
             heal(self.engine, self.name, info, self.announce, by_hand=not keep_faults)
 
     def start_stopped_nodes(self, info: ClusterInfo) -> ClusterInfo:
@@ -232,7 +232,9 @@ class ClusterSlot(Frozen):
         if plan.world_size > FEW_RANKS:
             refuse_over_capacity(plan, self.engine)
         removed_after = cluster.run == writer.run
-        of_parts = (load(one.companion)(one, plan, self.engine, cluster, removed=removed_after) for one in plan.parts)
+        of_parts = (
+            import_entry(one.companion)(one, plan, self.engine, cluster, removed=removed_after) for one in plan.parts
+        )
         companions: list[Companion] = [*options.companions, *of_parts]
         job = Job(plan, cluster, self.engine, writer, observer, options, companions)
         try:
@@ -248,7 +250,7 @@ class ClusterSlot(Frozen):
         except Exception as error:
             from lab.run.outcome import crash_result
 
-            lab_error = error if isinstance(error, LabError) else unforeseen(error)
+            lab_error = error if isinstance(error, LabError) else wrap_internal_error(error)
             with suppress(LabError):
                 crash_result(job, lab_error)
             if lab_error is error or os.environ.get("LAB_DEBUG"):
@@ -312,7 +314,7 @@ def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str
         outside = [f"{path.resolve()} {how}" for path, how in mounts if not path.resolve().is_relative_to(own)]
         if outside:
             raise UsageError(
-                f"{scenario.name} would mount {listing(outside)} in every node, and that is not in its folder",
+                f"{scenario.name} would mount {join_words(outside)} in every node, and that is not in its folder",
                 "--allow-volumes allows it; whoever can write that scenario could then read what is mounted",
             )
     if not options.pull and not asked.get("image"):
@@ -331,7 +333,8 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
 
     if isinstance(engine, ImageStore) and not engine.has_image(scenario.image):
         raise UsageError(
-            f"{scenario.name} asks for the image {shown(scenario.image)}, which the {engine.name} engine does not have",
+            f"{scenario.name} asks for the image {clip_repr(scenario.image)}, "
+            f"which the {engine.name} engine does not have",
             f"`docker pull {scenario.image}` or --pull fetches it; --image names another one",
         )
 
@@ -406,7 +409,7 @@ def refuse_missing_requirements(engine: Engine, cluster: ClusterInfo, scenario: 
     missing = find_missing_requirements(engine, cluster, scenario.requirements)
     if missing:
         raise ClusterUnfit(
-            f"{scenario.name} needs {listing(missing)}, which cluster {cluster.name} does not have",
+            f"{scenario.name} needs {join_words(missing)}, which cluster {cluster.name} does not have",
             "`lab down`, then run it without a cluster or after `lab up --requirements FILE`; or use another --name",
         )
 
@@ -545,8 +548,8 @@ def run_on_own_cluster(
 
 def _plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
     """Return what to run again when a scenario fails; None: nothing."""
-    for feature in owners(scenario.extra):
+    for feature in find_owners(scenario.extra):
         if "rerun" in feature.hooks:
-            again: tuple[Scenario, RunOptions] | None = load(feature.hooks["rerun"])(scenario, options)
+            again: tuple[Scenario, RunOptions] | None = import_entry(feature.hooks["rerun"])(scenario, options)
             return again
     return None

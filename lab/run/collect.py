@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import ClusterBusy, NodeLost
-from lab.feature import hook, view
+from lab.feature import find_hook, find_view
 from lab.node.messages import agent, wire
 from lab.node.recorder.journal import clock_id
 from lab.record import events
@@ -83,7 +83,7 @@ class Clocks:
             self._exchanges[node] = []
             self.ask(node, agent.AskTime(run, time.time()))
 
-    def handle_message(self, node: str, answer: agent.TimeTold) -> None:
+    def handle_message(self, node: str, answer: agent.ClockReading) -> None:
         """Handle an answer: ask the node again, or report the most precise measurement."""
         now, exchanges = time.time(), self._exchanges.get(node)
         if exchanges is None or not answer.asked <= now:
@@ -295,7 +295,7 @@ class Collector:
                 if node in self.claims_sent:
                     address = next((one for one, name in self.addresses.items() if name == node), "")
                     self.clocks.claimed(node, address, message, self.claims_sent[node])
-            case agent.TimeTold():
+            case agent.ClockReading():
                 self.clocks.handle_message(node, message)
             case agent.Prepared():
                 self.prepared.add(node)
@@ -323,7 +323,7 @@ class Collector:
         if self._whereabouts is None or self._whereabouts[0] != attempt:
             from lab.record.read import Record
 
-            make = view("whereabouts")
+            make = find_view("whereabouts")
             self._whereabouts = attempt, make(Record(path=self.writer.path)) if make else None
         whereabouts = self._whereabouts[1]
         return whereabouts.line(elapsed_s, columns, lambda rank: not self.facts.rank(rank).over) if whereabouts else ""
@@ -349,7 +349,7 @@ class Collector:
         """Return the progress text for a fact; empty for most facts."""
         match event:
             case agent.Named() if len(self.facts.named) == 1:  # only for the first of all ranks
-                find_named_backends = hook("named_backends")
+                find_named_backends = find_hook("named_backends")
                 return find_named_backends(self.facts.named)[0].headline if find_named_backends else ""
             case events.FaultHealed():
                 return f"{event.fault} is healed: {event.why}"

@@ -16,7 +16,7 @@ from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel
 from lab.errors import LabError, NodeLost, RecordError
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.node.messages import agent
 from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP, first_uid_of
@@ -579,7 +579,7 @@ def _choose_stdin(job: Job) -> Stdin:
         calls: Stdin = options.calls
         return calls
     has_terminal = options.terminal and os.isatty(0) and os.isatty(1)
-    choose = hook("stdin") if options.stdin or plan.interactive is not None or has_terminal else None
+    choose = find_hook("stdin") if options.stdin or plan.interactive is not None or has_terminal else None
     return (choose and choose(plan, job.observer, fed=options.stdin)) or Stdin()
 
 

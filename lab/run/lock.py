@@ -14,7 +14,7 @@ from typing import Any
 from lab.engine.ownership import state_folder
 from lab.errors import ClusterBusy, ClusterError
 from lab.plan.cluster import ClusterInfo
-from lab.waiting import wait_until
+from lab.polling import poll_until
 from lab.words import format_duration
 
 LEASE_S = 60.0
@@ -102,7 +102,7 @@ class ClusterLock:
 
         holder = {"pid": os.getpid(), "purpose": purpose, "removes": removes, "exclusive": exclusive}
         try:
-            if not wait_until(
+            if not poll_until(
                 acquire, max(wait_s, 0.1), _POLL_S
             ):  # another process may lock it for a moment to read the holder
                 raise self._busy(wait_s)

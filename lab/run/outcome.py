@@ -11,7 +11,7 @@ from lab.diagnosis.expectations import settle
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
 from lab.errors import LabError
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.plan.plan import Plan
 from lab.record.read import Record
 from lab.record.result import Attempt, RankResult, Result
@@ -35,7 +35,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     plan, writer = job.plan, job.writer
     earlier = [_judge_earlier(job, facts, number) for number in range(len(facts.earlier))]
     writer.flush()
-    find_started = hook("find_started") if facts.joined else None
+    find_started = find_hook("find_started") if facts.joined else None
     started: Started | None = find_started(facts, Record(path=writer.path)) if find_started else None
     if started is not None:  # processes that scripts started are the ranks of the run
         writer.assign_ranks(started)
@@ -48,12 +48,12 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     of_features = [
         judge_stated(stated, plan, evidence, variables, job.options.update)
         for name, stated in expect.extra.items()
-        if (judge_stated := hook(f"expect.{name}"))
+        if (judge_stated := find_hook(f"expect.{name}"))
     ]
     bare, attempts = judge(evidence), tuple[Attempt, ...]()
     if earlier:
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
-        with_attempts = hook("with_attempts")
+        with_attempts = find_hook("with_attempts")
         bare = with_attempts(bare, attempts, facts, plan.launcher.max_restarts) if with_attempts else bare
     reports = [companion.report_results(evidence.record, expect) for companion in job.companions]
     of_companions = [expectation for _, expectations in reports for expectation in expectations]

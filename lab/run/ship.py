@@ -17,7 +17,7 @@ from lab.engine.archive import NewFile, Source, pack_pieces
 from lab.errors import RecordError, UsageError
 from lab.node.messages.agent import SHARED, Files, Made, MadeFile, Piece
 from lab.record.record_files import move_file
-from lab.words import format_bytes, format_limit, plural
+from lab.words import format_bytes, format_count, format_limit
 
 if TYPE_CHECKING:
     from lab.record.result import Output
@@ -221,9 +221,9 @@ class Outputs:
                 used_paths.add(output.path)
                 chosen[node].append(file.path)
                 self._awaited[node, file.path] = output, file.executable, str(len(self._awaited))
-        unlisted = sum(made.more for made in self._made.values())
+        unlisted = sum(made.omitted for made in self._made.values())
         if unlisted:
-            self.left_out.append(f"{plural(unlisted, 'file')} that were not looked at: there are too many")
+            self.left_out.append(f"{format_count(unlisted, 'file')} that were not looked at: there are too many")
         return chosen
 
     def close(self) -> None:

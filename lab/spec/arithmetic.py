@@ -26,7 +26,7 @@ class TooMuchError(ArithmeticError):
     """The expression would take too long or make too large a value."""
 
 
-def compute(tree: ast.Expression, variables: Mapping[str, int], functions: Iterable[str]) -> Any:
+def compute_expression(tree: ast.Expression, variables: Mapping[str, int], functions: Iterable[str]) -> Any:
     """The value of an expression as plain data: tuples become lists, a complex number becomes [re, im].
 
     The expression holds nothing but what `lab.spec.expressions` allows, and calls none but these built-in functions.

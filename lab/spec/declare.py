@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 from lab.feature import KEYS, find_entry, scenario_keys
-from lab.spec.kinds import Kind, boolean
-from lab.spec.reading import Value, did_you_mean, shown
+from lab.spec.kinds import Kind, boolean_kind
+from lab.spec.reading import Value, clip_repr, did_you_mean
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Key(NamedTuple):
     always: bool
 
 
-def key(
+def key_field(
     default: Any, kind: Kind | None = None, example: str = "", words: str = "", *, name: str = "", always: bool = False
 ) -> Any:
     """A dataclass's field that a key of the file sets.
@@ -53,7 +53,7 @@ def key(
     return field(default_factory=default, metadata=said) if callable(default) else field(default=default, metadata=said)
 
 
-def of_features(place: str = "") -> Any:
+def feature_keys_field(place: str = "") -> Any:
     """The field `extra` of a dataclass: values of keys that features add to the mapping at this place of a file."""
     return field(default_factory=dict, metadata={"place": place})
 
@@ -67,11 +67,13 @@ def keys_of(declared: type) -> dict[str, Key]:
             said, make = dict(one.metadata), cast("Any", one.default_factory)
             name, kind = said.pop("name") or one.name, said.pop("kind")
             default = one.default if make is MISSING else make()
-            found[name] = Key(name, one.name, kind or section(make), default, section=None if kind else make, **said)
+            found[name] = Key(
+                name, one.name, kind or section_kind(make), default, section=None if kind else make, **said
+            )
     return found
 
 
-def every_key(declared: type) -> dict[str, Key]:
+def all_keys_of(declared: type) -> dict[str, Key]:
     """The keys that a dataclass declares, and those that features add to it."""
     found, place = dict(keys_of(declared)), _place(declared)
     if place is not None:
@@ -80,7 +82,7 @@ def every_key(declared: type) -> dict[str, Key]:
     return found
 
 
-def said_of(data: Any, declared: type[T]) -> T:
+def get_feature_values(data: Any, declared: type[T]) -> T:
     """What a scenario, or a part of it, says of the keys of a feature, as the dataclass that declares them."""
     keys: dict[str, Key] = keys_of(cast("Any", declared))
     return declared(**{key.attribute: data.extra[key.name] for key in keys.values() if key.name in data.extra})
@@ -102,20 +104,22 @@ def _of_feature(name_value: Value, name: str, declared: type) -> Key:
         if of_feature is not None:
             return keys_of(of_feature)[name]
         if path in KEYS:
-            raise name_value.problem(f"the key {shown(name)} is one of the feature {KEYS[path]}, which is not there")
+            raise name_value.problem(
+                f"the key {clip_repr(name)} is one of the feature {KEYS[path]}, which is not there"
+            )
     home = None if name_value.field else _home_of(name, declared)
-    keys = every_key(declared)
+    keys = all_keys_of(declared)
     meant = f", which belongs under '{home}:'" if home else did_you_mean(name, keys)
-    raise name_value.problem(f"unknown key {shown(name)}{meant}; allowed: {', '.join(keys)}")
+    raise name_value.problem(f"unknown key {clip_repr(name)}{meant}; allowed: {', '.join(keys)}")
 
 
-def section(declared: type) -> Kind:
+def section_kind(declared: type) -> Kind:
     """A mapping whose keys a dataclass declares; true or false as well, where the dataclass has a field `on`."""
     is_switch, allowed = hasattr(declared, "on"), _allowed(declared, keys_of(declared))
 
     def read(value: Value) -> Any:
         if is_switch and value.kind == "boolean":
-            return declared(on=boolean().read(value))
+            return declared(on=boolean_kind().read(value))
         data = read_keys(value, declared)
         for one in keys_of(declared).values():
             if one.default is MISSING and all(name.raw != one.name for name, _ in value.pairs(allowed)):
@@ -142,7 +146,7 @@ def read_keys(value: Value, declared: type) -> dict[str, Any]:
     are noted in `Reading.known`, for those that come after them.
     """
     keys, added, found = keys_of(declared), dict[str, Key](), {}
-    allowed = "" if value.kind == "mapping" else _allowed(declared, every_key(declared))
+    allowed = "" if value.kind == "mapping" else _allowed(declared, all_keys_of(declared))
     for name_value, key_value in value.pairs(allowed):
         with value.reading.attempt():
             name = name_value.as_key()
@@ -185,9 +189,9 @@ def dump_keys(data: Any) -> dict[str, Any]:
 
 def _home_of(name: str, declared: type) -> str | None:
     """The section in which a key is known, such as `expect: tolerance`."""
-    for key in every_key(declared).values():
+    for key in all_keys_of(declared).values():
         if key.section is not None:
-            if name in every_key(key.section):
+            if name in all_keys_of(key.section):
                 return key.name
             deeper = _home_of(name, key.section)
             if deeper:

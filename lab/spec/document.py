@@ -20,7 +20,17 @@ from yaml.nodes import Node, ScalarNode
 from yaml.reader import ReaderError
 
 from lab.spec.kinds import Kind
-from lab.spec.reading import InvalidError, Position, Reading, Value, holding, missing_file, names_in, odd_space, shown
+from lab.spec.reading import (
+    InvalidError,
+    Position,
+    Reading,
+    Value,
+    clip_repr,
+    describe_contents,
+    describe_space,
+    missing_file,
+    names_in,
+)
 
 MAX_BYTES = 1024 * 1024
 MAX_NODES = 20_000
@@ -113,7 +123,7 @@ def _check_bounds(events: Iterable[Any]) -> None:
             raise InvalidError(where, f"nested too deep; allowed: {MAX_DEPTH} levels")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            found = f"found the tag {shown(tag.replace('tag:yaml.org,2002:', '!!'))}"
+            found = f"found the tag {clip_repr(tag.replace('tag:yaml.org,2002:', '!!'))}"
             raise InvalidError(where, f"{found}; tags are not supported; allowed: the value without a tag")
         if isinstance(event, CollectionStartEvent):
             opened.append((event.anchor, count - 1))
@@ -175,7 +185,7 @@ def _odd_space(lines: list[str], mark: Any) -> InvalidError | None:
     for number in range(min(mark.line + 1, len(lines)), 0, -1):
         line = lines[number - 1]
         if match := _ODD_SPACE.match(line):
-            return InvalidError(Position(number, match.start(1) + 1), odd_space(match[1]))
+            return InvalidError(Position(number, match.start(1) + 1), describe_space(match[1]))
         begins_well = mark.column > line.find(":") >= 0 if number == mark.line + 1 else _KEY.match(line)
         if begins_well:
             break
@@ -186,7 +196,9 @@ def _read_bytes(path: Path) -> bytes:
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
-            raise InvalidError(_START, holding("is a folder; allowed: a scenario file", names_in(path, *_SUFFIXES)))
+            raise InvalidError(
+                _START, describe_contents("is a folder; allowed: a scenario file", names_in(path, *_SUFFIXES))
+            )
         if not stat.S_ISREG(mode):
             raise InvalidError(_START, "is not a regular file; allowed: a scenario file")
         with open(path, "rb") as file:

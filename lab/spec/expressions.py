@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from lab.errors import ScenarioError
-from lab.spec.reading import did_you_mean, shown
+from lab.spec.reading import clip_repr, did_you_mean
 
 FUNCTIONS = ("abs", "float", "int", "len", "list", "max", "min", "range", "round", "str", "sum")
 MAX_LENGTH = 2000
@@ -58,7 +58,7 @@ def rank_variables(nnodes: int, nproc_per_node: int) -> dict[int, RankVariables]
     return {rank: RankVariables.of(rank, nnodes, nproc_per_node) for rank in range(nnodes * nproc_per_node)}
 
 
-def evaluate(expected: Any, variables: RankVariables) -> Any:
+def evaluate_expected(expected: Any, variables: RankVariables) -> Any:
     """The value that one rank is expected to note; `NOTHING_EXPECTED` where a mapping per rank does not name it.
 
     Strings may be expressions. Lists and mappings are evaluated item by item; a mapping whose keys are all integers
@@ -94,11 +94,11 @@ def _compute(text: str, tree: ast.Expression, variables: RankVariables) -> Any:
     from lab.spec import arithmetic  # imports simpleeval, which few scenarios need
 
     try:
-        return arithmetic.compute(tree, variables._asdict(), FUNCTIONS)
+        return arithmetic.compute_expression(tree, variables._asdict(), FUNCTIONS)
     except ArithmeticError as error:
         why = f"cannot be computed for rank {variables.rank}: {error}"
         allowed = "allowed: what every rank can compute, or a value for each rank"
-        raise ScenarioError(f"the expression {shown(text)} {why}; {allowed}") from None
+        raise ScenarioError(f"the expression {clip_repr(text)} {why}; {allowed}") from None
 
 
 @lru_cache(maxsize=4096)
@@ -108,7 +108,7 @@ def _understand(text: str) -> ast.Expression | str:
     if tree is None:
         if _is_broken(text):
             tip = "in a YAML list in brackets, an expression with a comma must be in quotes"
-            raise ScenarioError(f"the expression {shown(text)} is not complete; {tip}; {_QUOTE}")
+            raise ScenarioError(f"the expression {clip_repr(text)} is not complete; {tip}; {_QUOTE}")
         return text
     if isinstance(tree.body, ast.Constant) and isinstance(tree.body.value, str):
         return tree.body.value
@@ -123,7 +123,7 @@ def _understand(text: str) -> ast.Expression | str:
     for part in parts:
         what = _why_not(part)
         if what is not None:
-            raise ScenarioError(f"the expression {shown(text)} uses {what}, which is not available; {_QUOTE}")
+            raise ScenarioError(f"the expression {clip_repr(text)} uses {what}, which is not available; {_QUOTE}")
     called = {part.func.id for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
     for name in sorted(called.difference(FUNCTIONS)):
         raise _unknown(text, "calls", "function", name, FUNCTIONS)
@@ -133,7 +133,7 @@ def _understand(text: str) -> ast.Expression | str:
 
 
 def _unknown(text: str, does: str, what: str, name: str, allowed: Iterable[str]) -> ScenarioError:
-    found = f"the expression {shown(text)} {does} the unknown {what} {shown(name)}{did_you_mean(name, allowed)}"
+    found = f"the expression {clip_repr(text)} {does} the unknown {what} {clip_repr(name)}{did_you_mean(name, allowed)}"
     return ScenarioError(f"{found}; allowed: {', '.join(allowed)}; {_QUOTE}")
 
 

@@ -12,10 +12,20 @@ from typing import Any
 from lab.errors import ScenarioError, UsageError
 from lab.frozen import Frozen
 from lab.spec import kinds
-from lab.spec.expressions import RankVariables, evaluate, is_expression
+from lab.spec.expressions import RankVariables, evaluate_expected, is_expression
 from lab.spec.kinds import NODE, Kind, World, list_of, read_or_refuse, read_text
-from lab.spec.reading import TRUE, InvalidError, Value, did_you_mean, holding, missing_file, names_in, near, shown
-from lab.words import listing
+from lab.spec.reading import (
+    TRUE,
+    InvalidError,
+    Value,
+    clip_repr,
+    describe_contents,
+    did_you_mean,
+    find_near_match,
+    missing_file,
+    names_in,
+)
+from lab.words import join_words
 
 _SCRIPT = "the path of a script beside this file, such as train.py"
 _CHECK = "file.py:function, both in the folder of the script"
@@ -26,13 +36,13 @@ _BELOW = r"^(?!/)(?!(.*/)?\.\.(/|$))"
 _CHECK_MAX_BYTES = 1024 * 1024
 
 
-def script() -> Kind:
+def script_kind() -> Kind:
     """The script: a file in the folder of the YAML file or below it; links in its absolute path are not followed."""
 
     def read(value: Value) -> Path:
         text = read_text(value, _SCRIPT)
         folder = value.reading.folder
-        path = inside(value, text, folder, _SCRIPT)
+        path = resolve_inside(value, text, folder, _SCRIPT)
         if os.path.isfile(path):
             return path
         if os.path.isdir(path):
@@ -45,7 +55,7 @@ def script() -> Kind:
     return Kind(_SCRIPT, read, {"type": "string", "pattern": f"{_BELOW}."}, lambda path: path.name)
 
 
-def check() -> Kind:
+def check_kind() -> Kind:
     """A `file.py:function` beside the script. The file is parsed, never run: it runs inside a node."""
 
     def read(value: Value) -> str:
@@ -56,7 +66,7 @@ def check() -> Kind:
         if "script" not in value.reading.known:  # a problem of its own
             return text
         folder = value.reading.known["script"].parent
-        path = inside(value, file, folder, _CHECK)
+        path = resolve_inside(value, file, folder, _CHECK)
         if not os.path.isfile(path):
             raise value.refused(_CHECK, f", whose file does not exist{_meant(file, folder)}")
         names = _defined_names(path)
@@ -67,7 +77,7 @@ def check() -> Kind:
     return Kind(_CHECK, read, {"type": "string", "pattern": rf"{_BELOW}[^:]+\.py:[^\W\d]\w*$"})
 
 
-def outputs() -> Kind:
+def outputs_kind() -> Kind:
     """Names and patterns of files in the working folder; of none, `false`, which is None here."""
 
     def read_one(value: Value) -> str:
@@ -91,7 +101,7 @@ def outputs() -> Kind:
 def script_problem(path: Path) -> str:
     """Why a path that a person named is not that of a script; empty if it is."""
     if os.path.isdir(path):
-        return holding("is a folder; allowed: a script", names_in(path, ".py"))
+        return describe_contents("is a folder; allowed: a script", names_in(path, ".py"))
     if os.path.isfile(path):
         return "" if os.access(path, os.R_OK) else "cannot be read: Permission denied"
     return "is not a regular file; allowed: a script" if os.path.exists(path) else missing_file("script", path, ".py")
@@ -106,7 +116,7 @@ def missing_script(path: Path) -> str:
     return f"script: missing{meant}; allowed: {_SCRIPT.replace('such as ', 'such as script: ')}"
 
 
-def inside(value: Value, path: str, folder: Path, allowed: str) -> Path:
+def resolve_inside(value: Value, path: str, folder: Path, allowed: str) -> Path:
     """The absolute path of something in a folder or below it; links in it may not lead out."""
     if not path.strip():
         raise value.refused(allowed)
@@ -117,15 +127,15 @@ def inside(value: Value, path: str, folder: Path, allowed: str) -> Path:
     found = Path(os.path.abspath(folder / path))
     real, real_folder = os.path.realpath(found), os.path.realpath(folder)
     if os.path.commonpath((real, real_folder)) != real_folder:
-        raise value.refused(allowed, f", a link that leaves the folder to {shown(real, 1000)}")
+        raise value.refused(allowed, f", a link that leaves the folder to {clip_repr(real, 1000)}")
     return found
 
 
 def _meant(text: str, folder: Path) -> str:
     path = PurePosixPath(text)
     names = names_in(folder / path.parent, ".py")
-    found = near(path.name, names)
-    return f" (did you mean {str(path.parent / found)!r}?)" if found else holding("", names, "the folder")
+    found = find_near_match(path.name, names)
+    return f" (did you mean {str(path.parent / found)!r}?)" if found else describe_contents("", names, "the folder")
 
 
 def _defined_names(path: Path) -> set[str] | None:
@@ -159,7 +169,7 @@ _VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
 def variable_problem(name: str) -> str:
     """Why a scenario may not set a variable of this name; empty if it may."""
     if not re.fullmatch(_VARIABLE, name):
-        return f"found the name {shown(name)}; allowed: letters, digits and _, no digit first"
+        return f"found the name {clip_repr(name)}; allowed: letters, digits and _, no digit first"
     if name in LAB_VARIABLES or (name.startswith(LAB_PREFIXES) and name not in SETTABLE):
         return f"found {name}, which the lab sets itself; allowed: any other variable"
     return ""
@@ -191,7 +201,7 @@ def _named(allowed: str, problem_of: Callable[[str], str], item: Kind, names: Ma
     )
 
 
-def environment() -> Kind:
+def environment_kind() -> Kind:
     """Variables by name; numbers count as the text that stands in the file."""
     taken = [{"pattern": f"^(?!({'|'.join(SETTABLE)})$)({'|'.join(LAB_PREFIXES)})"}, {"enum": list(LAB_VARIABLES)}]
     names = {"pattern": f"^{_VARIABLE}$", "not": {"anyOf": taken}}
@@ -233,12 +243,12 @@ def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
 def data_name_problem(name: str) -> str:
     """Why data may not have this name; empty if it may."""
     allowed = "letters, digits, '.', - and _, up to 63, a letter or digit first"
-    return "" if re.fullmatch(_DATA_NAME, name) else f"found the name {shown(name)}; allowed: {allowed}"
+    return "" if re.fullmatch(_DATA_NAME, name) else f"found the name {clip_repr(name)}; allowed: {allowed}"
 
 
 def folder_problem(path: Path) -> str:
     """Why ranks cannot read a folder; empty if they can."""
-    name = shown(str(path), 1000)
+    name = clip_repr(str(path), 1000)
     if not os.path.exists(path):
         folders = [folder for folder in names_in(path.parent) if (path.parent / folder).is_dir()]
         return f"{name} does not exist on this machine{_near_path(path, folders)}"
@@ -248,7 +258,7 @@ def folder_problem(path: Path) -> str:
 
 
 def _near_path(path: Path, names: Sequence[str]) -> str:
-    match = near(path.name, names)
+    match = find_near_match(path.name, names)
     return f" (did you mean {str(path.parent / match)!r}?)" if match else ""
 
 
@@ -316,7 +326,7 @@ def parse_volume(text: str, folder: Path) -> Volume:
     path = Path(os.path.abspath(folder / os.path.expanduser(source)))
     if not os.path.exists(path):
         meant = _near_path(path, names_in(path.parent))
-        raise UsageError(f", but {shown(str(path), 1000)} does not exist on this host{meant}")
+        raise UsageError(f", but {clip_repr(str(path), 1000)} does not exist on this host{meant}")
     if (problem := own_folder(target)) and target != str(path):
         raise UsageError(f", but {problem}: mount it in /data, /mnt or a folder that nodes do not have")
     return Volume(source=path, target=target, read_only=mode == "ro")
@@ -346,7 +356,7 @@ def check_backend(name: str) -> str:
     """
     if name not in BACKENDS:
         raise UsageError(
-            f"the lab has no backend {name!r}{did_you_mean(name, BACKENDS)}; allowed: {listing(BACKENDS)}",
+            f"the lab has no backend {name!r}{did_you_mean(name, BACKENDS)}; allowed: {join_words(BACKENDS)}",
             "docs/backends.md says what each of them can do",
         )
     return name
@@ -359,7 +369,7 @@ _RANK_OR_NODE = ({"type": "integer", "minimum": 0}, {"type": "string", "pattern"
 RANK_SCHEMA = {"type": "object", "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"}}
 
 
-def tried(world: World, rank: int | None) -> Sequence[RankVariables]:
+def sample_variables(world: World, rank: int | None) -> Sequence[RankVariables]:
     """Variables to try an expression with before the run: those of its rank, or of a few where it is for all."""
     if not world.size or not world.nodes or not world.nproc_per_node:
         return ()
@@ -378,19 +388,19 @@ def _imagined(world: World, rank: int | None) -> Iterator[RankVariables]:
                 yield RankVariables.of(one, nodes, nproc_per_node)
 
 
-def culprit() -> Kind:
+def culprit_kind() -> Kind:
     """Who is to be named: a rank, or a node."""
     allowed = "a rank, 0 or more, or a node such as node2"
 
     def read(value: Value) -> Any:
         if value.kind == "text" and not re.fullmatch(NODE, value.raw):
             raise value.refused(allowed)
-        return (kinds.node() if value.kind == "text" else kinds.rank()).read(value)
+        return (kinds.node_kind() if value.kind == "text" else kinds.rank_kind()).read(value)
 
     return Kind(allowed, read, {"oneOf": [*_RANK_OR_NODE]})
 
 
-def restarts() -> Kind:
+def restarts_kind() -> Kind:
     """How often a launcher began the workers anew: a number, or who had failed first each time."""
     count, who = kinds.whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
 
@@ -420,7 +430,7 @@ def per_rank(item: Kind) -> Kind:
     return Kind(f"{allowed}, to {item.allowed}", read, schema, dict)
 
 
-def notes() -> Kind:
+def notes_kind() -> Kind:
     """Expected values by the name of the note: plain data, whose strings may be arithmetic."""
     allowed = "a mapping from the names of notes to values"
 
@@ -437,7 +447,7 @@ def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> di
 
     def read_one(key: Value, item: Value) -> tuple[int, Any]:
         try:
-            number = kinds.rank().read(key)
+            number = kinds.rank_kind().read(key)
         except InvalidError:
             quotes = ", without quotes" if key.kind == "text" else ""
             ranks = World.of(value.reading).allowed
@@ -470,11 +480,14 @@ def _plain(value: Value, rank: int | None) -> Any:
 
 def _try(expression: str, world: World, rank: int | None) -> None:
     """Refuse what cannot be computed on ranks that there will be, or, where those are not known, on none imaginable."""
-    errors, samples = list[ScenarioError](), tried(world, rank) or [*_imagined(world, rank)]
+    errors, samples = list[ScenarioError](), sample_variables(world, rank) or [*_imagined(world, rank)]
     for variables in samples:
         try:
-            evaluate(expression, variables)
+            evaluate_expected(expression, variables)
         except ScenarioError as error:
             errors.append(error)
+        else:
+            if not world.size:
+                return
     if errors and (world.size or len(errors) == len(samples)):
         raise errors[0]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from lab.errors import UsageError
 from lab.spec.reading import NUMBER, QUOTABLE, TRUE, InvalidError, Reading, Value, did_you_mean
-from lab.words import clip
+from lab.words import clip_end
 
 DURATIONS_ALLOWED = "a duration such as 500ms, 60s, 2m or 1h, or a plain number of seconds"
 AGES_ALLOWED = "an age such as 30m, 12h, 7d or 4w"
@@ -49,11 +49,11 @@ def parse_quantity(value: str | float, fold: Callable[[str], str], units: Mappin
     text = str(value).strip() if not isinstance(value, bool) else ""
     match = re.fullmatch(rf"{_NUMBER}[ \t]*([A-Za-z]*)", text) if len(text) <= _LONGEST else None
     if match is None or fold(match[2]) not in units:
-        raise UsageError(f"found {clip(repr(value), _LONGEST)}; allowed: {allowed}")
+        raise UsageError(f"found {clip_end(repr(value), _LONGEST)}; allowed: {allowed}")
     factor = units[fold(match[2])]
     number = int(match[1]) * factor if match[1].isdecimal() else float(match[1]) * factor
     if not math.isfinite(number):
-        raise UsageError(f"found {clip(repr(value), _LONGEST)}, which is too large; allowed: {allowed}")
+        raise UsageError(f"found {clip_end(repr(value), _LONGEST)}, which is too large; allowed: {allowed}")
     return number
 
 
@@ -84,7 +84,7 @@ def read_or_refuse(kind: Kind, value: Value, allowed: str) -> Any:
         raise value.refused(allowed) from None
 
 
-def boolean() -> Kind:
+def boolean_kind() -> Kind:
     """True or false, in any of YAML's spellings."""
 
     def read(value: Value) -> bool:
@@ -95,7 +95,7 @@ def boolean() -> Kind:
     return Kind("true or false", read, {"type": "boolean"})
 
 
-def text(allowed: str = "text") -> Kind:
+def text_kind(allowed: str = "text") -> Kind:
     """Text of any sort."""
     return Kind(allowed, lambda value: read_text(value, allowed), {"type": "string"})
 
@@ -124,7 +124,9 @@ def text_or_number() -> Kind:
     return Kind(allowed, read, {"type": ["string", "number"]})
 
 
-def matching(allowed: str, pattern: str, tip: Callable[[str], str] = lambda _: "", *, quotable: bool = True) -> Kind:
+def matching_text(
+    allowed: str, pattern: str, tip: Callable[[str], str] = lambda _: "", *, quotable: bool = True
+) -> Kind:
     """Text of a certain form.
 
     Args:
@@ -143,26 +145,26 @@ def matching(allowed: str, pattern: str, tip: Callable[[str], str] = lambda _: "
     return Kind(allowed, read, {"type": "string", "pattern": f"^{pattern}$"})
 
 
-def name() -> Kind:
+def name_kind() -> Kind:
     """What may name a record."""
 
     def suggest(word: str) -> str:
-        return f" (did you mean {slug(word)!r}?)" if re.search("[A-Za-z0-9]", word) else ""
+        return f" (did you mean {make_slug(word)!r}?)" if re.search("[A-Za-z0-9]", word) else ""
 
-    return matching("lower-case letters, digits, - and _, up to 63, a letter or digit first", _NAME, suggest)
+    return matching_text("lower-case letters, digits, - and _, up to 63, a letter or digit first", _NAME, suggest)
 
 
-def slug(word: str) -> str:
+def make_slug(word: str) -> str:
     """The word as a name may be written: lower-case, everything but letters, digits, - and _ replaced by -."""
     return re.sub(r"[^a-z0-9_-]+", "-", word.lower()).strip("-_")[:63] or "scenario"
 
 
-def image() -> Kind:
+def image_kind() -> Kind:
     """The name of a container image."""
-    return matching("the name of an image, such as pytorch/pytorch:latest", _IMAGE, quotable=False)
+    return matching_text("the name of an image, such as pytorch/pytorch:latest", _IMAGE, quotable=False)
 
 
-def choice(words: Sequence[str], note: str = "") -> Kind:
+def choice_kind(words: Sequence[str], note: str = "") -> Kind:
     """One of a few words; the note says something of them."""
     allowed = ", ".join(words) + note
 
@@ -179,7 +181,7 @@ _LONGEST_PATTERN = 10_000
 """Characters; Python takes seconds to compile 100,000."""
 
 
-def pattern() -> Kind:
+def regex_kind() -> Kind:
     """A regular expression in Python's syntax."""
     allowed = "a regular expression"
 
@@ -214,7 +216,7 @@ def whole_number(low: int, high: int) -> Kind:
     return Kind(allowed, read, {"type": "integer", "minimum": low, "maximum": high})
 
 
-def number(allowed: str, *, above: float = -math.inf, low: float = -math.inf, high: float = math.inf) -> Kind:
+def number_kind(allowed: str, *, above: float = -math.inf, low: float = -math.inf, high: float = math.inf) -> Kind:
     """A finite number, more than `above`, from `low` to `high`."""
 
     def read(value: Value) -> float:
@@ -229,22 +231,22 @@ def number(allowed: str, *, above: float = -math.inf, low: float = -math.inf, hi
     return Kind(allowed, read, {"type": "number", **finite})
 
 
-def duration(longest_s: int) -> Kind:
+def duration_kind(longest_s: int) -> Kind:
     """Seconds, more than 0 and at most `longest_s`."""
     bounds = f"more than 0 and at most {longest_s / 3600:g}h"
     schema: dict[str, Any] = {"type": ["string", "number"], "pattern": f"{QUANTITY}(ms|s|m|h)? *$"}
     schema |= {"exclusiveMinimum": 0, "maximum": longest_s}
-    return quantity(parse_duration, DURATIONS_ALLOWED, bounds, (0, longest_s), schema, "{:.12g}s".format)
+    return quantity_kind(parse_duration, DURATIONS_ALLOWED, bounds, (0, longest_s), schema, "{:.12g}s".format)
 
 
-def size(low: int, high: int) -> Kind:
+def size_kind(low: int, high: int) -> Kind:
     """Bytes from `low` to `high`, both included."""
     bounds = f"from {low >> 20}MiB to {high >> 40}TiB"
     schema = {"type": ["string", "integer"], "pattern": f"{QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
-    return quantity(parse_size, SIZES_ALLOWED, bounds, (low, high), {**schema, "minimum": low, "maximum": high})
+    return quantity_kind(parse_size, SIZES_ALLOWED, bounds, (low, high), {**schema, "minimum": low, "maximum": high})
 
 
-def quantity(
+def quantity_kind(
     parse: Callable[[str], float],
     allowed: str,
     bounds: str,
@@ -285,7 +287,7 @@ def read_scalar(value: Value) -> Any:
     if value.kind == "nothing":
         return None
     if value.kind == "boolean":
-        return boolean().read(value)
+        return boolean_kind().read(value)
     if value.kind == "integer":
         if not re.fullmatch("[+-]?(?:0|[1-9][0-9]*)", value.raw) or len(value.raw) > _LONGEST_INTEGER:
             raise value.refused("a decimal number without leading zeros, or text in quotes")
@@ -308,7 +310,7 @@ class _Late:
         return getattr(getattr(import_module(self._module), self._maker)(), name)
 
 
-def late(module: str, maker: str) -> Kind:
+def lazy_kind(module: str, maker: str) -> Kind:
     """The kind that a function of a module makes, imported when a file has a key of it: most files have few keys."""
     return cast("Kind", _Late(module, maker))
 
@@ -345,7 +347,7 @@ class World(NamedTuple):
         return f"a rank from 0 to {self.size - 1} ({self.nodes} x {self.nproc_per_node} ranks)"
 
 
-def rank() -> Kind:
+def rank_kind() -> Kind:
     """A rank of the run."""
 
     def read(value: Value) -> Any:
@@ -355,7 +357,7 @@ def rank() -> Kind:
     return Kind("a rank, 0 or more", read, {"type": "integer", "minimum": 0})
 
 
-def node() -> Kind:
+def node_kind() -> Kind:
     """A node of the run."""
     allowed = "the name of a node, such as node2"
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from lab.errors import UsageError
-from lab.feature import LAUNCHERS, entry_names, find_entry, load
+from lab.feature import LAUNCHERS, entry_names, find_entry, import_entry
 from lab.frozen import Frozen
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, mapping_schema, section
+from lab.spec.declare import dump_keys, key_field, mapping_schema, section_kind
 from lab.spec.reading import Value, did_you_mean
 
 LAB = "lab"
@@ -90,7 +90,7 @@ RESTARTS = kinds.whole_number(0, 1000)
 class Lab(Frozen):
     """The settings of the lab itself, as a launcher."""
 
-    max_restarts: int = key(0, RESTARTS, "max_restarts: 1")
+    max_restarts: int = key_field(0, RESTARTS, "max_restarts: 1")
     """So often all workers are started again after a failure; a node that was lost is started before."""
 
 
@@ -114,11 +114,11 @@ def find_launcher(name: str) -> Launcher:
     raise UsageError(f"the lab has no launcher {name!r}{did_you_mean(name, known)}", f"allowed: {', '.join(known)}")
 
 
-def launcher() -> kinds.Kind:
+def launcher_kind() -> kinds.Kind:
     """The key `launcher` of a scenario: the name of a launcher, or a mapping from it to its settings."""
     known = launcher_names()
     there = [name for name in known if name == LAB or find_entry("launchers", name)]
-    declared = {name: load(entry) for name in there if (entry := find_launcher(name).declares)}
+    declared = {name: import_entry(entry) for name in there if (entry := find_launcher(name).declares)}
     allowed = f"{', '.join(known)}, or a mapping from {' or '.join(declared)} to what it is told"
 
     def refuse_missing(value: Value, name: str) -> None:
@@ -143,7 +143,7 @@ def launcher() -> kinds.Kind:
             refuse_missing(name_value, name)
         if name not in declared:
             raise name_value.problem(f"unknown key {name!r}{did_you_mean(name, declared)}; allowed: {allowed}")
-        settings = section(declared[name]).read(settings_value)
+        settings = section_kind(declared[name]).read(settings_value)
         if problem := settings.problem() if hasattr(settings, "problem") else "":
             raise settings_value.problem(problem)
         return Launching(name, settings if settings != declared[name]() else None)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import UsageError
-from lab.feature import bundled, hook
-from lab.spec.declare import dump_keys, every_key, read_keys
+from lab.feature import bundled_path, find_hook
+from lab.spec.declare import all_keys_of, dump_keys, read_keys
 from lab.spec.keys import missing_script, script_problem
-from lab.spec.kinds import slug
-from lab.spec.reading import Position, Reading, Value, did_you_mean, near
+from lab.spec.kinds import make_slug
+from lab.spec.reading import Position, Reading, Value, did_you_mean, find_near_match
 from lab.spec.scenario import Scenario
 
 SIGN = "@"
@@ -38,7 +38,7 @@ _NEAR = 0.8
 
 def library_folder() -> Path:
     """The lessons that come with the lab."""
-    return bundled("scenarios")
+    return bundled_path("scenarios")
 
 
 def schema_file() -> Path:
@@ -58,7 +58,7 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def named_file(path: Path) -> Path:
+def resolve_lesson(path: Path) -> Path:
     """What a person meant by a path: the file of the lesson where it is `@NAME`, else the path itself."""
     return find_lesson(str(path)) if str(path).startswith(SIGN) and not path.suffix else path
 
@@ -124,7 +124,7 @@ def _says_its_name_is(file: Path, name: str) -> bool:
     return said is not None and said[1].replace("-", "_") == name
 
 
-def looks_like_one(path: Path) -> bool:
+def is_scenario_file(path: Path) -> bool:
     """Whether a YAML file is meant for a scenario.
 
     It is if it names a script that is there. One that is not there, or has another name, is a slip of the pen only
@@ -144,10 +144,10 @@ def looks_like_one(path: Path) -> bool:
 
 def _has_keys_of_scenarios(head: bytes, *one_of: str) -> bool:
     """Whether all keys at the top level are those of a scenario, or nearly; and one of these is among them."""
-    known, keys = every_key(Scenario), re.findall(_KEY, head)
+    known, keys = all_keys_of(Scenario), re.findall(_KEY, head)
     if len(keys) > 2 * len(known):
         return False
-    meant = {near(key.decode("utf-8", "replace"), known, _NEAR) for key in keys}
+    meant = {find_near_match(key.decode("utf-8", "replace"), known, _NEAR) for key in keys}
     return None not in meant and not meant.isdisjoint(one_of)
 
 
@@ -168,14 +168,14 @@ def read_requirements(how: str, *of: Any) -> tuple[str, ...]:
         UsageError: a text is none, or the feature is not there.
         ScenarioError: a line of a file is none; the message names every such line.
     """
-    reader = hook(how)
+    reader = find_hook(how)
     if reader is None:
         raise UsageError("packages are of the feature packages, which is not there")
     found: tuple[str, ...] = reader(*of)
     return found
 
 
-def merged(*lists: Sequence[str]) -> tuple[str, ...]:
+def merge_requirements(*lists: Sequence[str]) -> tuple[str, ...]:
     """All of them; most runs have none, and need nobody to read them."""
     given = [one for one in lists if one]
     return read_requirements("merged_requirements", *given) if len(given) > 1 else tuple(*given)
@@ -190,9 +190,9 @@ _MOST_SCENARIOS = 2000
 def find_scenarios(paths: Iterable[Path]) -> list[Path]:
     """Every file and `@LESSON` that is named, and every scenario below the folders that are named, in order."""
     found: list[Path] = []
-    for path in map(named_file, paths):
+    for path in map(resolve_lesson, paths):
         if path.is_dir():
-            inside = list(islice(filter(looks_like_one, files_below(path)), _MOST_SCENARIOS + 1))
+            inside = list(islice(filter(is_scenario_file, files_below(path)), _MOST_SCENARIOS + 1))
             if len(inside) > _MOST_SCENARIOS:
                 what = f"{path} holds more than {_MOST_SCENARIOS:,} scenarios, the most for one command"
                 raise UsageError(what, "name folders below it, or files")
@@ -208,7 +208,7 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
 
 def open_scenario(path: Path) -> Scenario:
     """The scenario in a YAML file, that of a plain script, or with `@NAME` that of a lesson."""
-    path = named_file(path)
+    path = resolve_lesson(path)
     return scenario_from_script(path, SCRIPT_TIMEOUT_S) if path.suffix == ".py" else load_scenario(path)
 
 
@@ -224,7 +224,7 @@ def load_scenario(path: Path) -> Scenario:
     reading = Reading(path)
     with reading.attempt():
         root = Value(read_document(path), "", reading)
-        data = {"name": slug(path.stem), "source": source, **read_keys(root, Scenario)}
+        data = {"name": make_slug(path.stem), "source": source, **read_keys(root, Scenario)}
         if all(name.raw != "script" for name, _ in root.pairs("")):
             raise root.problem(missing_script(source))
     reading.raise_if_any()
@@ -240,7 +240,7 @@ def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> S
         reading.add(Position(), wrong)
     reading.raise_if_any()
     script, extra = Path(os.path.abspath(path)), _with_named_by(Path(path), {})
-    return Scenario(name=slug(script.stem), script=script, timeout_s=timeout_s, extra=extra)
+    return Scenario(name=make_slug(script.stem), script=script, timeout_s=timeout_s, extra=extra)
 
 
 def _with_named_by(script: Path, extra: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -251,7 +251,7 @@ def _with_named_by(script: Path, extra: Mapping[str, Any]) -> Mapping[str, Any]:
     except OSError:  # whoever ships it says why
         names_any = False
     named = read_requirements("requirements_of_script", script) if names_any else ()
-    return {**extra, KEY: merged(named, extra.get(KEY, ()))} if named else extra
+    return {**extra, KEY: merge_requirements(named, extra.get(KEY, ()))} if named else extra
 
 
 def dump_scenario(scenario: Scenario) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from lab.errors import ScenarioError
-from lab.words import clip
+from lab.words import clip_end
 
 if TYPE_CHECKING:  # a plain script is run without YAML
     from yaml.nodes import Node
@@ -86,7 +86,7 @@ class Reading:
             raise ScenarioError("\n".join(lines[:MAX_SHOWN]), hint)
 
 
-def near(word: str, choices: Iterable[str], likeness: float = 0.6) -> str | None:
+def find_near_match(word: str, choices: Iterable[str], likeness: float = 0.6) -> str | None:
     """The choice that was probably meant by `word`, without regard to case; None if none is so like it."""
     if len(word) > _LONGEST_WORD:
         return None
@@ -98,7 +98,7 @@ def near(word: str, choices: Iterable[str], likeness: float = 0.6) -> str | None
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """` (did you mean 'nodes'?)` for the near match of `word`; empty if none is near."""
-    found = near(word, choices)
+    found = find_near_match(word, choices)
     return f" (did you mean {found!r}?)" if found else ""
 
 
@@ -110,7 +110,7 @@ def names_in(folder: Path, *endings: str) -> list[str]:
         return []
 
 
-def holding(what: str, names: Sequence[str], where: str = "it") -> str:
+def describe_contents(what: str, names: Sequence[str], where: str = "it") -> str:
     """`is a folder; it holds a.py, b.py`."""
     return f"{what}; {where} holds {', '.join(names[:10])}" if names else what
 
@@ -118,21 +118,21 @@ def holding(what: str, names: Sequence[str], where: str = "it") -> str:
 def missing_file(what: str, path: Path, *endings: str) -> str:
     """`no such script (did you mean 'train.py'?)`, or that not even its folder exists."""
     if not os.path.isdir(path.parent):
-        return f"no such {what}; the folder {shown(str(path.parent), 1000)} does not exist"
+        return f"no such {what}; the folder {clip_repr(str(path.parent), 1000)} does not exist"
     return f"no such {what}{did_you_mean(path.name, names_in(path.parent, *endings))}"
 
 
-def odd_space(character: str) -> str:
+def describe_space(character: str) -> str:
     """That a space of another kind stands where a plain one belongs."""
     from unicodedata import name  # only needed when something is wrong
 
     return f"found a {name(character, 'strange space').lower()} (U+{ord(character):04X}); allowed: a plain space"
 
 
-def shown(value: object, longest: int = 80) -> str:
+def clip_repr(value: object, longest: int = 80) -> str:
     """The value as Python writes it, cut to `longest` characters."""
     try:
-        return clip(repr(value), longest)
+        return clip_end(repr(value), longest)
     except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
         return f"a {type(value).__name__} that is too large to show"
 
@@ -186,12 +186,12 @@ class Value:
     def describe(self) -> str:
         """What it is, for a person: `the number 3`, `'text'`, `a list`."""
         if self.kind in ("integer", "number"):
-            return f"the number {clip(self.raw, 40)}"
+            return f"the number {clip_end(self.raw, 40)}"
         if self.kind == "boolean":
             read_as = "true" if self.raw.lower() in TRUE else "false"
             return f"the boolean {self.raw}" + ("" if self.raw.lower() == read_as else f" (YAML reads it as {read_as})")
         names = {"list": "a list", "mapping": "a mapping", "nothing": "nothing"}
-        return names.get(self.kind) or shown(self.raw)
+        return names.get(self.kind) or clip_repr(self.raw)
 
     def items(self, allowed: str) -> list[Value]:
         """Those of a list; anything else is refused."""
@@ -210,7 +210,7 @@ class Value:
             name = key.raw if key_node.id == "scalar" else ""
             if name and (key.kind, name) in first_line:
                 first = f"it is on line {first_line[key.kind, name]} already; remove one of the two"
-                self.reading.add(*key.problem(f"duplicate key {shown(name)}; {first}").args)
+                self.reading.add(*key.problem(f"duplicate key {clip_repr(name)}; {first}").args)
                 continue
             first_line[key.kind, name] = key.where.line
             found.append((key, Value(node, f"{self.field}.{name}" if self.field else name, self.reading, key)))
@@ -234,5 +234,5 @@ class Value:
             quote = f" (in quotes: '{self.raw}')" if self.kind in QUOTABLE else ""
             raise self.problem(f"found {found}; allowed: text{quote}")
         if not self._node.style and self.raw != self.raw.lstrip():
-            raise self.problem(odd_space(self.raw[0]))
+            raise self.problem(describe_space(self.raw[0]))
         return str(self.raw)

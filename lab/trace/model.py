@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from lab.operations import Operation, Who, operation
-from lab.words import ordinal
+from lab.operations import Operation, Who, get_operation
+from lab.words import format_ordinal
 
 SHARED_CLOCK_ERROR_S = 1e-6
 """Two reads of one clock by two processes."""
@@ -174,7 +174,7 @@ class Group:
     @property
     def label(self) -> str:
         """How a person would call it: `default`, `[0, 1]`, `[0, 1] (2nd)`."""
-        return self.plain_label if self.turn == 1 else f"{self.plain_label} ({ordinal(self.turn)})"
+        return self.plain_label if self.turn == 1 else f"{self.plain_label} ({format_ordinal(self.turn)})"
 
     @property
     def plain_label(self) -> str:
@@ -260,7 +260,7 @@ class Call:
     @property
     def operation(self) -> Operation:
         """What there is to know of its operation."""
-        return operation(self.op)
+        return get_operation(self.op)
 
     @property
     def giver(self) -> int | None:

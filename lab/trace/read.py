@@ -23,7 +23,7 @@ from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_excess_ranks
 from lab.trace import model
 from lab.trace.model import Buffer, Call, Clocks, Group, Mark, RankTrace, Reading, StoreLookup, Trace
-from lab.words import plural
+from lab.words import format_count
 
 # -- what a line holds, taken out with its type: a script can write whatever it likes into its trace
 
@@ -400,7 +400,7 @@ class RankReader:
         if not self.start:
             problems.append(f"{who} its trace has no beginning, so its times cannot be compared with other ranks'")
         if self.damaged:
-            problems.append(f"{who} {plural(self.damaged, 'line')} of its trace cannot be read")
+            problems.append(f"{who} {format_count(self.damaged, 'line')} of its trace cannot be read")
         if not (result.stopped or result.dumped):
             problems.append(f"{who} its trace ends before the worker did, or the worker was killed")
             self.trace.cut_short[self.rank] = problems[-1]

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from lab.operations import MESSAGE, Operation, Who, operation
+from lab.operations import MESSAGE, Operation, Who, get_operation
 from lab.trace.model import Call, Group, Trace
 
 Path = Sequence[tuple[Call, int]]
@@ -167,7 +167,7 @@ class Step:
     @property
     def operation(self) -> Operation:
         """What there is to know of it."""
-        return operation(self.op)
+        return get_operation(self.op)
 
     @property
     def message(self) -> bool:

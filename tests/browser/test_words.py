@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from lab.words import capital, clip, format_bytes, format_duration, format_moment, name_ranks, plural
+from lab.words import capitalize_first, clip_end, format_bytes, format_count, format_duration, format_moment, name_ranks
 from tests.browser.runs import training
 
 _NUMBERS = random.Random(1)
@@ -33,9 +33,9 @@ PYTHON: dict[str, Callable[..., str]] = {
     "bytes": format_bytes,
     "moment": lambda us, distance: format_moment(us / 1e6, distance / 1e6),
     "nameRanks": name_ranks,
-    "plural": plural,
-    "capital": capital,
-    "clip": clip,
+    "plural": format_count,
+    "capital": capitalize_first,
+    "clip": clip_end,
 }
 GIVEN: dict[str, list[list[Any]]] = {
     "duration": [[us] for us in WHOLE],

@@ -14,7 +14,7 @@ import pytest
 
 from lab.cli import call as subject
 from lab.cli.main import main, make_printable
-from lab.cli.overview import VERBS, every_verb
+from lab.cli.overview import VERBS, list_all_verbs
 from lab.engine.doctor import find_namesakes
 from lab.errors import (
     ClusterBusy,
@@ -52,15 +52,15 @@ def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
 # -- verbs
 
 
-@pytest.mark.parametrize("verb", every_verb())
+@pytest.mark.parametrize("verb", list_all_verbs())
 def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: str):
     code, out, err = call(capsys, verb, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage: lab {verb}")
-    assert every_verb()[verb] in " ".join(out.split())
+    assert list_all_verbs()[verb] in " ".join(out.split())
 
 
-@pytest.mark.parametrize("verb", every_verb())
+@pytest.mark.parametrize("verb", list_all_verbs())
 def test_every_verb_has_a_module_with_its_name_and_its_two_functions(verb: str):
     module = subject.load_verb(verb)
     assert callable(module.add_arguments)
@@ -76,7 +76,7 @@ def test_every_module_of_a_verb_is_listed():
 def test_help_lists_every_verb_and_the_exit_codes(capsys: pytest.CaptureFixture[str]):
     code, out, _ = call(capsys, "--help")
     assert code == 0
-    for verb in every_verb():
+    for verb in list_all_verbs():
         assert f"  {verb} " in out
     assert golden(1) in out
 
@@ -334,7 +334,7 @@ def test_a_completion_script_is_one_that_the_shell_can_read(capsys: pytest.Captu
 
     code, out, _ = call(capsys, "completion", shell)
     assert code == 0
-    for verb in every_verb():
+    for verb in list_all_verbs():
         assert verb in out
     assert "--nproc-per-node" in out
     reader = shutil.which(shell)

@@ -16,8 +16,8 @@ import pytest
 from lab import Cluster, Result
 from lab.node.messages.agent import FIRST_UID
 from lab.node.users import first_uid_of
+from lab.polling import poll_until
 from lab.spec.scenario import Expect
-from lab.waiting import wait_until
 from tests.engines.conftest import scenario_of
 from tests.golden import golden
 from tests.hostile.conftest import HERE
@@ -212,7 +212,7 @@ def test_what_ended_a_node_is_told_whatever_the_kernel_killed_before(
         else:
             made = connection.api.exec_create(node.handle, ["/bin/sh", "-c", _TAKE_MEMORY])
             connection.api.exec_start(made["Id"])
-            assert wait_until(lambda: not cluster.engine.node_state(node).running, 20.0)
+            assert poll_until(lambda: not cluster.engine.node_state(node).running, 20.0)
 
         assert connection.inspect(node.handle)["State"]["OOMKilled"], "the engine does not forget it"
         state = cluster.engine.node_state(node)

@@ -252,7 +252,7 @@ def test_nobody_reads_either_stream_of_a_run(local_lab: Lab) -> None:
 
 
 def test_no_place_for_the_traceback_is_no_second_error(local_lab: Lab, mount: Mount) -> None:
-    program = "from lab.errors import unforeseen; print(unforeseen(KeyError('x')).message)"
+    program = "from lab.errors import wrap_internal_error; print(wrap_internal_error(KeyError('x')).message)"
     disk = mount("full", size="4k")
     (disk / "fill").write_bytes(b"x" * 4096)
     env = {**local_lab.env, "TMPDIR": str(disk)}

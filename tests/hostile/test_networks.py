@@ -20,7 +20,7 @@ import pytest
 from lab import Cluster, Result
 from lab.engine import ownership
 from lab.plan.cluster import MASTER_PORT, ClusterInfo
-from lab.waiting import wait_until
+from lab.polling import poll_until
 
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
@@ -223,7 +223,7 @@ def serve_in_nodes(cluster: Cluster, ports: list[int]) -> list[Any]:
     for container in containers:
         container.exec_run(["rm", "-f", "/tmp/heard"])
         container.exec_run(["python3", "-c", LISTENING, *map(str, ports)], detach=True)
-        assert wait_until(lambda container=container: "ready" in heard_in(container), 30.0, 0.1)  # type: ignore[misc]
+        assert poll_until(lambda container=container: "ready" in heard_in(container), 30.0, 0.1)  # type: ignore[misc]
     return containers
 
 
@@ -254,7 +254,7 @@ def test_nodes_of_one_cluster_reach_no_port_of_another(
         itself = f"import socket; socket.create_connection(({address!r}, 45001), 5)"
         assert container.exec_run(["python3", "-c", itself]).exit_code == 0
         heard = f"ready\ntcp {address}\n"
-        assert wait_until(lambda: heard_in(container) == heard, 10.0, 0.1), "the server does hear"
+        assert poll_until(lambda: heard_in(container) == heard, 10.0, 0.1), "the server does hear"
 
         result = run("reaches.py", asked(attacker, [address, *EVERYWHERE], ports), on=attacker)
 

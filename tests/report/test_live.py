@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.report.live import Bottom, LiveOutput, fit
+from lab.report.live import Bottom, LiveOutput, fit_columns
 from tests.golden import golden
 
 pytestmark = pytest.mark.unit
@@ -150,7 +150,7 @@ def test_after_a_while_of_silence_it_is_told_where_ranks_are(terminal: Terminal,
     live.tick(
         3.0,
         2,
-        lambda elapsed_s, columns: fit(f"… {elapsed_s:.0f} s  rank 0: all_reduce train.py:41 (9 s)", columns),
+        lambda elapsed_s, columns: fit_columns(f"… {elapsed_s:.0f} s  rank 0: all_reduce train.py:41 (9 s)", columns),
     )
     assert terminal.screen()[0].startswith(golden(1))
     live.output(1, "node1", 1, b"hello\n", 0.0)
@@ -189,4 +189,4 @@ def test_a_dumb_terminal_has_no_bottom(terminal: Terminal, monkeypatch: pytest.M
     ],
 )
 def test_text_is_cut_by_the_columns_that_it_takes(text: str, columns: int, shown: str) -> None:
-    assert fit(text, columns) == shown
+    assert fit_columns(text, columns) == shown

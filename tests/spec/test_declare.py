@@ -12,20 +12,20 @@ import yaml
 
 from lab.errors import ScenarioError
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, keys_of, read_keys, section
+from lab.spec.declare import dump_keys, key_field, keys_of, read_keys, section_kind
 from lab.spec.reading import Reading, Value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
     on: bool = True
-    seconds: float = key(1.0, kinds.duration(3600), "for: 2s", name="for")
+    seconds: float = key_field(1.0, kinds.duration_kind(3600), "for: 2s", name="for")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outer:
-    colour: str = key("red", kinds.choice(("red", "blue")), "colour: blue", always=True)
-    inner: Inner = key(Inner)
+    colour: str = key_field("red", kinds.choice_kind(("red", "blue")), "colour: blue", always=True)
+    inner: Inner = key_field(Inner)
     made: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -73,5 +73,5 @@ def test_a_key_says_what_it_allows() -> None:
     declared = keys_of(Outer)
     assert list(declared) == ["colour", "inner"]
     assert declared["colour"].kind.schema == {"enum": ["red", "blue"]}
-    assert declared["inner"].kind.allowed == section(Inner).allowed
+    assert declared["inner"].kind.allowed == section_kind(Inner).allowed
     assert keys_of(Inner)["for"].attribute == "seconds"

@@ -17,7 +17,7 @@ from lab.spec.expressions import (
     NOTHING_EXPECTED,
     VARIABLES,
     RankVariables,
-    evaluate,
+    evaluate_expected,
     is_expression,
     rank_variables,
 )
@@ -67,7 +67,7 @@ def test_ranks_are_node_major() -> None:
 )
 def test_an_expression_comes_to_its_value(text: str, value: Any) -> None:
     assert is_expression(text)
-    assert evaluate(text, RANK_5_OF_8) == value
+    assert evaluate_expected(text, RANK_5_OF_8) == value
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_expression_comes_to_its_value(text: str, value: Any) -> None:
 )
 def test_a_string_without_a_variable_is_a_literal(text: str) -> None:
     assert not is_expression(text)
-    assert evaluate(text, RANK_5_OF_8) == text
+    assert evaluate_expected(text, RANK_5_OF_8) == text
 
 
 @pytest.mark.parametrize(
@@ -104,24 +104,29 @@ def test_a_string_without_a_variable_is_a_literal(text: str) -> None:
 )
 def test_a_string_in_quotes_of_its_own_is_always_a_literal(text: str, value: str) -> None:
     assert not is_expression(text)
-    assert evaluate(text, RANK_5_OF_8) == value
+    assert evaluate_expected(text, RANK_5_OF_8) == value
 
 
 def test_lists_and_mappings_are_evaluated_item_by_item() -> None:
     expected = {"sum": ["rank", {"deep": "rank * 2"}], "backend": "gloo", "ready": True, "none": None}
-    assert evaluate(expected, RANK_5_OF_8) == {"sum": [5, {"deep": 10}], "backend": "gloo", "ready": True, "none": None}
+    assert evaluate_expected(expected, RANK_5_OF_8) == {
+        "sum": [5, {"deep": 10}],
+        "backend": "gloo",
+        "ready": True,
+        "none": None,
+    }
 
 
 def test_a_mapping_of_ranks_stands_for_the_value_of_the_rank() -> None:
-    assert evaluate({0: [0.0], 5: ["rank + 0.5"]}, RANK_5_OF_8) == [5.5]
+    assert evaluate_expected({0: [0.0], 5: ["rank + 0.5"]}, RANK_5_OF_8) == [5.5]
 
 
 def test_a_mapping_of_ranks_expects_nothing_of_a_rank_that_it_does_not_name() -> None:
-    assert evaluate({0: 1, 1: 2}, RANK_5_OF_8) is NOTHING_EXPECTED
+    assert evaluate_expected({0: 1, 1: 2}, RANK_5_OF_8) is NOTHING_EXPECTED
 
 
 def test_an_empty_mapping_is_a_value() -> None:
-    assert evaluate({}, RANK_5_OF_8) == {}
+    assert evaluate_expected({}, RANK_5_OF_8) == {}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +200,7 @@ def test_what_looks_like_arithmetic_but_is_not_allowed_is_refused_when_it_is_rea
 )
 def test_an_expression_that_cannot_be_computed_is_named(text: str, reason: str) -> None:
     with pytest.raises(ScenarioError) as refusal:
-        evaluate(text, RANK_5_OF_8)
+        evaluate_expected(text, RANK_5_OF_8)
     assert refusal.value.message.startswith("the expression ")
     assert reason in refusal.value.message
 
@@ -203,10 +208,10 @@ def test_an_expression_that_cannot_be_computed_is_named(text: str, reason: str) 
 def test_the_evaluator_is_imported_only_for_an_expression() -> None:
     program = (
         "import sys\n"
-        "from lab.spec.expressions import RankVariables, evaluate\n"
+        "from lab.spec.expressions import RankVariables, evaluate_expected\n"
         "variables = RankVariables.of(1, 2, 1)\n"
-        "assert evaluate('gloo', variables) == 'gloo' and 'simpleeval' not in sys.modules\n"
-        "assert evaluate('rank', variables) == 1 and 'simpleeval' in sys.modules\n"
+        "assert evaluate_expected('gloo', variables) == 'gloo' and 'simpleeval' not in sys.modules\n"
+        "assert evaluate_expected('rank', variables) == 1 and 'simpleeval' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -219,13 +224,13 @@ words = st.sampled_from([*VARIABLES, *FUNCTIONS, *SYMBOLS])
 @given(st.lists(words, max_size=20).map(" ".join) | st.text(max_size=40))
 def test_any_text_is_a_value_or_a_scenario_error(text: str) -> None:
     with contextlib.suppress(ScenarioError):
-        evaluate(text, RANK_5_OF_8)
+        evaluate_expected(text, RANK_5_OF_8)
 
 
 @given(st.integers(0, 1000), st.integers(1, 50), st.integers(1, 8))
 def test_linear_arithmetic_agrees_with_python(factor: int, nnodes: int, nproc_per_node: int) -> None:
     for rank in {0, nnodes * nproc_per_node - 1}:
         variables = RankVariables.of(rank, nnodes, nproc_per_node)
-        assert evaluate(f"{factor} * rank + world_size - node_rank", variables) == (
+        assert evaluate_expected(f"{factor} * rank + world_size - node_rank", variables) == (
             factor * rank + nnodes * nproc_per_node - rank // nproc_per_node
         )

@@ -8,7 +8,7 @@ import pytest
 
 from lab import feature as carried
 from lab.errors import UsageError
-from lab.spec.load import find_lesson, find_scenarios, library_folder, list_lessons, load_scenario, named_file
+from lab.spec.load import find_lesson, find_scenarios, library_folder, list_lessons, load_scenario, resolve_lesson
 from tests.golden import golden
 
 pytestmark = pytest.mark.features
@@ -71,4 +71,4 @@ def test_two_of_one_name_in_one_folder_have_to_be_told_apart(tmp_path: Path, mon
 
 def test_a_path_is_left_as_it_is():
     for path in ("scatter", "@scatter.yaml", "a/@b", "train.py"):
-        assert named_file(Path(path)) == Path(path)
+        assert resolve_lesson(Path(path)) == Path(path)

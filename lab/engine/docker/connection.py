@@ -14,9 +14,9 @@ from urllib.parse import quote, urlsplit
 
 from lab.engine.ready import Stream
 from lab.errors import ClusterError, EngineAbsent, EngineUnavailable
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.plan.cluster import Node
-from lab.words import clip
+from lab.words import clip_end
 
 if TYPE_CHECKING:
     import docker
@@ -188,7 +188,7 @@ def _unavailable(
 ) -> EngineUnavailable:
     """Return the error for an engine that cannot be reached, with the cause and a hint."""
     text = str(error)
-    first = clip(text.splitlines()[0], 200) if text else type(error).__name__
+    first = clip_end(text.splitlines()[0], 200) if text else type(error).__name__
     cause = next((cause for sign, cause in _CAUSES.items() if sign in text), first)
     if "Permission denied" in text:
         return kind(f"{problem}: {cause}", "add yourself to the group `docker`, or use `--engine local`")
@@ -325,7 +325,7 @@ class Connection:
         """
         address = "" if self._direct is not None else str(self.api.base_url)
         if address.startswith(_REMOTE):
-            open_remote = hook("remote_stream")
+            open_remote = find_hook("remote_stream")
             if open_remote is None:
                 raise EngineUnavailable(f"the engine at {address} cannot be used without the feature remote")
             remote: socket.socket = self.call(lambda: open_remote(self.api, path, body))

@@ -16,11 +16,11 @@ from lab.engine.payload import initial_input
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, closing_channels, wait_ready
 from lab.errors import ClusterError, ClusterUnfit
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.node.messages import wire
 from lab.node.messages.agent import Neighbours
 from lab.plan.cluster import Node
-from lab.words import plural
+from lab.words import format_count
 
 _ATTEMPTS = 8
 _WITHOUT_A_NODE = 3
@@ -73,7 +73,7 @@ def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Netw
     length = whole.max_prefixlen - (nodes + _WITHOUT_A_NODE - 1).bit_length()
     if length < whole.prefixlen:
         raise ClusterUnfit(
-            f"the engine's networks, such as {whole}, have too few addresses for {plural(nodes, 'node')}",
+            f"the engine's networks, such as {whole}, have too few addresses for {format_count(nodes, 'node')}",
             "ask for fewer nodes, or give the engine larger `default-address-pools`",
         )
     return next(whole.subnets(new_prefix=length))
@@ -113,7 +113,7 @@ def send_neighbours(connection: Connection, cluster: str, channels: Sequence[Cha
     for channel in channels:
         if own := known.get(channel.node.handle):
             others = {address: mac for address, mac in known.values() if address != own[0]}
-            channel.send(wire.encode(Neighbours(own[0], others)) + HELLO)
+            channel.send(wire.encode_message(Neighbours(own[0], others)) + HELLO)
     wait_ready(channels, _DEADLINE_S, lambda _: None)
 
 
@@ -137,8 +137,8 @@ def create_cluster(
     connection.ask("POST", "/volumes/create", volume)
     starter = Starter(connection)
     for body in containers[len(nodes) :]:
-        starter = hook("zygote").make_starter(connection, body, network["Name"], announce)
-    announce(f"starting {plural(len(nodes), 'node')} of image {asked[0]['Image']}")
+        starter = find_hook("zygote").make_starter(connection, body, network["Name"], announce)
+    announce(f"starting {format_count(len(nodes), 'node')} of image {asked[0]['Image']}")
     with closing_channels(list[DockerChannel]()) as channels:
         channels += connection.map_parallel(
             lambda rank: _make_node(connection, starter, rank, network["Name"], nodes[rank]), range(len(nodes))
@@ -211,8 +211,8 @@ def start_nodes(
     Raises:
         LabError: a node did not start.
     """
-    announce(f"starting {plural(len(nodes), 'node')} again")
-    zygote = hook("zygote") if forked else None
+    announce(f"starting {format_count(len(nodes), 'node')} again")
+    zygote = find_hook("zygote") if forked else None
     starter = zygote.find_starter(connection, cluster) if zygote else Starter(connection)
     with closing_channels(list[DockerChannel]()) as channels:
         for node in nodes:  # one after the other: the engine assigns addresses in this order

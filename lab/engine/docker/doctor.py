@@ -9,7 +9,7 @@ from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.doctor import Check, Wanted, gpu_checks
 from lab.engine.payload import make_tar, node_files
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.node.recorder import build
 
 _FOLDER = "/lab-probe"
@@ -50,7 +50,7 @@ def _image(connection: Connection, image: str) -> Check:
 
 def _inside(connection: Connection, image: str) -> list[Check]:
     """Check the content of the image, and what a privileged container can do to its network."""
-    extra_probe = hook("doctor_probe")
+    extra_probe = find_hook("doctor_probe")
     program = f"{_PROBE}{extra_probe.PROGRAM if extra_probe else ''}print(json.dumps(can))\n"
     body = {
         "Image": image,
@@ -61,7 +61,7 @@ def _inside(connection: Connection, image: str) -> list[Check]:
     }
     archive = make_tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in node_files().items()})
     can = json.loads(connection.run_container(body, archive)[1] or "{}")
-    return [_recorder(image, built=can.get("recorder", False)), *(extra_probe.checks(can) if extra_probe else ())]
+    return [_recorder(image, built=can.get("recorder", False)), *(extra_probe.link_checks(can) if extra_probe else ())]
 
 
 def _recorder(image: str, *, built: bool) -> Check:

@@ -8,9 +8,9 @@ from lab import __version__
 from lab.engine.docker.connection import Connection, Refused
 from lab.engine.protocol import Announce
 from lab.errors import ImageUnfit
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.frozen import Frozen
-from lab.words import clip
+from lab.words import clip_end
 
 _ABSENT = 404
 DEFAULT_IMAGE = f"lab-node:{__version__}"
@@ -53,7 +53,7 @@ def ensure_image(connection: Connection, image: str, announce: Announce) -> Imag
     """
     if (there := inspect_image(connection, image)) is not None:
         return there
-    make_image = hook("make_image")
+    make_image = find_hook("make_image")
     if make_image is None:
         raise ImageUnfit(f"the engine has no image {image}", f"`docker pull {image}`, or build it")
     made: ImageInfo = make_image(connection, image, announce)
@@ -62,4 +62,4 @@ def ensure_image(connection: Connection, image: str, announce: Announce) -> Imag
 
 def one_line(reason: str, limit: int = 300) -> str:
     """Return the reason on one line, cut off after `limit` characters."""
-    return clip(" ".join(reason.split()), limit)
+    return clip_end(" ".join(reason.split()), limit)

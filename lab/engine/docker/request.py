@@ -18,7 +18,7 @@ from lab.engine.local.machine import read_capacity
 from lab.engine.packages import ENVIRONMENT
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.plan.cluster import Shape
 from lab.plan.limits import Capacity, Limits, Machine, NodeCost, limits_for
 
@@ -192,7 +192,7 @@ def cost_of(shape: Shape) -> NodeCost:
 
 def zygote_of(shape: Shape) -> Any:
     """Return a feature's module whose zygote forks the agents of such a cluster; None: each node imports torch."""
-    zygote = None if shape.strict or shape.image or shape.requirements or shape.gpus else hook("zygote")
+    zygote = None if shape.strict or shape.image or shape.requirements or shape.gpus else find_hook("zygote")
     return zygote if zygote is not None and zygote.pays(shape.nodes) else None
 
 

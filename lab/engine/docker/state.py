@@ -13,8 +13,8 @@ from lab.engine.protocol import Removed
 from lab.errors import ClusterError
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Limits
-from lab.waiting import wait_until
-from lab.words import format_duration, listing
+from lab.polling import poll_until
+from lab.words import format_duration, join_words
 
 STOPPED_SUFFIX = ".stopped"
 """End of the name of a container that was stopped on purpose."""
@@ -99,8 +99,8 @@ def remove_labelled(connection: Connection, labels: list[str], settle_s: float) 
                 quiet_since = time.monotonic()
         return not left and time.monotonic() - quiet_since >= settle_s
 
-    if not wait_until(is_quiet, _DEADLINE_S, _POLL_S):
-        names = listing(f"{one.kind} {one.name}" for one in left)
+    if not poll_until(is_quiet, _DEADLINE_S, _POLL_S):
+        names = join_words(f"{one.kind} {one.name}" for one in left)
         why = f": {left[0].why}" if left else ""
         raise ClusterError(
             f"the engine did not remove {names or 'everything'} within {format_duration(_DEADLINE_S)}{why}",

@@ -13,7 +13,7 @@ from lab.engine.agent_holder import DESCRIPTION, read_description
 from lab.engine.protocol import Request, refuse_for_one_host
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
-from lab.words import plural
+from lab.words import format_count
 
 CLUSTER_VARIABLE = "LAB_LOCAL_CLUSTER"
 """Environment variable of every process of a cluster."""
@@ -42,8 +42,8 @@ def free_network(home: Path, cluster: str, nodes: int) -> str:
         if number + wanted <= _NETWORKS and used.isdisjoint(range(_FIRST + number, _FIRST + number + wanted)):
             return network_name(_FIRST + number)
     raise ClusterUnfit(
-        f"{plural(nodes, 'node')} need {plural(wanted, 'network')} of loopback addresses, one after the other, and of "
-        f"the {_NETWORKS:,} that there are {plural(len(used), 'is', 'are')} taken",
+        f"{format_count(nodes, 'node')} need {format_count(wanted, 'network')} of loopback addresses, one after the "
+        f"other, and of the {_NETWORKS:,} that there are {format_count(len(used), 'is', 'are')} taken",
         "ask for fewer nodes, or remove clusters with `lab down --all`",
     )
 

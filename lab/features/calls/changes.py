@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lab.errors import ScenarioError
 from lab.features.calls.pattern import CallPattern, parse_calls
 from lab.trace.model import Buffer
-from lab.words import format_bytes, listing, name_ranks, plural
+from lab.words import format_bytes, format_count, join_words, name_ranks
 
 _MOST_EDITS = 600
 """Calls that have gone or come and are looked at together; time and memory go with the square of it."""
@@ -163,7 +163,7 @@ def _sentence(what: str, by_rank: Mapping[int, Sequence[_Event]], everybody: Seq
     where = wheres.pop() if len(wheres) == 1 else ""
     where = f", first{where.lstrip(',')}" if often and where else where
     lines = {"" if first.now is None else place(rank, first.now) for rank, first in firsts.items()}
-    at = listing(sorted(lines)[:2])
+    at = join_words(sorted(lines)[:2])
     return f"{text}{often}{where}{f', at {at}' if at else ''}"
 
 
@@ -227,7 +227,7 @@ class _Rank:
         gone, come = self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]
         now = one.j1 if come else None
         if self.missing:
-            return _Event(f"{{Who}} make{{s}} {plural(len(come), 'call')}, where {self.than} has none", "", 0, 0)
+            return _Event(f"{{Who}} make{{s}} {format_count(len(come), 'call')}, where {self.than} has none", "", 0, 0)
         where = f", as call {one.i1 + 1}"
         if not gone:
             more = f"one more {_name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"
@@ -302,7 +302,7 @@ def _kinds(texts: Sequence[str]) -> str:
     counts = Counter(texts)
     words = [(f"{n} times " if n > 1 else "") + _name_of(text) for text, n in [*counts.items()][:_MOST_KINDS]]
     more = len(counts) - len(words)
-    return listing([*words, f"{more} other{'s' * (more > 1)}" if more else ""])
+    return join_words([*words, f"{more} other{'s' * (more > 1)}" if more else ""])
 
 
 def _replaced(gone: str, come: str, than: str) -> str:

@@ -12,7 +12,7 @@ from lab.features.calls.pattern import CallPattern
 from lab.node.messages.agent import Connections
 from lab.record.events import Event
 from lab.report.style import Style
-from lab.report.table import MANY, alike, range_text, table_text
+from lab.report.table import MANY, group_equal, range_text, table_text
 from lab.trace.model import Call, Group, Trace
 from lab.trace.steps import Step
 from lab.words import NONE, format_bytes, format_duration, format_rate, name_ranks
@@ -206,7 +206,7 @@ def calls_text(trace: Trace) -> str:
     Of many ranks, those that called the same share a list, under the first of them.
     """
     by_rank = _items(trace)
-    same = alike((rank, tuple(items)) for rank, items in by_rank.items())
+    same = group_equal((rank, tuple(items)) for rank, items in by_rank.items())
     if len(same) == 1:
         lines = [f"calls:{'' if same[0][1] else ' []'}", *(f"  - {item}" for item in same[0][1])]
     else:

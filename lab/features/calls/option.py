@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
-from lab.cli.arguments import answer, open_record
+from lab.cli.arguments import open_record, print_answer
 from lab.cli.call import Command, Parser
 
 
@@ -28,12 +28,14 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     record = open_record(arguments)
     if arguments.connections:
         facts = [*record.events()]
-        return answer(arguments, partial(notation.connections_json, facts), partial(notation.connections_text, facts))
+        return print_answer(
+            arguments, partial(notation.connections_json, facts), partial(notation.connections_text, facts)
+        )
     trace, steps = read_steps(record)
     if arguments.steps:
         as_json, as_text = partial(notation.steps_json, trace, steps), partial(notation.steps_text, trace, steps)
-        return answer(arguments, as_json, as_text)
-    return answer(arguments, partial(notation.calls_json, trace), lambda _: notation.calls_text(trace))
+        return print_answer(arguments, as_json, as_text)
+    return print_answer(arguments, partial(notation.calls_json, trace), lambda _: notation.calls_text(trace))
 
 
 def _add_update(parser: argparse.ArgumentParser) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 from lab.errors import ScenarioError
 from lab.frozen import Frozen
 from lab.operations import OPERATIONS, REDUCTIONS
-from lab.spec.declare import key, said_of
-from lab.spec.expressions import VARIABLES, RankVariables, evaluate, is_expression
-from lab.spec.keys import RANK_SCHEMA, by_rank, tried
+from lab.spec.declare import get_feature_values, key_field
+from lab.spec.expressions import VARIABLES, RankVariables, evaluate_expected, is_expression
+from lab.spec.keys import RANK_SCHEMA, by_rank, sample_variables
 from lab.spec.kinds import Kind, World, list_of, read_text
-from lab.spec.reading import Value, did_you_mean, shown
+from lab.spec.reading import Value, clip_repr, did_you_mean
 from lab.spec.scenario import Expect
 
 DTYPES = (
@@ -88,14 +88,14 @@ def parse_calls(text: str, variables: RankVariables | None = None, longest: int 
     every arithmetic. A `ScenarioError` names what was found and what is allowed.
     """
     if len(text) > longest:
-        raise ScenarioError(f"found {shown(text)}; allowed: up to {longest} characters")
+        raise ScenarioError(f"found {clip_repr(text)}; allowed: up to {longest} characters")
 
     def compute(braces: re.Match[str]) -> str:
         expression = braces[1].strip()
         if not is_expression(expression):
             found = f"found {{{expression}}}{did_you_mean(expression, VARIABLES)}"
             raise ScenarioError(f"{found}; allowed in braces: arithmetic on {', '.join(VARIABLES)}")
-        value = 1 if variables is None else evaluate(expression, variables)
+        value = 1 if variables is None else evaluate_expected(expression, variables)
         return str(int(value) if isinstance(value, bool) else value)
 
     return tuple(_parse(_BRACES.sub(compute, text).strip(), variables.world_size if variables else None))
@@ -108,17 +108,17 @@ def _parse(text: str, world_size: int | None, depth: int = 0) -> Iterator[CallPa
     repeated = _REPEATED.fullmatch(text)
     body, times = (repeated[1], int(repeated[2])) if repeated else (text, 1)
     if times < 0:
-        raise ScenarioError(f"found {shown(text)}; allowed: 0 or more times")
+        raise ScenarioError(f"found {clip_repr(text)}; allowed: 0 or more times")
     if times == 0:
         return  # its form was checked without variables; for this rank it may name ranks that do not exist
     if body.startswith("("):
         if depth == _DEEPEST:
-            raise ScenarioError(f"found {shown(text)}; allowed: brackets up to {_DEEPEST} deep")
+            raise ScenarioError(f"found {clip_repr(text)}; allowed: brackets up to {_DEEPEST} deep")
         once = [pattern for item in _inside(body) for pattern in _parse(item, world_size, depth + 1)]
     else:
         once = [_parse_call(body, world_size)]
     if len(once) * times > MAX_CALLS:
-        raise ScenarioError(f"found {shown(text)}; allowed: up to {MAX_CALLS} calls")
+        raise ScenarioError(f"found {clip_repr(text)}; allowed: up to {MAX_CALLS} calls")
     yield from once * times
 
 
@@ -136,13 +136,13 @@ def _inside(body: str) -> list[str]:
         elif depth == 0:
             break
     if depth != 0 or start != len(body):
-        raise ScenarioError(f"found {shown(body)}; allowed: (CALL, CALL) xTIMES, with one closing bracket")
+        raise ScenarioError(f"found {clip_repr(body)}; allowed: (CALL, CALL) xTIMES, with one closing bracket")
     return items
 
 
 def _parse_call(text: str, world_size: int | None) -> CallPattern:
     def refused(found: str, allowed: str) -> ScenarioError:
-        return ScenarioError(f"found {shown(text)}{found}; allowed: {allowed}")
+        return ScenarioError(f"found {clip_repr(text)}{found}; allowed: {allowed}")
 
     def following() -> str:
         if not words:
@@ -232,7 +232,7 @@ def _calls() -> Kind:
 def _call(value: Value, rank: int | None) -> str:
     text = read_text(value, "a call, such as all_reduce SUM float32[45]", quotable=False)
     try:
-        for variables in (None, *tried(World.of(value.reading), rank)):
+        for variables in (None, *sample_variables(World.of(value.reading), rank)):
             parse_calls(text, variables)
     except ScenarioError as error:
         raise value.problem(error.message) from None
@@ -242,11 +242,11 @@ def _call(value: Value, rank: int | None) -> str:
 class CallsKeys(Frozen):
     """What scenarios say of the calls of ranks."""
 
-    calls: Stated | None = key(None, _calls(), "calls: ['all_gather int64[1]', ..., barrier]", "not checked")
+    calls: Stated | None = key_field(None, _calls(), "calls: ['all_gather int64[1]', ..., barrier]", "not checked")
     """What each rank must have called, in order; see Expected calls. `snapshot`: what is in a file beside this one,
     which the first run writes; see snapshots."""
 
 
 def calls_of(expect: Expect) -> Stated | None:
     """What is expected to be called; None: nothing is said of it."""
-    return said_of(expect, CallsKeys).calls
+    return get_feature_values(expect, CallsKeys).calls

@@ -22,14 +22,14 @@ from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
 from lab.record.record_files import read_file, write_file
 from lab.record.result import Expectation, Result
-from lab.report.table import alike
+from lab.report.table import group_equal
 from lab.spec.expressions import RankVariables
 from lab.spec.load import library_folder
-from lab.spec.reading import shown
+from lab.spec.reading import clip_repr
 from lab.spec.scenario import Scenario
 from lab.trace.model import Call, Group, RankTrace, Trace
 from lab.trace.read import read_trace
-from lab.words import plural, rank_spans
+from lab.words import format_count, rank_spans
 
 MOST_CALLS = 1_000_000
 """Most calls that the lines of a rank may stand for."""
@@ -52,7 +52,7 @@ class SnapshotDamaged(LabError):
 def write_calls(calls: Calls, *heading: str) -> str:
     """The text of a file, with comments at its head."""
     lines = [f"# {line}" for line in heading]
-    for ranks, texts in alike((rank, tuple(texts)) for rank, texts in sorted(calls.items())):
+    for ranks, texts in group_equal((rank, tuple(texts)) for rank, texts in sorted(calls.items())):
         lines += ["", f"rank{'s' * (len(ranks) > 1)} {', '.join(rank_spans(ranks))}:"]
         lines += _lines(fold(texts, _LONGEST_ROUND) or [_NOTHING], _INDENT)
     return "\n".join(lines).strip() + "\n"
@@ -111,7 +111,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
         if not blocks:
             section = _SECTION.fullmatch(words)
             if section is None or indent:
-                raise damaged(f"found {shown(words)}")
+                raise damaged(f"found {clip_repr(words)}")
             ranks = []
             for span in section[1].split(", "):
                 first, _, last = span.partition("-")
@@ -132,7 +132,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
                 except ScenarioError as error:
                     raise SnapshotDamaged(f"{name}:{number}: {error.message}") from None
                 if not patterns or ANYTHING in patterns:
-                    raise damaged(f"found {shown(words)}")
+                    raise damaged(f"found {clip_repr(words)}")
                 known[words] = tuple(pattern.text for pattern in patterns)
             blocks[-1].calls += known[words]
     end_blocks(0)
@@ -143,7 +143,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
 
 def counted(calls: Calls) -> str:
     """`24 calls of 3 ranks`."""
-    return f"{plural(sum(map(len, calls.values())), 'call')} of {plural(len(calls), 'rank')}"
+    return f"{format_count(sum(map(len, calls.values())), 'call')} of {format_count(len(calls), 'rank')}"
 
 
 def texts_of(trace: Trace) -> Mapping[int, tuple[str, ...]]:
@@ -230,7 +230,7 @@ def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, 
         where = f" at {call.source}" if call.source else ""
         return f"call {call.index}: {render_call(call, groups, phase=phase)}{where}"
 
-    expected, got = "as stated", f"as stated: {plural(len(rank.calls), 'call')}"
+    expected, got = "as stated", f"as stated: {format_count(len(rank.calls), 'call')}"
     if departure is not None:
         due = departure.expected
         expected = "no further call" if due is None else due.text
@@ -382,7 +382,7 @@ class SnapshotFile(Frozen):
 def beside(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
     """The snapshot of a scenario, or of a plain script, at one size."""
     path = file.with_name(f"{file.stem}.{nnodes}x{nproc_per_node}{SUFFIX}")
-    of = f"{file.name} on {plural(nnodes, 'node')} x {nproc_per_node}"
+    of = f"{file.name} on {format_count(nnodes, 'node')} x {nproc_per_node}"
     return SnapshotFile(path=path, of=of, how=how or f"`lab run {file.name} --update`")
 
 

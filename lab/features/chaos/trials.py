@@ -51,7 +51,7 @@ from lab.run.pool import hold_warm_cluster
 from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
 from lab.spec.scenario import Scenario
-from lab.words import clip, format_duration, plural
+from lab.words import clip_end, format_count, format_duration
 
 _SLOWER = 10.0
 """A run may take so many times as long as one without faults before it hangs."""
@@ -181,7 +181,7 @@ def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
         UsageError: nothing can be written there.
     """
     folder = scenario.script.parent
-    name = clip(f"chaos-{seed}-{scenario.name}", _LONGEST_FILE_NAME)
+    name = clip_end(f"chaos-{seed}-{scenario.name}", _LONGEST_FILE_NAME)
     path = folder / f"{name}.yaml" if out is None else Path(os.path.abspath(out))
     for is_unfit, why, hint in (
         (path.parent != folder, f"{path} is not beside the script", f"name a file in {folder}"),
@@ -215,7 +215,7 @@ def write_scenario(scenario: Scenario, found: Found, path: Path, size: tuple[int
         *sentences_of(found.schedule),
         f"In {found.proofs} of {PROOFS} runs: {found.broken}",
     ]
-    head = "".join(f"# {clip(' '.join(line.split()), _LONGEST_LINE)}\n" for line in told)
+    head = "".join(f"# {clip_end(' '.join(line.split()), _LONGEST_LINE)}\n" for line in told)
     text = head + dump_scenario(with_faults(bare, found.schedule or (), rerun=again))
     shared.write_text(path, text)
 
@@ -247,7 +247,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
             after = "" if trials.again else "; what a failed run leaves is not tried, as it does not pass twice"
             display.line(
                 f"passed without faults in {format_duration(first.duration_s or 0.0)}; "
-                f"{plural(len(pool.moments), 'moment')}; faults: {kinds}; "
+                f"{format_count(len(pool.moments), 'moment')}; faults: {kinds}; "
                 f"hung after {format_duration(trials.scenario.timeout_s)}{after}"
             )
 
@@ -260,7 +260,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
                 size = len(pool.nodes), len(pool.ranks) // len(pool.nodes)
                 write_scenario(trials.scenario, found, path, size, shlex.join(["lab", *sys.argv[1:]]))
     file = str(path) if found.schedule else None
-    shared.answer(
+    shared.print_answer(
         arguments,
         lambda: {"scenario": scenario.name, "seed": seed, "file": file, **found.to_json()},
         lambda style: summary_text(found, path, time.monotonic() - began, style),
@@ -280,9 +280,9 @@ def trial_text(trial: Trial, number: int, count: int, style: Style) -> str:
 
 def summary_text(found: Found, path: Path, seconds: float, style: Style) -> str:
     """How the schedules ended, and the shortest one that breaks something."""
-    text = f"{plural(sum(found.ends.values()), 'schedule')}: {counts_text(found.ends, seconds, style)}"
+    text = f"{format_count(sum(found.ends.values()), 'schedule')}: {counts_text(found.ends, seconds, style)}"
     if found.schedule is None:
         return f"{text}\nnothing was found that is not survived"
     proven = f"{found.proofs} of {PROOFS} runs" if found.proofs == PROOFS else "not every time"
-    what = f"found, and shrunk to {plural(len(found.schedule), 'fault')} ({proven}): {found.broken}"
+    what = f"found, and shrunk to {format_count(len(found.schedule), 'fault')} ({proven}): {found.broken}"
     return "\n".join([text, what, *(f"  {sentence}" for sentence in sentences_of(found.schedule)), f"  {path}"])

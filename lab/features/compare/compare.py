@@ -15,7 +15,7 @@ from lab.features.calls.changes import CallChange, Calls, stretches, tell_change
 from lab.features.calls.snapshot import settled_calls, texts_of
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
 from lab.features.records.records import scenario_keys, scripts_of
-from lab.features.traffic.traffic import operations
+from lab.features.traffic.traffic import summarize_operations
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
@@ -24,7 +24,7 @@ from lab.report.table import table_text
 from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step, match
-from lab.words import format_bytes, format_duration, listing, plural
+from lab.words import format_bytes, format_count, format_duration, join_words
 
 V = TypeVar("V")
 
@@ -226,7 +226,7 @@ def _side_by_side(sides: Sequence[Mapping[Any, V]], nothing: V) -> list[Both[V]]
 def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures | None]:
     return {
         row.op: Figures(row.count, (row.sent or 0) / ranks, row.median_s, row.total_s, row.waited_s / ranks)
-        for row in operations(steps)
+        for row in summarize_operations(steps)
     }
 
 
@@ -374,9 +374,9 @@ def baseline_text(found: Baseline, style: Style) -> str:
 def baseline_title(found: Baseline) -> str:
     """`compared with main: 12 cases, 2 of them worse; not there before: ring on 3 x 1`."""
     worse = sum(case.worse for case in found.cases)
-    counted = f"{plural(len(found.cases), 'case')}, {worse or 'none'} of them worse"
+    counted = f"{format_count(len(found.cases), 'case')}, {worse or 'none'} of them worse"
     shown = [*found.new[:_MOST_NEW], f"{len(found.new) - _MOST_NEW} more" if len(found.new) > _MOST_NEW else ""]
-    new = f"; not there before: {listing(shown)}" if found.new else ""
+    new = f"; not there before: {join_words(shown)}" if found.new else ""
     return f"compared with {found.name}: {counted}{new}"
 
 
@@ -384,7 +384,7 @@ def change_lines(case: CaseChange) -> list[str]:
     """What there is to say of one case, a line each."""
     lines = [_speed(case)] if case.speed else []
     for one in case.more:
-        counts = f"{one.calls[0]} → {plural(one.calls[1], 'time')}" if one.calls[0] != one.calls[1] else ""
+        counts = f"{one.calls[0]} → {format_count(one.calls[1], 'time')}" if one.calls[0] != one.calls[1] else ""
         sizes = f"{format_bytes(one.bytes[0])} → {format_bytes(one.bytes[1])}" if one.bytes[0] != one.bytes[1] else ""
         lines.append(f"more of {one.op}: {', '.join(filter(None, (counts, sizes)))}")
     return [*lines, *_first(case.calls), *case.notes]
@@ -393,7 +393,7 @@ def change_lines(case: CaseChange) -> list[str]:
 def _speed(case: CaseChange) -> str:
     before, after = case.times_s
     medians = f"{format_duration(median(before))} → {format_duration(median(after))}"
-    runs = f"of {len(before)} and {plural(len(after), 'run')}"
+    runs = f"of {len(before)} and {format_count(len(after), 'run')}"
     if case.speed == "slower":
         return f"slower: {medians} (medians {runs}, which lie apart)"
     few = min(len(before), len(after)) < ENOUGH

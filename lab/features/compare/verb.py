@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.cli.call import Command, Parser
 from lab.errors import RecordError, UsageError
 from lab.record.read import Record, find_record
@@ -24,7 +24,7 @@ def add_baseline(container: argparse._ActionsContainer) -> None:
         "say what got slower, sends more or is called otherwise than in earlier runs: a folder of them or of "
         "snapshots, or the name of a suite or a run; the exit code is 1 then"
     )
-    shared.add(container, "--baseline", metavar="RUNS", help=about, complete="runs")
+    shared.add_options(container, "--baseline", metavar="RUNS", help=about, complete="runs")
     about = "with --baseline: by what part of its time a scenario may take longer, such as 10%% (default: 20%%)"
     container.add_argument("--slower", dest="tolerance", type=_part, metavar="PART", default=0.2, help=about)
 
@@ -61,11 +61,11 @@ def _part(word: str) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "name of a run, or how it begins or ends; with --baseline, of many runs"
-    shared.add(parser, "before", metavar="RUN1", nargs="?", help=about, complete="runs")
+    shared.add_options(parser, "before", metavar="RUN1", nargs="?", help=about, complete="runs")
     about = "the run to compare with it (default: the latest)"
-    shared.add(parser, "after", metavar="RUN2", nargs="?", help=about, complete="runs")
+    shared.add_options(parser, "after", metavar="RUN2", nargs="?", help=about, complete="runs")
     add_baseline(parser)
-    shared.add(parser, "--runs", "--json")
+    shared.add_options(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     before = find_record(arguments.before, arguments.runs)
     after = find_record(arguments.after, arguments.runs)
     found = compare(before, after, (open_trace(before), open_trace(after)))
-    return answer(arguments, found.to_json, lambda style: diff_text(found, style))
+    return print_answer(arguments, found.to_json, lambda style: diff_text(found, style))
 
 
 def _many(arguments: argparse.Namespace) -> int:
@@ -100,12 +100,12 @@ def _many(arguments: argparse.Namespace) -> int:
         except RecordError:  # no run was made together with others
             after = [find_record(None, arguments.runs)]
     found = comparison(arguments)(after)
-    return answer(arguments, found.to_json, lambda style: baseline_text(found, style)) or found.exit_code
+    return print_answer(arguments, found.to_json, lambda style: baseline_text(found, style)) or found.exit_code
 
 
 def _add_diff(parser: Parser) -> None:
     about = "two runs side by side"
-    shared.add(parser.one_of(), "--diff", nargs=2, metavar=("RUN1", "RUN2"), help=about, complete="runs")
+    shared.add_options(parser.one_of(), "--diff", nargs=2, metavar=("RUN1", "RUN2"), help=about, complete="runs")
 
 
 def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
@@ -117,12 +117,12 @@ def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespa
     if arguments.attempt is not None:
         raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
     from lab.features.compare.page import write_diff
-    from lab.features.html.verb import tell_page
+    from lab.features.html.verb import announce_page
 
     before, after = (find_record(name, arguments.runs) for name in arguments.diff)
     diff = write_diff(before, after, arguments.output)
     same = "the same calls" if diff.identical else "what differs is marked"
-    return tell_page(
+    return announce_page(
         arguments, diff.path, {**vars(diff), "path": str(diff.path)}, [f"{format_bytes(diff.bytes)}, {same}"]
     )
 

@@ -1,4 +1,4 @@
-"""`lab cp`: copy files and folders between this machine and a node that is up."""
+"""`lab cp`: copy files and folders between this machine and a running node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import say
+from lab.cli.arguments import print_sanitized
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
 from lab.engine.archive import LIMIT_BYTES, pack_tar, unpack_tar
@@ -16,9 +16,9 @@ from lab.errors import UsageError
 from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP
 from lab.plan.cluster import ClusterInfo
-from lab.words import clip
+from lab.words import clip_end
 
-_MOST_TOLD = 5
+_MOST_LISTED = 5
 _LONGEST = 200
 _IN_NODE = re.compile(r"(node[0-9]+|[0-9]+):(.*)", re.DOTALL)
 
@@ -39,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="copy at most so much (default: 1GiB); here never more than the disk has free",
     )
-    shared.add(parser, "--name", "--engine")
+    shared.add_options(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy, and say what was left out."""
+    """Copy, and report what was left out."""
     source, target = _IN_NODE.fullmatch(arguments.source), _IN_NODE.fullmatch(arguments.target)
     if (source is None) == (target is None):
         raise UsageError(
@@ -58,9 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
         assert target is not None
         left_out = _copy_to(cluster, info, Path(arguments.source), target[1], target[2], arguments.most_bytes)
     if left_out:
-        more = f" and {len(left_out) - _MOST_TOLD} more" if len(left_out) > _MOST_TOLD else ""
-        names = ", ".join(" ".join(clip(name, _LONGEST).split()) for name in left_out[:_MOST_TOLD])
-        say(f"left out, for they are neither files nor folders, or have no path below the copy: {names}{more}")
+        others = f" and {len(left_out) - _MOST_LISTED} more" if len(left_out) > _MOST_LISTED else ""
+        names = ", ".join(" ".join(clip_end(name, _LONGEST).split()) for name in left_out[:_MOST_LISTED])
+        print_sanitized(
+            f"left out, for they are neither files nor folders, or have no path below the copy: {names}{others}"
+        )
     return 0
 
 

@@ -21,7 +21,7 @@ from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
 from lab.record.record_files import READ_FLAGS
 from lab.trace.model import Buffer
-from lab.words import clip_middle, format_limit, listing, plural
+from lab.words import clip_middle, format_count, format_limit, join_words
 
 VERSION = "2.10"
 """Of the format that is written; PyTorch 2.13 has it."""
@@ -284,7 +284,7 @@ class Dumps:
         if not self.by_rank:
             no_file = "no file's name ends in the number of a rank, as nccl_trace_rank_0 does"
             more = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
-            why = f"{listing(problems[:_REPORTED]) or no_file}{more}"
+            why = f"{join_words(problems[:_REPORTED]) or no_file}{more}"
             raise RecordError(f"there are no flight recorder dumps in {folder}: {why}")
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"{len(problems) - _MOST_PROBLEMS:,} more files have problems like these"]
@@ -305,7 +305,9 @@ class Dumps:
                 self.problems.append(f"{_shown(name)} {error}")
                 continue
             if dumps[rank].damaged:
-                self.problems.append(f"{_shown(name)}: {plural(dumps[rank].damaged, 'call')} of it cannot be read")
+                self.problems.append(
+                    f"{_shown(name)}: {format_count(dumps[rank].damaged, 'call')} of it cannot be read"
+                )
         return dumps
 
     def _find_files(self, folder: Path) -> dict[str, int]:
@@ -327,7 +329,7 @@ class Dumps:
             hint = "name the folder with the dumps"
             raise RecordError(f"{folder} cannot be read: {error.strerror}", hint) from error
         if size > self.limits.size_bytes:
-            what = f"{folder} holds {format_limit(size)} of dumps in {plural(len(files), 'file')}"
+            what = f"{folder} holds {format_limit(size)} of dumps in {format_count(len(files), 'file')}"
             raise RecordError(f"{what}; allowed: {format_limit(self.limits.size_bytes)}", HINT)
         return dict(sorted(files.items()))
 

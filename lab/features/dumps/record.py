@@ -20,7 +20,7 @@ from lab.diagnosis.evidence import Evidence, Judgement, read_evidence
 from lab.errors import RecordError
 from lab.features.dumps import dump as words
 from lab.features.dumps.dump import HINT, Dump, Dumps, Entry, Limits
-from lab.operations import OPERATIONS, Cut, Who, operation
+from lab.operations import OPERATIONS, Cut, Who, get_operation
 from lab.record.events import Clock, Dumped
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
@@ -28,7 +28,7 @@ from lab.record.record_files import write_file
 from lab.record.result import RankResult, Result
 from lab.record.write import RecordWriter
 from lab.trace.model import DUMPED
-from lab.words import name_ranks, plural
+from lab.words import format_count, name_ranks
 
 MOST_APART = 64
 """The most tensors that a trace lists for each rank. A larger group leaves them out, because all are alike."""
@@ -38,7 +38,7 @@ _CALL, _GROUP, _CHARACTERS = 16, 4, 8
 def cost_of_call(entry: Entry, members: int) -> int:
     """The cost of a call in a group of so many ranks."""
     items = sum(1 + len(tensor.shape) for tensors in (entry.inputs, entry.outputs) for tensor in tensors)
-    op = operation(entry.op)
+    op = get_operation(entry.op)
     apart = op.cut is Cut.TENSORS or (op.giver is Who.ALL and op.cut is Cut.WHOLE and not (op.reduces or op.joined))
     if apart and members <= MOST_APART:
         items *= members
@@ -92,10 +92,12 @@ class Calls:
         self.messages = not any(dump.silent_of_messages for dump in by_rank.values())
         """Whether point-to-point messages are listed."""
         if older := sum(dump.older + len(merged[rank]) - len(latest[rank]) for rank, dump in by_rank.items()):
-            what = f"all but the latest {plural(max(map(len, latest.values())), 'call')} of each rank"
+            what = f"all but the latest {format_count(max(map(len, latest.values())), 'call')} of each rank"
             problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
         if len(told) > len(self.groups):
-            problems.append(f"left out: {plural(len(told) - len(self.groups), 'group')} in which no call is on record")
+            problems.append(
+                f"left out: {format_count(len(told) - len(self.groups), 'group')} in which no call is on record"
+            )
         if not self.messages:
             problems.append("the job sent messages between two ranks, and these dumps do not tell of them")
         if missing:
@@ -204,7 +206,7 @@ def _leave_out_messages(calls: Calls, lacking: set[int]) -> None:
     calls.messages &= not any(counts.values())
     for why, count in counts.items():
         if count:
-            calls.problems.append(f"left out: {plural(count, 'send or receive', 'sends and receives')}{why}")
+            calls.problems.append(f"left out: {format_count(count, 'send or receive', 'sends and receives')}{why}")
 
 
 def _leave_out_steps(calls: Calls, dumps: Mapping[int, Dump], whole: set[int]) -> None:
@@ -232,7 +234,7 @@ def _leave_out_steps(calls: Calls, dumps: Mapping[int, Dump], whole: set[int]) -
         for rank, entries in calls.by_rank.items():
             calls.by_rank[rank] = [one for one in entries if one.message or one.seq not in lost.get(one.group, ())]
         whose = f"dump{'s' if len(cut) > 1 else ''} of {name_ranks(cut)}"
-        calls.problems.append(f"left out: {plural(count, 'collective')} that the {whose} may have held before")
+        calls.problems.append(f"left out: {format_count(count, 'collective')} that the {whose} may have held before")
 
 
 _CLOCK_ERROR_S = 86_400.0
@@ -336,7 +338,7 @@ def _tensors(entry: Entry, ranks: int) -> tuple[_Told, _Told | None, int, int]:
 
     Tensors from or for all ranks stand in dumps as one. How an all_to_all was split does not, so they are left out.
     """
-    op = operation(entry.op)
+    op = get_operation(entry.op)
     bytes_in, bytes_out = (sum(tensor.bytes for tensor in of) for of in (entry.inputs, entry.outputs))
     takes, gives = ([[tensor.dtype, [*tensor.shape]] for tensor in of] for of in (entry.inputs, entry.outputs))
     if op.giver is Who.ALL and op.taker is Who.ALL and op.cut in (Cut.SPLITS, Cut.TENSORS) and not op.reduces:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 
 if TYPE_CHECKING:
     from lab.record.read import Record
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scenario", metavar="NAME", help="what the job is called (default: as the folder)")
     large = "read up to 1 GiB of dumps and keep up to 1,048,576 calls, 16 times as much as by default"
     parser.add_argument("--large", action="store_true", help=f"{large}; this takes minutes and some GB of memory")
-    shared.add(parser, "--runs", "--json")
+    shared.add_options(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.scenario or arguments.folder.resolve().name or "dumps"
     record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
     data = {**record.result().to_json(), "problems": _problems(record)}
-    return answer(arguments, lambda: data, lambda style: _text(record, style))
+    return print_answer(arguments, lambda: data, lambda style: _text(record, style))
 
 
 def _problems(record: Record) -> list[str]:
@@ -54,10 +54,13 @@ def _problems(record: Record) -> list[str]:
 
 
 def _text(record: Record, style: Style) -> str:
-    from lab.words import capital, name_ranks
+    from lab.words import capitalize_first, name_ranks
 
     result = record.result()
-    lines = [f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}", f"  {capital(result.reason)}"]
+    lines = [
+        f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}",
+        f"  {capitalize_first(result.reason)}",
+    ]
     lines += [f"  - {problem}" for problem in _problems(record)]
     who = name_ranks(rank.rank for rank in result.ranks)
     return "\n".join([*lines, "", f"{who} on record as {record.run}: `lab explain`, `lab report --open`"])

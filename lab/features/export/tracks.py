@@ -19,7 +19,7 @@ from lab.node.messages.agent import Note
 from lab.record.read import Record
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
-from lab.words import clip
+from lab.words import clip_end
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ def lay_out(marks: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
                 return False
         return True
 
-    rows = lay_rows(((call.begin, max(call.end, call.begin + 1)) for call in calls), first_takes=is_inside)
+    rows = lay_rows(((call.begin, max(call.end, call.begin + 1)) for call in calls), allows_first_row=is_inside)
     lanes: list[list[Slice]] = [[] for _ in range(max(rows, default=0) + 1)]
     for call, row in zip(calls, rows, strict=True):
         lanes[row].append(call)
@@ -218,13 +218,13 @@ def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Slice]]:
     for event in record.events():
         if isinstance(event, Note):
             time = nanoseconds(max(0.0, event.time - trace.origin))
-            value = clip(str(event.value), _LONGEST_TEXT)
+            value = clip_end(str(event.value), _LONGEST_TEXT)
             yield event.rank, Slice("note", f"{event.name} = {value}", time, time, {"value": value})
     for piece in islice(record.output(), MOST_LINES):
         text = piece.data.decode("utf-8", "replace").rstrip()
         stream = {1: "stdout", 2: "stderr"}.get(piece.stream, str(piece.stream))
         time = nanoseconds(max(0.0, piece.time - trace.origin))
-        yield piece.rank, Slice("output", clip(text, _LONGEST_TEXT), time, time, {"stream": stream})
+        yield piece.rank, Slice("output", clip_end(text, _LONGEST_TEXT), time, time, {"stream": stream})
 
 
 def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:

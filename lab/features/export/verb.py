@@ -11,20 +11,20 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from lab.cli.arguments import add_record, open_record, say
+from lab.cli.arguments import add_record, open_record, print_sanitized
 from lab.errors import RecordError, UsageError
-from lab.feature import load
+from lab.feature import import_entry
 from lab.features.calls.notation import step_facts
 from lab.features.export import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
-from lab.features.traffic.traffic import matrix, operations, size_of
+from lab.features.traffic.traffic import build_matrix, size_of, summarize_operations
 from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
 from lab.report.style import Style, style_for
-from lab.report.table import alike, range_text, table_text
+from lab.report.table import group_equal, range_text, table_text
 from lab.trace.model import Buffer, Call, Mark, Trace
 from lab.trace.read import open_trace
 from lab.trace.steps import Step, match
-from lab.words import format_bytes, format_duration, format_rate, plural
+from lab.words import format_bytes, format_count, format_duration, format_rate
 
 _NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async"}
 """Of fields, where they are called something else in JSON."""
@@ -49,9 +49,9 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
         "steps": [_step(step) for step in steps],
         "marks": [_fields(mark) for mark in marks],
         "buckets": [asdict(layout) for rank in trace.ranks.values() for layout in rank.buckets],
-        "traffic": {"logical_bytes": matrix(steps, trace.world_size)},
-        "operations": [asdict(row) for row in operations(steps)],
-        "operations_by_size": [asdict(row) for row in operations(steps, by_size=True)],
+        "traffic": {"logical_bytes": build_matrix(steps, trace.world_size)},
+        "operations": [asdict(row) for row in summarize_operations(steps)],
+        "operations_by_size": [asdict(row) for row in summarize_operations(steps, by_size=True)],
     }
 
 
@@ -91,12 +91,12 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
     """The tables, and what the trace lacks."""
     collectives = sum(1 for step in steps if not step.message)
     messages = len(steps) - collectives
-    called = f"{plural(collectives, 'collective')} and {plural(messages, 'message')}"
-    parts = [f"{style.paint(run, 'bold')}: {called} of {plural(trace.world_size, 'rank')}"]
+    called = f"{format_count(collectives, 'collective')} and {format_count(messages, 'message')}"
+    parts = [f"{style.paint(run, 'bold')}: {called} of {format_count(trace.world_size, 'rank')}"]
     if steps:
         header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
         rows = []
-        for row in operations(steps):
+        for row in summarize_operations(steps):
             count = str(row.count) if row.finished == row.count else f"{row.count}, finished {row.finished}"
             times = map(format_duration, (row.median_s, row.total_s if row.finished else None, row.waited_s))
             rates = map(format_rate, (row.algbw, row.busbw))
@@ -109,21 +109,23 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
 
 
 def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
-    sent = matrix(steps, world_size)
+    sent = build_matrix(steps, world_size)
     if sent is None:
         return style.paint(f"who sent how much to whom is left out: {world_size:,} ranks are too many pairs", "dim")
     header = ["from \\ to", *map(str, range(world_size)), "sent"]
     rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
     if world_size > _WIDEST_MATRIX:
-        kinds = alike((i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size)
+        kinds = group_equal(
+            (i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size
+        )
         kinds.sort(key=lambda one: (len(one[0]), -one[1]))  # what few pairs have, first
         header, rows = ["from → to", "bytes each"], []
         for pairs, size in kinds[:_WIDEST_MATRIX]:
             names = [f"{i} → {j}" for i, j in (divmod(pair, world_size) for pair in pairs)]
-            many = f"{names[0]}, … {names[-1]}: {plural(len(names), 'pair')}"
+            many = f"{names[0]}, … {names[-1]}: {format_count(len(names), 'pair')}"
             rows.append([", ".join(names) if len(names) <= _MOST_PAIRS else many, format_bytes(size)])
         if others := kinds[_WIDEST_MATRIX:]:
-            left = plural(sum(len(pairs) for pairs, _ in others), "other pair")
+            left = format_count(sum(len(pairs) for pairs, _ in others), "other pair")
             rows.append([left, range_text((size for _, size in others), format_bytes)])
     return f"{table_text(header, rows, style)}\n{style.paint(_LOGICAL, 'dim')}"
 
@@ -172,7 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
         if name is None:
             continue
         own, _, maker = _ALL[option]
-        make = load(f"lab.features.export.{maker}")
+        make = import_entry(f"lab.features.export.{maker}")
         made = make(trace, steps) if option in _FOLDERS else [("", make(record, trace, steps))]
         if name == _STDOUT:
             sys.stdout.buffer.write(made[0][1])
@@ -191,15 +193,15 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise RecordError(f"{path} cannot be written: {error.strerror}") from error
         if not quiet:
-            what = f"{plural(len(written), 'file')} into {path}" if option in _FOLDERS else path
-            say(f"wrote {what} ({sum(written):,} bytes)")
+            what = f"{format_count(len(written), 'file')} into {path}" if option in _FOLDERS else path
+            print_sanitized(f"wrote {what} ({sum(written):,} bytes)")
         if left_out := getattr(made, "left_out", 0):
-            steps_left_out = f"{plural(left_out, 'step')} that did not end well on all ranks"
+            steps_left_out = f"{format_count(left_out, 'step')} that did not end well on all ranks"
             sys.stderr.write(f"left out: {steps_left_out}, as no simulator can do them\n")
     if arguments.json:
         print(json.dumps(trace_json(record, trace, steps), separators=(",", ":")))
     elif all(name is None for name in names.values()):
-        say(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
+        print_sanitized(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
     return 0
 
 

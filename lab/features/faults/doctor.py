@@ -10,7 +10,7 @@ PROGRAM = """
 from labnode.features.faults.on_node import filters, shaping
 try:
     can |= {kind: shaping.Shaping(1).knows(kind) for kind in ("htb", "netem")}
-    filters.replace({"192.0.2.1": {"loss": 0.5, "reset": 1}}, {"192.0.2.1": 0.5}, names=False)
+    filters.replace_rules({"192.0.2.1": {"loss": 0.5, "reset": 1}}, {"192.0.2.1": 0.5}, names=False)
     can["filters"] = True
 except OSError:
     pass
@@ -28,7 +28,7 @@ _NEEDED = (
 """What the program finds out, its name, what works with it, what is lost without it, the module that has it."""
 
 
-def checks(can: Mapping[str, bool]) -> list[Check]:
+def link_checks(can: Mapping[str, bool]) -> list[Check]:
     """What links of nodes can be made to do."""
     return [
         Check.judge(

@@ -15,12 +15,12 @@ from lab.features.faults.kinds.links import Network, network_of
 from lab.frozen import Frozen
 from lab.operations import OPERATIONS
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_all_keys, read_keys, said_of
+from lab.spec.declare import dump_keys, get_feature_values, key_field, keys_of, mapping_schema, read_all_keys, read_keys
 from lab.spec.document import read_document, read_value
-from lab.spec.kinds import Kind, late, rank, read_text
+from lab.spec.kinds import Kind, lazy_kind, rank_kind, read_text
 from lab.spec.reading import Reading, Value
 from lab.spec.scenario import MAX_TIMEOUT_S, Expect, Scenario
-from lab.words import clip, format_value, listing
+from lab.words import clip_end, format_value, join_words
 
 if TYPE_CHECKING:
     from lab.plan.cluster import ClusterInfo
@@ -55,24 +55,26 @@ def _scalar() -> Kind:
 class When(Frozen):
     """The event; where nothing is said, the time before the run begins."""
 
-    rank: int | None = key(None, rank(), "when: {rank: 1, note: step}", "whichever comes first")
+    rank: int | None = key_field(None, rank_kind(), "when: {rank: 1, note: step}", "whichever comes first")
     """The rank whose call, phase, note or line it is."""
-    at_s: float | None = key(None, kinds.duration(_LONGEST_S), "when: {at: 2s}", "none", name="at")
+    at_s: float | None = key_field(None, kinds.duration_kind(_LONGEST_S), "when: {at: 2s}", "none", name="at")
     """So long after the workers were let go."""
-    log: str | None = key(None, kinds.pattern(), "when: {log: 'epoch 3'}", "none")
+    log: str | None = key_field(None, kinds.regex_kind(), "when: {log: 'epoch 3'}", "none")
     """The rank prints a line in which this is found. It goes on meanwhile: the exact moment is left to chance."""
-    note: str | None = key(None, kinds.text("the name of a note"), "when: {note: step}", "none")
+    note: str | None = key_field(None, kinds.text_kind("the name of a note"), "when: {note: step}", "none")
     """The rank notes something of this name. It is held in `lab.note` until the fault is in force."""
-    equals: Any = key(None, _scalar(), "when: {note: step, equals: 3}", "any")
+    equals: Any = key_field(None, _scalar(), "when: {note: step, equals: 3}", "any")
     """The value that it notes; of a float, one as near as an expected note."""
-    op: str | None = key(None, kinds.choice(tuple(OPERATIONS)), "when: {rank: 2, op: all_reduce, count: 3}", "none")
+    op: str | None = key_field(
+        None, kinds.choice_kind(tuple(OPERATIONS)), "when: {rank: 2, op: all_reduce, count: 3}", "none"
+    )
     """The rank calls this operation. It is held at that edge of its call until the fault is in force."""
-    phase: str | None = key(None, kinds.choice(PHASES), "when: {rank: 2, phase: backward}", "none")
+    phase: str | None = key_field(None, kinds.choice_kind(PHASES), "when: {rank: 2, phase: backward}", "none")
     """The rank comes to this phase of its work, as its recorder marks it; `forward` is that of a DDP module. It is held
     there until the fault is in force."""
-    count: int = key(1, kinds.whole_number(1, MAX_COUNT), "when: {rank: 2, op: all_reduce, count: 3}")
+    count: int = key_field(1, kinds.whole_number(1, MAX_COUNT), "when: {rank: 2, op: all_reduce, count: 3}")
     """The how-manieth of that rank's calls of this operation, or of its phases of this name, counted from 1."""
-    edge: str = key("before", kinds.choice(EDGES), "when: {rank: 2, op: all_reduce, edge: after}")
+    edge: str = key_field("before", kinds.choice_kind(EDGES), "when: {rank: 2, op: all_reduce, edge: after}")
     """`before`: it is about to begin; `after`: it has just ended."""
 
     def __post_init__(self) -> None:
@@ -104,7 +106,7 @@ _EVENTS = ("at_s", "log", "note", "op", "phase")
 START = When()
 
 
-def event() -> Kind:
+def event_kind() -> Kind:
     """An event."""
     allowed = (
         f"{_BEFORE_THE_RUN}, or a mapping such as {{at: 2s}}, {{rank: 2, op: all_reduce, count: 3}}, "
@@ -129,28 +131,30 @@ def when_sentence(data: Any) -> str:
     """An event that a file or a record says, in words: `when rank 0 notes step = 3`."""
     if not isinstance(data, Mapping):
         return "before the run begins"
-    said = {name: clip(str(value), _LONGEST_SHOWN) for name, value in data.items()}
+    fields = {name: clip_end(str(value), _LONGEST_SHOWN) for name, value in data.items()}
     who = f"rank {data['rank']}" if "rank" in data else "a rank"
-    if "at" in said:
-        return f"after {said['at']}"
-    if "log" in said:
-        return f"when {who} prints /{said['log']}/"
-    if what := said.get("op") or said.get("phase"):
+    if "at" in fields:
+        return f"after {fields['at']}"
+    if "log" in fields:
+        return f"when {who} prints /{fields['log']}/"
+    if what := fields.get("op") or fields.get("phase"):
         verb = "has done" if data.get("edge") == "after" else "comes to"
         return f"when {who} {verb} {what} {data.get('count', 1)}"
     value = f" = {format_value(data['equals'], _LONGEST_SHOWN)}" if "equals" in data else ""
-    return f"when {who} notes {said.get('note')}{value}"
+    return f"when {who} notes {fields.get('note')}{value}"
 
 
 class Fault(Frozen):
     """What is broken, and when; without an end it is healed when the run is over."""
 
     what: FaultKind
-    when: When = key(MISSING, event(), "when: {rank: 2, op: all_reduce, count: 3}")
+    when: When = key_field(MISSING, event_kind(), "when: {rank: 2, op: all_reduce, count: 3}")
     """The event that sets it off; `start`: before the run begins."""
-    until: When | None = key(None, event(), "until: {rank: 0, note: step, equals: 5}", "the end of the run")
+    until: When | None = key_field(None, event_kind(), "until: {rank: 0, note: step, equals: 5}", "the end of the run")
     """The event that heals it."""
-    for_s: float | None = key(None, kinds.duration(_LONGEST_S), "for: 3s", "until the end of the run", name="for")
+    for_s: float | None = key_field(
+        None, kinds.duration_kind(_LONGEST_S), "for: 3s", "until the end of the run", name="for"
+    )
     """How long it is in force."""
 
     def __post_init__(self) -> None:
@@ -178,8 +182,8 @@ class Fault(Frozen):
         if self.until is not None:
             raise UsageError(f"{self} is done by the rank itself, which hears of no event", "say `for`, or neither")
         operation = OPERATIONS.get(self.when.op or "")
-        brings = operation is not None and operation.moves_data and not operation.receives
-        if self.what.of_call and not (brings and self.when.edge == "before"):
+        sends_data = operation is not None and operation.moves_data and not operation.receives
+        if self.what.of_call and not (sends_data and self.when.edge == "before"):
             raise UsageError(
                 f"{self} is done to what a call brings",
                 "set it off before a call of an operation that takes tensors, such as {op: all_reduce}",
@@ -190,9 +194,9 @@ class Fault(Frozen):
         return [(self.when, False), *([(self.until, True)] if self.until is not None else [])]
 
     @property
-    def deed(self) -> Mapping[str, Any]:
+    def worker_actions(self) -> Mapping[str, Any]:
         """What the worker does itself, and for how long."""
-        return {name: {**said, "for_s": self.for_s} for name, said in self.what.deed.items()}
+        return {name: {**amounts, "for_s": self.for_s} for name, amounts in self.what.worker_actions.items()}
 
     @property
     def kind(self) -> str:
@@ -211,8 +215,10 @@ def _declared() -> type:
     for name, kind in fault_kinds().items():
         when = "{rank: 1, op: all_reduce}" if kind.by_worker else "start"
         example = f"faults: [{{{kind.example}, when: {when}}}]"
-        named.append((f"{name}_", Any, key(None, kind.value(), example, "none", name=name)))
-    timing = [(one.attribute, Any, key(None, one.kind, one.example, name=one.name)) for one in keys_of(Fault).values()]
+        named.append((f"{name}_", Any, key_field(None, kind.value(), example, "none", name=name)))
+    timing = [
+        (one.attribute, Any, key_field(None, one.kind, one.example, name=one.name)) for one in keys_of(Fault).values()
+    ]
     return make_dataclass("FaultKeys", [*named, *timing])
 
 
@@ -235,8 +241,8 @@ def one_fault() -> Kind:
         if len(data) < len(named):  # what is wrong with one of its keys has been said
             return None
         if len(chosen) != 1:
-            found = " and ".join(chosen) or "none of them"
-            raise value.problem(f"a fault is one of {names}, and this is {found}; make each its own")
+            chosen_names = " and ".join(chosen) or "none of them"
+            raise value.problem(f"a fault is one of {names}, and this is {chosen_names}; make each its own")
         what = data.pop(f"{chosen[0]}_")  # a name may be a word of Python's own
         return None if what is None else make_or_refuse(value, lambda: Fault(what=what, **data))
 
@@ -252,25 +258,25 @@ def fault_data(fault: Fault) -> dict[str, Any]:
 def fault_sentence(data: Mapping[str, Any]) -> str:
     """A fault that a file or a record says, in words: `kill node2 when rank 0 notes step = 3`."""
     what = next((f"{kind} {data[kind]}" for kind in data if kind not in keys_of(Fault)), "nothing")
-    ends = f", for {clip(str(data['for']), _LONGEST_SHOWN)}" if "for" in data else ""
+    ends = f", for {clip_end(str(data['for']), _LONGEST_SHOWN)}" if "for" in data else ""
     ends += f", healed {when_sentence(data['until'])}" if "until" in data else ""
-    return f"{clip(what, _LONGEST_SHOWN)} {when_sentence(data.get('when'))}{ends}"
+    return f"{clip_end(what, _LONGEST_SHOWN)} {when_sentence(data.get('when'))}{ends}"
 
 
 class FaultKeys(Frozen):
     """Keys of a scenario."""
 
-    network: Network | None = key(None, Network.value(), "network: {rate: 100mbit, delay: 5ms}", "as it is")
+    network: Network | None = key_field(None, Network.value(), "network: {rate: 100mbit, delay: 5ms}", "as it is")
     """What the links between nodes are like while it runs: rate, delay, jitter and loss of all of them, or of some, or
     a profile by name, on the docker engine; see networks."""
-    faults: tuple[Fault, ...] = key(
+    faults: tuple[Fault, ...] = key_field(
         (),
-        late("lab.features.faults.fault", "fault_list"),
+        lazy_kind("lab.features.faults.fault", "fault_list"),
         "faults: [{kill: node2, when: {rank: 0, note: step}}]",
         "none",
     )
     """What is broken on purpose while it runs, each when its event comes; see Faults."""
-    rerun: bool = key(False, kinds.boolean(), "rerun: true")
+    rerun: bool = key_field(False, kinds.boolean_kind(), "rerun: true")
     """If the run fails because of its faults, run it again without them, with what it left in the shared folder. The
     second run has to pass, and is the one that is reported."""
 
@@ -278,8 +284,8 @@ class FaultKeys(Frozen):
 class DetectionKeys(Frozen):
     """Keys of `expect:`."""
 
-    detected_within_s: float | None = key(
-        None, kinds.duration(MAX_TIMEOUT_S), "detected_within: 5s", "not checked", name="detected_within"
+    detected_within_s: float | None = key_field(
+        None, kinds.duration_kind(MAX_TIMEOUT_S), "detected_within: 5s", "not checked", name="detected_within"
     )
     """How long after each fault is in force something has to show it: an end, a loss, a time-out, data that nobody
     acknowledges."""
@@ -287,12 +293,12 @@ class DetectionKeys(Frozen):
 
 def broken_in(scenario: Scenario) -> FaultKeys:
     """What a scenario says of faults."""
-    return said_of(scenario, FaultKeys)
+    return get_feature_values(scenario, FaultKeys)
 
 
 def detected_within(expect: Expect) -> float | None:
     """How soon each fault has to be noticed, in seconds; None: that is not checked."""
-    return said_of(expect, DetectionKeys).detected_within_s
+    return get_feature_values(expect, DetectionKeys).detected_within_s
 
 
 def with_faults(scenario: Scenario, faults: Sequence[Fault], *, rerun: bool = False) -> Scenario:
@@ -409,33 +415,33 @@ def plan_faults(
 
 
 def all_faults(
-    scenario: Scenario, network: str | Mapping[str, Any] | None = None, more: Sequence[Fault] = ()
+    scenario: Scenario, network: str | Mapping[str, Any] | None = None, extra_faults: Sequence[Fault] = ()
 ) -> tuple[Fault, ...]:
     """What is broken in a run, after its network: like a fault, that is made, read back and taken back.
 
     Raises:
         ScenarioError: what is asked for is no network.
     """
-    said = broken_in(scenario)
-    like = said.network if network is None else network_of(network)
-    first = [] if like is None else [Fault(what=like, when=START)]
-    return (*first, *said.faults, *more)
+    declared = broken_in(scenario)
+    network_condition = declared.network if network is None else network_of(network)
+    first = [] if network_condition is None else [Fault(what=network_condition, when=START)]
+    return (*first, *declared.faults, *extra_faults)
 
 
-def beyond(faults: Sequence[Fault], engine: str) -> str:
+def explain_unsupported(faults: Sequence[Fault], engine: str) -> str:
     """Why an engine cannot do what is to be broken, as a sentence that begins with the fault; empty where it can."""
     return next((f"{fault}, which {why}" for fault in faults if (why := fault.what.why_not(engine))), "")
 
 
 def beyond_engine(scenario: Scenario, engine: str) -> str:
     """Why an engine cannot do what is to be broken in a scenario; empty where it can."""
-    return beyond(all_faults(scenario), engine)
+    return explain_unsupported(all_faults(scenario), engine)
 
 
 def plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
     """A scenario without its faults, and options without any, where it says that it is run once more; else None."""
-    said = broken_in(scenario)
-    if not (said.rerun and said.faults):
+    declared = broken_in(scenario)
+    if not (declared.rerun and declared.faults):
         return None
     return with_faults(scenario, ()), replace(options, faults=(), fresh=False)
 
@@ -460,8 +466,8 @@ def refuse_faults(
         UsageError: the engine cannot do one, or it is of a node or rank that does not take part.
     """
     nodes = [f"node{rank}" for rank in range(nnodes)]
-    if wrong := beyond(faults, engine):
-        raise UsageError(f"{name} is to {wrong}")
+    if refusal := explain_unsupported(faults, engine):
+        raise UsageError(f"{name} is to {refusal}")
     for fault in faults:
         is_to, events = f"{name} is to {fault}", [event for event, _ in fault.events()]
         if strict and fault.what.strict_cannot:
@@ -472,9 +478,9 @@ def refuse_faults(
                 "record the run, or set the fault off by a note, a line or a time",
             )
         if absent := [node for node in fault.what.nodes if node not in nodes]:
-            takes = "does" if len(absent) == 1 else "do"
+            verb = "does" if len(absent) == 1 else "do"
             there = " to ".join(dict.fromkeys(("node0", nodes[-1])))
-            raise UsageError(f"{is_to}, and {listing(absent)} {takes} not take part", f"the run has {there}")
+            raise UsageError(f"{is_to}, and {join_words(absent)} {verb} not take part", f"the run has {there}")
         for number in (*fault.what.ranks, *(event.rank or 0 for event in events)):
             if number >= world_size:
                 raise UsageError(f"{is_to}, and rank {number} does not take part: world_size is {world_size}")

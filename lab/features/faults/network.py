@@ -18,7 +18,7 @@ from lab.errors import UsageError
 from lab.features.faults.on_node import combine_conditions
 from lab.frozen import Frozen
 from lab.spec import kinds
-from lab.spec.declare import key
+from lab.spec.declare import key_field
 from lab.spec.kinds import NODE, World
 from lab.spec.reading import Value
 
@@ -29,7 +29,7 @@ LINK_ALLOWED = "a node (node2: all that it sends and gets), one way (node2 -> no
 _LINK = rf"(?P<one>{ALL}|{NODE})(?: *(?P<how>->|-) *(?P<other>{NODE}))?"
 _BY_SENDER = ("rate_bits_per_s", "delay_s", "jitter_s", "duplicate", "corrupt", "reorder")
 _BY_RECEIVER = ("loss", "drop", "reset")
-_DELAY = kinds.duration(LONGEST_DELAY_S)
+_DELAY = kinds.duration_kind(LONGEST_DELAY_S)
 _BITS = {f"{letter}bit": 1000**power for power, letter in enumerate(("", "k", "m", "g"))}
 RATES_ALLOWED = "a rate such as 500kbit, 100mbit or 2.5gbit: bits a second, powers of 1000"
 SHARES_ALLOWED = "a share such as 5% or 0.05"
@@ -54,32 +54,34 @@ def rate_kind(lowest: float, highest: float) -> kinds.Kind:
     bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
     schema = {"type": "string", "pattern": f"{kinds.QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
     limits = (lowest, highest)
-    return kinds.quantity(parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda found: f"{found / 1e6:.12g}mbit")
+    return kinds.quantity_kind(parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda rate: f"{rate / 1e6:.12g}mbit")
 
 
 def share_kind() -> kinds.Kind:
     """A part of a whole, more than none and at most all of it."""
     bounds = "more than 0 and at most 100%"
     schema = {"type": ["string", "number"], "pattern": f"{kinds.QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
-    return kinds.quantity(parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda found: f"{found * 100:.12g}%")
+    return kinds.quantity_kind(
+        parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda share: f"{share * 100:.12g}%"
+    )
 
 
 class Condition(Frozen):
     """What packets on a way meet; None: nothing of that sort."""
 
-    rate_bits_per_s: float | None = key(
+    rate_bits_per_s: float | None = key_field(
         None, rate_kind(SLOWEST, FASTEST), "network: {rate: 100mbit}", "no limit", name="rate"
     )
     """How fast a node sends to all others together, or, of a pair, one of them to the other."""
-    delay_s: float | None = key(None, _DELAY, "network: {delay: 20ms}", "none", name="delay")
+    delay_s: float | None = key_field(None, _DELAY, "network: {delay: 20ms}", "none", name="delay")
     """How much longer a packet takes, one way: there and back, twice that. Needs netem in the kernel."""
-    jitter_s: float | None = key(None, _DELAY, "network: {delay: 20ms, jitter: 2ms}", "none", name="jitter")
+    jitter_s: float | None = key_field(None, _DELAY, "network: {delay: 20ms, jitter: 2ms}", "none", name="jitter")
     """By how much that differs at most, from packet to packet; packets may overtake each other. Needs netem."""
-    loss: float | None = key(None, share_kind(), "network: {loss: 1%}", "none")
+    loss: float | None = key_field(None, share_kind(), "network: {loss: 1%}", "none")
     """The share of packets that is lost, by chance."""
 
 
-def asked(condition: Condition) -> dict[str, float]:
+def condition_fields(condition: Condition) -> dict[str, float]:
     """What a condition says, by name."""
     values = {one.name: getattr(condition, one.name) for one in fields(Condition)}
     return {name: value for name, value in values.items() if value is not None}
@@ -138,18 +140,18 @@ def link_at_start(text: str) -> tuple[str, str]:
     return (text.strip()[: match.end()], text.strip()[match.end() :].strip()) if match else ("", text)
 
 
-def link() -> kinds.Kind:
+def link_kind() -> kinds.Kind:
     """Some links of a run."""
 
     def read(value: Value) -> Link:
         text, nodes = kinds.read_text(value, LINK_ALLOWED), World.of(value.reading).nodes
         try:
-            found = parse_link(text)
+            parsed = parse_link(text)
         except UsageError:
             raise value.refused(LINK_ALLOWED) from None
-        if nodes and any(int(name.removeprefix("node")) >= nodes for name in found.nodes):
+        if nodes and any(int(name.removeprefix("node")) >= nodes for name in parsed.nodes):
             raise value.refused(f"nodes from node0 to node{nodes - 1}")
-        return found
+        return parsed
 
     return kinds.Kind(
         LINK_ALLOWED, read, {"type": "string", "pattern": f"^ *{re.sub(r'[?]P<[a-z]+>', '', _LINK)} *$"}, str
@@ -246,8 +248,8 @@ def _drops_of(shape: str, nodes: Sequence[str]) -> Drops:
     if word == "ring":  # each sees its neighbours
         count = len(nodes)
         return {
-            own: tuple(other for at, other in enumerate(nodes) if (at - place) % count not in (0, 1, count - 1))
-            for place, own in enumerate(nodes)
+            own: tuple(other for at, other in enumerate(nodes) if (at - index) % count not in (0, 1, count - 1))
+            for index, own in enumerate(nodes)
         }
     rest = [node for node in nodes if node not in named]
     middle = (len(rest) + 1) // 2

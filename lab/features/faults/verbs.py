@@ -18,7 +18,7 @@ from lab.features.faults.kinds import FaultKind, fault_kinds
 from lab.report.cluster_view import cluster_json
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import format_duration, listing, plural
+from lab.words import format_count, format_duration, join_words
 
 _HOWTO = """examples:
   lab fault kill node2                a power cut, also while a run goes on
@@ -33,12 +33,12 @@ before and after it (`lab run --keep-faults` leaves it). In a scenario, `faults:
 
 def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    shared.add(parser, "what", help="a kind of fault; or list, heal or kinds", complete="faults")
-    shared.add(parser, "words", nargs="*", metavar="word", help="what it is done to, and how", complete="nodes")
+    shared.add_options(parser, "what", help="a kind of fault; or list, heal or kinds", complete="faults")
+    shared.add_options(parser, "words", nargs="*", metavar="word", help="what it is done to, and how", complete="nodes")
     parser.add_argument(
         "--for", dest="for_s", type=shared.duration, metavar="TIME", help="wait so long, then undo it, e.g. 3s"
     )
-    shared.add(parser, "--name", "--engine", "--json")
+    shared.add_options(parser, "--name", "--engine", "--json")
 
 
 def _fault(arguments: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def _fault(arguments: argparse.Namespace) -> int:
     return _SHOWN[arguments.what](arguments)
 
 
-def names() -> set[str]:
+def list_fault_words() -> set[str]:
     """What may follow `lab fault`, for shells that complete a word."""
     return {*_SHOWN, *(name for name, kind in fault_kinds().items() if not kind.by_worker)}
 
@@ -68,29 +68,32 @@ def _break(arguments: argparse.Namespace) -> int:
             time.sleep(arguments.for_s)
         sentence = f"cluster {cluster.name}: {wanted} is healed"
     healed = {"healed": arguments.for_s is not None}
-    data = {"fault": str(wanted), "found": dict(fault.found), "cluster": cluster.name, **healed}
-    return shared.answer(arguments, lambda: data, lambda _: sentence)
+    data = {"fault": str(wanted), "found": dict(fault.measured), "cluster": cluster.name, **healed}
+    return shared.print_answer(arguments, lambda: data, lambda _: sentence)
 
 
 def _list(arguments: argparse.Namespace) -> int:
     standing, now = _cluster(arguments).faults(), time.time()
 
     def text(style: Style) -> str:
-        rows = [[one.said, one.state, one.by, f"{format_duration(max(0.0, now - one.since))} ago"] for one in standing]
+        rows = [
+            [one.description, one.state, one.by, f"{format_duration(max(0.0, now - one.since))} ago"]
+            for one in standing
+        ]
         return table_text(["fault", "state", "done by", "since"], rows, style) if rows else "nothing is broken"
 
-    return shared.answer(arguments, lambda: [one.to_json() for one in standing], text)
+    return shared.print_answer(arguments, lambda: [one.to_json() for one in standing], text)
 
 
 def _heal(arguments: argparse.Namespace) -> int:
     cluster = _cluster(arguments, announced=False)
     healed = cluster.heal()
-    if left := listing(one.said for one in cluster.faults()):
+    if left := join_words(one.description for one in cluster.faults()):
         raise UsageError(f"{left} could not be undone", "`lab down` removes the cluster with all of it")
-    names = listing(one.said for one in reversed(healed))
-    sentence = f"healed {plural(len(healed), 'fault')}: {names}" if healed else "nothing is broken"
+    names = join_words(one.description for one in reversed(healed))
+    sentence = f"healed {format_count(len(healed), 'fault')}: {names}" if healed else "nothing is broken"
     data = [one.to_json() for one in healed]
-    return shared.answer(arguments, lambda: data, lambda _: f"cluster {cluster.name}: {sentence}")
+    return shared.print_answer(arguments, lambda: data, lambda _: f"cluster {cluster.name}: {sentence}")
 
 
 def _cluster(arguments: argparse.Namespace, *, announced: bool = True) -> Cluster:
@@ -111,7 +114,7 @@ def _kinds(arguments: argparse.Namespace) -> int:
             "allowed": kind.value().allowed,
             "example": kind.example,
             "by_rank": kind.by_worker,
-            "cannot": cannot(kind),
+            "cannot": unsupported_engines(kind),
         }
         for name, kind in kinds.items()
     ]
@@ -120,15 +123,15 @@ def _kinds(arguments: argparse.Namespace) -> int:
         rows = [[name, *(engine_cell(kind, engine) for engine in engines), kind.does] for name, kind in kinds.items()]
         reasons: dict[tuple[str, str], list[str]] = {}
         for name, kind in kinds.items():
-            for reason in cannot(kind).items():
+            for reason in unsupported_engines(kind).items():
                 reasons.setdefault(reason, []).append(name)
-        lines = [f"not on {engine}: {listing(names)}, which {why}" for (engine, why), names in reasons.items()]
+        lines = [f"not on {engine}: {join_words(names)}, which {why}" for (engine, why), names in reasons.items()]
         return "\n".join([table_text(["fault", *engines, "what it breaks"], rows, style), *lines])
 
-    return shared.answer(arguments, lambda: data, text)
+    return shared.print_answer(arguments, lambda: data, text)
 
 
-def cannot(kind: type[FaultKind]) -> dict[str, str]:
+def unsupported_engines(kind: type[FaultKind]) -> dict[str, str]:
     """The engines that cannot do a kind, and why not."""
     return {engine: why for engine in engine_names() if (why := kind.why_not(engine))}
 
@@ -144,21 +147,21 @@ _SHOWN = {"list": _list, "heal": _heal, "kinds": _kinds}
 
 def _add_stop_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "A run that goes on loses them. They stay stopped until `lab start` or `lab up`."
-    shared.add(parser, "node", nargs="+", help=_NODES, complete="nodes")
-    shared.add(parser, "--name", "--engine", "--json")
+    shared.add_options(parser, "node", nargs="+", help=_NODES, complete="nodes")
+    shared.add_options(parser, "--name", "--engine", "--json")
 
 
 def _stop(arguments: argparse.Namespace) -> int:
     """Stop them, and say which are."""
     info = Cluster(name=arguments.name, engine=arguments.engine).stop(*arguments.node)
     names = [node.name for node in info.named(*arguments.node)]
-    sentence = f"cluster {info.name}: {listing(names)} {'is' if len(names) == 1 else 'are'} stopped"
-    return shared.answer(arguments, lambda: cluster_json(info), lambda _: sentence)
+    sentence = f"cluster {info.name}: {join_words(names)} {'is' if len(names) == 1 else 'are'} stopped"
+    return shared.print_answer(arguments, lambda: cluster_json(info), lambda _: sentence)
 
 
 def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add(parser, "node", nargs="*", help=f"{_NODES} (default: all that are stopped)", complete="nodes")
-    shared.add(parser, "--name", "--engine", "--json", "--quiet")
+    shared.add_options(parser, "node", nargs="*", help=f"{_NODES} (default: all that are stopped)", complete="nodes")
+    shared.add_options(parser, "--name", "--engine", "--json", "--quiet")
 
 
 def _start(arguments: argparse.Namespace) -> int:
@@ -171,8 +174,8 @@ def _start(arguments: argparse.Namespace) -> int:
         return 0
     names = [node.name for node in (info.named(*arguments.node) if arguments.node else info.nodes)]
     took = format_duration(time.monotonic() - began)
-    sentence = f"cluster {info.name}: {listing(names)} {'runs' if len(names) == 1 else 'run'} ({took})"
-    return shared.answer(arguments, lambda: cluster_json(info), lambda _: sentence)
+    sentence = f"cluster {info.name}: {join_words(names)} {'runs' if len(names) == 1 else 'run'} ({took})"
+    return shared.print_answer(arguments, lambda: cluster_json(info), lambda _: sentence)
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 
 from lab.diagnosis.errors import is_loss
 from lab.errors import LabError, RanksFailed
-from lab.features.functions.on_node.messages import HEAD, KIND_OF, MAPPINGS, MOST_PLAIN_BYTES, Failure, Place
-from lab.report.harmless import harmless
-from lab.report.table import alike
+from lab.features.functions.on_node.messages import HEAD, KIND_OF, MAPPINGS, MOST_PLAIN_BYTES, Failure, Frame
+from lab.report.sanitize import sanitize_text
+from lab.report.table import group_equal
 from lab.words import name_ranks
 
 
@@ -282,7 +282,7 @@ def raised(
         write: writes an exception with its traceback; None: as Python does.
     """
     own = {rank: failure for rank, failure in failures.items() if not _lost_a_peer(failure)} or failures
-    told = [(ranks, own[ranks[0]]) for ranks, _ in alike((rank, _form_of(own[rank])) for rank in sorted(own))]
+    told = [(ranks, own[ranks[0]]) for ranks, _ in group_equal((rank, _form_of(own[rank])) for rank in sorted(own))]
     (ranks, failure), *others = told
     if all(other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in told):
         kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a test that is skipped, or expected to fail
@@ -305,7 +305,7 @@ def raised(
 
 def _form_of(failure: Failure) -> tuple[object, ...]:
     """What failures of several ranks have in common that are one failure."""
-    places = tuple((one.file, one.line) for one in failure.places)
+    places = tuple((one.file, one.line) for one in failure.frames)
     return failure.module, failure.kind, _ADDRESS.sub("", failure.text), places
 
 
@@ -339,12 +339,12 @@ def rebuild(
     if kind is RanksFailed:
         name = failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
         text = f"{name}: {text}" if text else name
-    text = harmless(text)
+    text = sanitize_text(text)
     error = kind(f"{header}{text}", ranks=tuple(ranks), record=record)
     fill_in(error, text)
     error.shown_inside = True
     error.__traceback__ = traceback_of(failure, shown)
-    _add_notes(error, [harmless(note) for note in failure.notes])
+    _add_notes(error, [sanitize_text(note) for note in failure.notes])
     if failure.cause is not None:
         error.__cause__ = rebuild(failure.cause, shown, header="", classes=classes)
     elif failure.context is not None:
@@ -363,7 +363,7 @@ def _add_notes(error: BaseException, notes: Sequence[str]) -> None:
 def at_function(error: _Error, function: Callable[..., Any]) -> _Error:
     """An error whose traceback leads to a function, not to where the lab found out."""
     code = function.__code__
-    place = Place(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
+    place = Frame(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
     path = {code.co_filename: code.co_filename}
     if isinstance(error, RanksFailed):
         error.shown_inside = True
@@ -377,13 +377,13 @@ class _Shown:
         self._text = text
 
     def __repr__(self) -> str:
-        return harmless(self._text)
+        return sanitize_text(self._text)
 
 
 def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | None:
     """A traceback that leads through the same lines, with the arguments as they were shown."""
     chain: TracebackType | None = None
-    for place in reversed(failure.places):
+    for place in reversed(failure.frames):
         chain = TracebackType(chain, _frame(place, _path(place.file, shown)), -1, _line(place.line))
     return chain
 
@@ -399,14 +399,14 @@ def _path(file: str, shown: Mapping[str, str]) -> str:
     installed = any(folder and real.startswith(os.path.join(os.path.realpath(folder), "")) for folder in sys.path)
     if file.endswith(".py") and installed and os.path.isfile(file):
         return file
-    return f"<node>/{harmless(file).lstrip('/')}"
+    return f"<node>/{sanitize_text(file).lstrip('/')}"
 
 
 def _line(number: int) -> int:
     return min(max(1, number), _LAST_LINE)
 
 
-def _frame(place: Place, path: str) -> FrameType:
+def _frame(place: Frame, path: str) -> FrameType:
     """The frame of a function of that name, place and variables, which did nothing else."""
     values = {
         name: shown
@@ -421,7 +421,7 @@ def _frame(place: Place, path: str) -> FrameType:
     scope: dict[str, Any] = {"__frame__": lambda: sys._getframe(1), "__name__": "rank", "__builtins__": builtins}  # noqa: SLF001
     tree = ast.parse(f"def function({parameters}): return __frame__()")
     exec(compile(ast.increment_lineno(tree, _line(place.first_line) - 1), path, "exec"), scope)
-    made, name = scope["function"], harmless(place.function)
+    made, name = scope["function"], sanitize_text(place.function)
     named = {"co_name": name, **({"co_qualname": name} if sys.version_info >= (3, 11) else {})}
     made.__code__ = made.__code__.replace(**named)
     frame: FrameType = made(**{name: _Shown(shown) for name, shown in values.items()}, **dict.fromkeys(hidden, True))

@@ -20,7 +20,7 @@ from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, majority, s
 from lab.diagnosis.wording import at, describe_activities, join_ranks
 from lab.trace.model import Call, Group, Mark, StoreLookup, World, is_end_of_world, worlds_of
 from lab.trace.steps import Step
-from lab.words import capital, format_duration, listing, name_ranks, ordinal, plural
+from lab.words import capitalize_first, format_count, format_duration, format_ordinal, join_words, name_ranks
 
 
 class GroupsDiffer(Finding):
@@ -38,12 +38,12 @@ class GroupsDiffer(Finding):
         """Who made which group, and where."""
         made = join_ranks((rank, _made(side)) for side in self.sides for rank in side.ranks)
         if self.common is None:
-            head = f"the {ordinal(self.number)} new_group of ranks was not for the same group"
+            head = f"the {format_ordinal(self.number)} new_group of ranks was not for the same group"
             return f"{head}: {'; '.join(made)}", _GROUP_RULE
         slip = {"": "", "left_out": f": {name_ranks(self.ranks)} left that one out", "added": ", a group more"}
-        whose = f"{'its' if len(self.ranks) == 1 else 'their'} {ordinal(self.number)} group"
+        whose = f"{'its' if len(self.ranks) == 1 else 'their'} {format_ordinal(self.number)} group"
         others = f"{name_ranks(self.others)} {_made(self.common)}{slip[self.slip]}"
-        return f"{listing(made)} as {whose}, where {others}", _GROUP_RULE
+        return f"{join_words(made)} as {whose}, where {others}", _GROUP_RULE
 
 
 class GroupNotMade(Finding):
@@ -56,9 +56,11 @@ class GroupNotMade(Finding):
 
     def render(self) -> Words:
         """Who never called new_group, and who waited there."""
-        there = f"{format_duration(self.seconds)}, at {listing(self.at)}; {listing(describe_activities(self.did))}"
+        there = (
+            f"{format_duration(self.seconds)}, at {join_words(self.at)}; {join_words(describe_activities(self.did))}"
+        )
         head = f"{name_ranks(self.ranks)} never called new_group for [{', '.join(map(str, self.members))}]"
-        return head, f"{capital(name_ranks(self.others))} waited there {there}."
+        return head, f"{capitalize_first(name_ranks(self.others))} waited there {there}."
 
 
 class GroupDestroyed(Finding):
@@ -81,13 +83,13 @@ class GroupDestroyed(Finding):
         """Who destroyed the group, and who still used it."""
         gone, entered = name_ranks(self.gone), name_ranks(self.entered)
         group = f"group {self.group}" if self.group else "the default group"
-        destroyed = f"destroyed {group} at {listing(self.destroyed_at)}"
-        step = f"{self.step} at {listing(self.used_at)}"
+        destroyed = f"destroyed {group} at {join_words(self.destroyed_at)}"
+        step = f"{self.step} at {join_words(self.used_at)}"
         if self.alone:
             who = "it" if len(self.entered) == 1 else "they"
             return f"{entered} went on alone: {who} called {step}, when {gone} had {destroyed}"
         verb = "failed" if self.failed else f"waited {format_duration(self.waited_s)}"
-        did = listing(describe_activities(self.did))
+        did = join_words(describe_activities(self.did))
         return f"{gone} {destroyed}, where {entered} still used it and {verb} in {step}; {did}"
 
 
@@ -115,23 +117,26 @@ class Rendezvous(Finding):
         """What each rank looked for, and why it did not meet the others."""
         there, world = f"the store at {self.address} is there", self.world_size
         if self.how == "addresses":
-            looked = listing(join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
+            looked = join_words(join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
             silent = f"None answered {name_ranks(self.silent)}." if self.silent else ""
             return f"ranks looked for the store of the rendezvous at different addresses: {looked}", silent
         than = f", where {name_ranks(self.met)} found one" if self.met else ""
         error = f" ({self.error})" if self.error else ""
         each = {
-            "sizes": lambda side: f"{name_ranks(side.ranks)} expected {plural(int(side.what), 'rank')}",
+            "sizes": lambda side: f"{name_ranks(side.ranks)} expected {format_count(int(side.what), 'rank')}",
             "same_rank": lambda side: f"{name_ranks(side.ranks)} all said to be rank {side.what}",
             "beyond": lambda side: f"rank {side.ranks[0]} said to be rank {side.what}",
         }.get(self.how)
-        sides = listing(map(each, self.sides)) if each else ""
+        sides = join_words(map(each, self.sides)) if each else ""
         met = "each other" if len(self.stuck) == len(self.met) else "the others"
-        peers, why = "peers are" if self.missing > 1 else "a peer is", f"this run has {plural(self.run_size, 'rank')}"
+        peers, why = (
+            "peers are" if self.missing > 1 else "a peer is",
+            f"this run has {format_count(self.run_size, 'rank')}",
+        )
         if world <= self.run_size:
-            did = listing(describe_activities(self.absent))
+            did = join_words(describe_activities(self.absent))
             why = f"{name_ranks(one.rank for one in self.absent)} did not come to it ({did})"
-        ranks, stuck = plural(world, "rank"), name_ranks(self.stuck)
+        ranks, stuck = format_count(world, "rank"), name_ranks(self.stuck)
         return {
             "unanswered": f"no store answered {name_ranks(self.silent)} at {self.address}{than}{error}",
             "sizes": f"{there}, but ranks do not agree how many they are: {sides}",

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.cli import arguments as shared
-from lab.cli.overview import every_verb
+from lab.cli.overview import list_all_verbs
 from lab.errors import UsageError
-from lab.feature import bundled
+from lab.feature import bundled_path
 from lab.report.style import Style, style_for
 from lab.spec.reading import did_you_mean
 
@@ -69,7 +69,7 @@ def text_of(topic: Topic) -> str:
 
 def docs_folder() -> Path:
     """The pages that come with the lab."""
-    return bundled("docs")
+    return bundled_path("docs")
 
 
 def _section(page: str, anchor: str) -> str:
@@ -97,16 +97,18 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?:[\w-]+\.md)?(?:#[\w-]+)?\)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add(parser, "topic", nargs="?", help="a topic, or a verb (default: list the topics)", complete="topics")
+    shared.add_options(
+        parser, "topic", nargs="?", help="a topic, or a verb (default: list the topics)", complete="topics"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it; on a terminal page by page."""
-    name, known, verbs = arguments.topic, topics(), every_verb()
+    name, known, verbs = arguments.topic, topics(), list_all_verbs()
     if name in verbs and name not in known:
-        from lab.cli.call import call
+        from lab.cli.call import run_verb
 
-        return call([name, "--help"])
+        return run_verb([name, "--help"])
     if name is not None and name not in known:
         meant = did_you_mean(name, [*known, *verbs])
         raise UsageError(f"there is no topic {name!r}{meant}", "`lab help` lists topics, `lab --help` verbs")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from lab.cli.call import Parser, load_verb
-from lab.cli.overview import every_verb
+from lab.cli.overview import list_all_verbs
 from lab.engine.ownership import default_name
 from lab.errors import UsageError
 from lab.feature import hooks, options_of
@@ -40,7 +40,7 @@ NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "runs": _runs,
     "clusters": lambda: [info.name for info in _clusters()],
     "nodes": _nodes,
-    "topics": lambda: {*topics(), *every_verb()},
+    "topics": lambda: {*topics(), *list_all_verbs()},
     "faults": lambda: [name for names in hooks("fault_names") for name in names()],
 }
 """Kind of names -> those that there are now."""
@@ -102,7 +102,7 @@ def whole_parser() -> argparse.ArgumentParser:
     """One parser that knows every verb with all its options, and what shells call to complete their values."""
     parser = Parser(prog="lab")
     verbs = parser.add_subparsers(dest="verb")
-    for verb, text in every_verb().items():
+    for verb, text in list_all_verbs().items():
         one = verbs.add_parser(verb, help=text)
         for module in (load_verb(verb), *options_of(verb)):
             module.add_arguments(one)

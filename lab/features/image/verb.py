@@ -1,4 +1,4 @@
-"""`lab image`: build the image of the nodes, or one with packages; list and remove what was made of packages."""
+"""`lab image`: build the image of the nodes, or one with packages; list and remove what has packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import Progress, answer
+from lab.cli.arguments import Progress, print_answer
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.packages import PackageStore, Prepared, package_store
 from lab.engine.protocol import ImageStore
@@ -43,16 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--extra-index-url", help="another package index")
     build.add_argument("--tag", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
     build.add_argument("--no-cache", action="store_true", help="build every step again, fetch every package again")
-    shared.add(build, "--requirements")
+    shared.add_options(build, "--requirements")
     build.add_argument("--image", help="with --requirements: the image that gets them (default: the lab's own)")
     list_ = actions.add_parser("list", help="list images and virtual environments with packages")
     for action in (build, list_, actions.add_parser("prune", help="remove those that no cluster uses")):
-        shared.add(action, "--engine", help="of which engine (default: auto)")
-        shared.add(action, "--json")
+        shared.add_options(action, "--engine", help="of which engine (default: auto)")
+        shared.add_options(action, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it."""
+    """Run the action."""
     if arguments.action == "build":
         return _build_packages(arguments) if arguments.requirements else _build(arguments)
     return _list(arguments) if arguments.action == "list" else _prune(arguments)
@@ -82,7 +82,7 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _build_packages(arguments: argparse.Namespace) -> int:
-    """Make ready what `lab up --requirements` would use."""
+    """Prepare what `lab up --requirements` would use."""
     if any(getattr(arguments, name) for name in _OF_THE_NODE_IMAGE) or arguments.tag != DEFAULT_IMAGE:
         raise UsageError(
             "--requirements make another image upon the one of the nodes; the other options are for that one",
@@ -100,14 +100,14 @@ def _build_packages(arguments: argparse.Namespace) -> int:
 
 
 def _prepared(arguments: argparse.Namespace) -> list[tuple[PackageStore, Prepared]]:
-    """What there is of the engines that are meant, each once: some engines use what another one has made."""
-    found: dict[str, tuple[PackageStore, Prepared]] = {}
+    """Return what the selected engines have prepared, each once: some engines share it."""
+    prepared: dict[str, tuple[PackageStore, Prepared]] = {}
     for engine in available_engines(arguments.engine)[0]:
         with suppress(ClusterUnfit):
             store = package_store(engine)
             for one in store.prepared():
-                found.setdefault(one.name, (store, one))
-    return [*found.values()]
+                prepared.setdefault(one.name, (store, one))
+    return [*prepared.values()]
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -121,13 +121,15 @@ def _list(arguments: argparse.Namespace) -> int:
         return table_text(["name", "engine", "upon", "size", "requirements"], rows, style)
 
     none = "nothing is there that was made of packages"
-    return answer(arguments, lambda: list(map(asdict, prepared)), lambda style: table(style) if prepared else none)
+    return print_answer(
+        arguments, lambda: list(map(asdict, prepared)), lambda style: table(style) if prepared else none
+    )
 
 
 def _prune(arguments: argparse.Namespace) -> int:
     done = [(one, store.discard(one)) for store, one in _prepared(arguments)]
     lines = [f"{one.name} stays: {why}" if why else f"removed {one.name}" for one, why in done]
-    return answer(
+    return print_answer(
         arguments,
         lambda: [{**asdict(one), "stays": why} for one, why in done],
         lambda _: "\n".join(lines) or "nothing to remove",

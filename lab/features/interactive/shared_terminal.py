@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import IO
 
-from lab.report.harmless import of_an_editor
-from lab.words import plural
+from lab.report.sanitize import sanitize_line_editing
+from lab.words import format_count
 
 _MOST_KEPT_BYTES = 1 << 20
 _new_decoder = partial(getincrementaldecoder("utf-8"), "backslashreplace")
@@ -48,7 +48,7 @@ class SharedTerminal:
         if not self._raw:
             if unfinished := re.search(_UNFINISHED, text):
                 text, self._rest = text[: unfinished.start()], unfinished[0]
-            text = of_an_editor(text)
+            text = sanitize_line_editing(text)
         if text:
             self._out.write(text)
             self._out.flush()
@@ -76,5 +76,5 @@ class SharedTerminal:
         kept, self._kept, self._kept_bytes = self._kept, [], 0
         yield from kept
         if self._dropped:
-            self._out.write(f"… {plural(self._dropped, 'line')} more: see `lab logs`\n")
+            self._out.write(f"… {format_count(self._dropped, 'line')} more: see `lab logs`\n")
             self._dropped = 0

@@ -15,8 +15,8 @@ _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "node0, node1, ... or its number (default: node0)"
-    shared.add(parser, "node", nargs="?", default="node0", help=about, complete="nodes")
-    shared.add(parser, "--name", "--engine")
+    shared.add_options(parser, "node", nargs="?", default="node0", help=about, complete="nodes")
+    shared.add_options(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:

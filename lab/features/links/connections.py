@@ -17,7 +17,7 @@ from lab.diagnosis.facts import Network, RankFacts, RunFacts
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
 from lab.diagnosis.links import outside_of_most, parts_of
 from lab.diagnosis.wording import ran_there
-from lab.words import format_duration, listing, name_link, name_ranks
+from lab.words import format_duration, join_words, name_link, name_ranks
 
 MOST_LINKS = 4
 Pair = tuple[str, str]
@@ -48,8 +48,8 @@ class Cut(Finding):
             more = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
             what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{more}"
         elif self.how == "halves":
-            parts = [listing(part) for part in self.parts]
-            sides = listing(parts) if len(self.parts[0]) == 1 else " | ".join(parts)
+            parts = [join_words(part) for part in self.parts]
+            sides = join_words(parts) if len(self.parts[0]) == 1 else " | ".join(parts)
             what = f"the network was cut between {sides}{ways[0] if len(ways) == 1 else ''}: {silent}"
         else:
             detail = {
@@ -58,7 +58,7 @@ class Cut(Finding):
                 "received": "what was sent to it arrived, and nothing that it sent did",
             }[self.direction]
             were = "was" if len(self.nodes) == 1 else "were"
-            what = f"{listing(self.nodes)} {were} cut off from {listing(self.parts[0])}: {detail}"
+            what = f"{join_words(self.nodes)} {were} cut off from {join_words(self.parts[0])}: {detail}"
         return f"{what}{ran_there(self.ranks)}"
 
 
@@ -75,9 +75,9 @@ class ConnectionReset(Finding):
         """Between whom a connection broke."""
         how = "refused" if self.refused else "reset"
         if not self.node:
-            pairs = listing(describe_pairs(self.links))
+            pairs = join_words(describe_pairs(self.links))
             return f"the connection between {pairs} was {how} while both were there: it broke by itself"
-        others = listing(sorted({node for pair in self.links for node in pair} - {self.node}))
+        others = join_words(sorted({node for pair in self.links for node in pair} - {self.node}))
         there = f"{name_ranks(self.ranks)} ran there"
         return f"the connections of {self.node} to {others} were {how} while all were there; {there}"
 

@@ -17,7 +17,7 @@ from lab.diagnosis.wording import ran_there
 from lab.features.links.connections import MOST_LINKS, Pair, describe_pairs
 from lab.node.messages.agent import BLINK_S, Connections
 from lab.trace.steps import Step
-from lab.words import format_bytes, format_duration, listing, name_link, plural
+from lab.words import format_bytes, format_count, format_duration, join_words, name_link
 
 
 class LinkKind(Kind):
@@ -42,7 +42,7 @@ class Flap(Finding):
         where = "; ".join(describe_pairs(self.links[:MOST_LINKS]))
         if self.nodes:
             rest = sorted({node for pair in self.links for node in pair} - {*self.nodes})
-            where = f"{listing(self.nodes)} and each of {listing(rest)}"
+            where = f"{join_words(self.nodes)} and each of {join_words(rest)}"
         count, least = len(self.bursts_s), format_duration(min(self.bursts_s))
         times = f"{count} times, each time for" if count > 1 else "for"
         step = f"; {self.step} took {format_duration(self.step_s)} meanwhile" if self.step_s is not None else ""
@@ -66,13 +66,13 @@ class SlowLink(Finding):
 
     def render(self) -> Words:
         """Between whom, and how much worse than others."""
-        pairs = listing(describe_pairs(self.links[:MOST_LINKS]))
-        between = f"between {f'{listing(self.nodes)} and the others' if self.nodes else pairs}"
+        pairs = join_words(describe_pairs(self.links[:MOST_LINKS]))
+        between = f"between {f'{join_words(self.nodes)} and the others' if self.nodes else pairs}"
         if self.measure == "round_trip_s":
             worst, rest = format_duration(self.worst), format_duration(self.rest)
             what = f"round trips {between} took up to {worst}, between others at most {rest}"
         elif self.measure == "lost_share":
-            again = f"{plural(self.segments, 'segment')} had to be sent again {between}"
+            again = f"{format_count(self.segments, 'segment')} had to be sent again {between}"
             what = f"{again}, up to {self.worst:.1%} of all, between others {self.rest:.2%}"
         else:
             worst, rest = format_bytes(round(self.worst)), format_bytes(round(self.rest))

@@ -12,7 +12,7 @@ from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, majority
 from lab.diagnosis.wording import at, describe_activities, describe_wait, render_ring, render_waited
 from lab.features.mismatches.findings import due, skipped
 from lab.trace.model import Call
-from lab.words import listing, name_ranks, plural
+from lab.words import format_count, join_words, name_ranks
 
 _FEWEST = 3
 """Ranks of which most can do alike."""
@@ -74,7 +74,7 @@ class UnmatchedMessage(Finding):
             return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
         verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
         if first.direction == "from":
-            more = f" more than the {plural(self.before, 'message')} before" if self.before else ""
+            more = f" more than the {format_count(self.before, 'message')} before" if self.before else ""
             verb = f"sent it {'anything' if first.peer is None else 'nothing'}{more}"
         left, call = "", self.left_out
         if call is not None:
@@ -251,7 +251,7 @@ class _Messages(Waiting):
 
 def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
     one, several = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
-    further = f"the rank {plural(facts.usual_distance, 'place')} further on"
+    further = f"the rank {format_count(facts.usual_distance, 'place')} further on"
     whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, further)
     others = f"{name_ranks(facts.alike)} {several} {whom}"
     return f"rank {wait.rank} {one} rank {wait.peer}{at([wait.source])}, where {others}, round and round"
@@ -264,6 +264,6 @@ def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts
         which = f"{f' with tag {call.tag}' if tags else ''}{f' in {call.group}' if groups else ''}"
         return f"rank {call.rank} {verb} rank {peer}{which}{at([call.source])}"
 
-    differ = listing([*(["tags"] if tags else []), *(["groups"] if groups else [])])
+    differ = join_words([*(["tags"] if tags else []), *(["groups"] if groups else [])])
     both = f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}"
     return f"{both}: the {differ} differ, so both wait{render_waited(facts.waited_s, ', {} by now')}"

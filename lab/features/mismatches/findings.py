@@ -16,11 +16,11 @@ from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
 from lab.diagnosis.wording import again, at, render_wrong
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.trace.clashes import Clash, Misfit, find_clashes
 from lab.trace.model import Call
 from lab.trace.steps import Step
-from lab.words import capital, format_duration, listing, name_ranks, plural
+from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
 
 
 class Mismatch(Finding):
@@ -45,7 +45,7 @@ class Mismatch(Finding):
         """Who called what."""
         number = f"call #{self.number}" + (f" of {self.group}" if self.group else "")
         odd, others = _by_side(self.odd_sides, "called"), _by_side(self.sides, "called")
-        head, why = f"{listing(odd)} where {listing(others)} ({number})", ""
+        head, why = f"{join_words(odd)} where {join_words(others)} ({number})", ""
         if not odd:
             head = f"in {number} ranks called different operations: {'; '.join(others)}"
             why = "No majority tells which is wrong."
@@ -71,12 +71,12 @@ class Unequal(Finding):
     def render(self) -> Words:
         """Who brought what, and what came of it."""
         verb = {"root": "named", "reduce_op": "reduced by"}.get(self.kind.value, "brought")
-        sides, lines = _by_side(self.sides, verb), listing(self.at)
-        head = f"{listing(sides[1:])}, where {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
+        sides, lines = _by_side(self.sides, verb), join_words(self.at)
+        head = f"{join_words(sides[1:])}, where {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
         head = f"in {self.step} {_misfits(self.misfits) or head}{f' ({lines})' if lines else ''}"
         wrong = ""
         if self.wrong is not None:
-            who = capital(name_ranks(self.wrong_ranks))
+            who = capitalize_first(name_ranks(self.wrong_ranks))
             wrong = f"{who} came out of it with wrong values: {render_wrong(self.wrong)}."
         return head, wrong, again(self.again), _stuck(self.stuck_s)
 
@@ -97,7 +97,7 @@ class Slipped(Finding):
     def render(self) -> Words:
         """Who left out which calls, or made them once more."""
         count, common = abs(self.calls), name_ranks(self.others)
-        number = "one call" if count == 1 else plural(count, "call")
+        number = "one call" if count == 1 else format_count(count, "call")
         it, are = ("they", "are") if len(self.ranks) > 1 else ("it", "is")
         rest = {1: "", 2: " and the call after it"}.get(count, f" and the {count - 1} calls after it")
         calls = f"{self.call.name}{at([self.call.source])}{rest}"
@@ -164,7 +164,7 @@ def _called(step: Step, ranks: Sequence[int]) -> tuple[f.Side, ...]:
 def _unequal(clash: Clash) -> Unequal:
     """Ranks that called the same operation with arguments that do not fit together."""
     step, odd = clash.step, clash.odd
-    wrong_results = hook("wrong_results") if clash.comparable else None
+    wrong_results = find_hook("wrong_results") if clash.comparable else None
     wrongs = wrong_results(step) if wrong_results else []
     return Unequal(
         kind=FindingKind(clash.kind),
@@ -369,8 +369,9 @@ def _misfits(misfits: Sequence[Misfit]) -> str:
     """`rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
     shown = "; ".join(
         f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
-        f"{plural(one.rows, 'row')}, where {'that one' if one.taker != one.giver else 'it'} has room for {one.room}"
+        f"{format_count(one.rows, 'row')}, where "
+        f"{'that one' if one.taker != one.giver else 'it'} has room for {one.room}"
         for one in misfits[:_MOST_MISFITS]
     )
     more = len(misfits) - _MOST_MISFITS
-    return shown + (f"; so it is between {plural(more, 'more pair')}" if more > 0 else "")
+    return shown + (f"; so it is between {format_count(more, 'more pair')}" if more > 0 else "")

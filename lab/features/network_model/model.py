@@ -18,10 +18,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from lab.features.stragglers.timing import blocked_spans, length
-from lab.features.timeline.svg import Plot, Shapes, element, sheet, text
-from lab.features.traffic.traffic import bus_factor, duration, size_of
+from lab.features.timeline.svg import Plot, Shapes, draw_text, render_element, render_sheet
+from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
-from lab.operations import operation
+from lab.operations import get_operation
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import RankTrace, Trace, calls_within
@@ -88,13 +88,13 @@ def timings_of(steps: Sequence[Step]) -> list[Timing]:
 def _by_size(steps: Iterable[Step]) -> list[Timing]:
     seconds: dict[tuple[int, int], list[float]] = defaultdict(list)
     for step in steps:
-        if (took := duration(step)) and (size := size_of(step)) and len(step.group.ranks) > 1:
+        if (took := measure_duration(step)) and (size := size_of(step)) and len(step.group.ranks) > 1:
             seconds[len(step.group.ranks), size].append(took)
     kept = ((ranks, size, took[1:] or took) for (ranks, size), took in sorted(seconds.items()))
     return [Timing(ranks=ranks, bytes=size, seconds=median(took), count=len(took)) for ranks, size, took in kept]
 
 
-def fit(timings: Sequence[Timing]) -> list[Model]:
+def fit_models(timings: Sequence[Timing]) -> list[Model]:
     """A model for each number of ranks of which there are two sizes or more.
 
     The squares of relative errors are made least, as small tensors tell alpha and large ones the bandwidth. Nothing is
@@ -112,13 +112,13 @@ def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
     line = line_through(rounds, sizes, [one.seconds for one in timings])
     if not line.inverse:
         return None
-    told = len(timings) > 2
+    is_overdetermined = len(timings) > 2
     return Model(
         ranks=ranks,
         alpha_s=line.alpha_s,
         bandwidth=1 / line.inverse,
-        error=line.error if told else None,
-        worst=max(map(abs, line.errors)) if told else None,
+        error=line.error if is_overdetermined else None,
+        worst=max(map(abs, line.errors)) if is_overdetermined else None,
         timings=tuple(timings),
     )
 
@@ -161,7 +161,7 @@ def line_through(rounds: Sequence[float], sizes: Sequence[float], seconds: Seque
 
 
 def _bus_bytes(ranks: int, size: float) -> float:
-    return (bus_factor(operation(_OP), ranks) or 0.0) * size
+    return (bus_factor(get_operation(_OP), ranks) or 0.0) * size
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -211,7 +211,7 @@ class Pace(Frozen):
 
 def pace_of(trace: Trace, steps: Sequence[Step]) -> Pace:
     """The figures of a run."""
-    models = fit(timings_of(steps))
+    models = fit_models(timings_of(steps))
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     by_ranks = {model.ranks: model for model in models}
     periods = [one for rank in trace.ranks.values() for one in _periods(rank, step_of, by_ranks)]
@@ -233,7 +233,7 @@ def _periods(
 
     Seconds: of all of it, of own work, with calls in flight, of these hidden, and what the model says of all_reduces.
     """
-    ends = sorted(mark.end for mark in rank.marks if mark.name == _STEP and mark.end is not None)
+    ends = sorted(phase.end for phase in rank.marks if phase.name == _STEP and phase.end is not None)
     spans = blocked_spans(rank)
     for begin, end in pairwise(ends):
         calls = [call for call in calls_within(rank.calls, begin, end) if call.end is not None]
@@ -242,8 +242,8 @@ def _periods(
         flying = length((call.begin, min(call.end or end, end)) for call in calls)
         reduces = [(call, step_of.get((rank.rank, call.index))) for call in calls if call.op == _OP]
         known = ((call, models.get(len(step.group.ranks))) for call, step in reduces if step is not None)
-        told = [model.seconds(call.bytes) for call, model in known if model is not None]
-        modelled = sum(told) if told and len(told) == len(reduces) else None
+        estimates = [model.seconds(call.bytes) for call, model in known if model is not None]
+        modelled = sum(estimates) if estimates and len(estimates) == len(reduces) else None
         yield end - begin, end - begin - held, flying, max(0.0, flying - held), modelled
 
 
@@ -274,13 +274,13 @@ def _overview(paces: Paces, style: Style) -> str:
     rows = []
     for run, pace in paces.items():
         between = " to ".join(map(format_duration, pace.bounds_s)) if pace.bounds_s else NONE
-        told, busbw = [NONE] * 4, NONE
+        cells, busbw = [NONE] * 4, NONE
         if pace.models:
             model = pace.models[-1]
-            told = [format_duration(model.alpha_s), format_rate(model.bandwidth)]
-            told += map(_percent, (model.error, model.worst))
+            cells = [format_duration(model.alpha_s), format_rate(model.bandwidth)]
+            cells += map(_percent, (model.error, model.worst))
             busbw = format_rate(model.timings[-1].busbw)
-        rows.append([run, *told, format_duration(pace.step_s), between, _percent(pace.overlap), busbw])
+        rows.append([run, *cells, format_duration(pace.step_s), between, _percent(pace.overlap), busbw])
     return table_text(header, rows, style)
 
 
@@ -309,13 +309,13 @@ def network_svg(paces: Paces) -> str:
         bottom = _HEIGHT + 50
     if timed:
         bottom = _steps(shapes, timed, bottom + 24)
-    return sheet(shapes, _WIDTH, bottom + 10)
+    return render_sheet(shapes, _WIDTH, bottom + 10)
 
 
 def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
     sizes = [one.bytes for _, model in models for one in model.timings]
     rates = [rate for _, model in models for one in model.timings for rate in (one.busbw, model.busbw(one.bytes))]
-    text(shapes, _LEFT, 16, "bus bandwidth by size of the tensor: measured (dots) and the model (lines)", size=13)
+    draw_text(shapes, _LEFT, 16, "bus bandwidth by size of the tensor: measured (dots) and the model (lines)", size=13)
     plot = Plot(shapes, (_LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT), sizes, rates, (format_bytes, format_rate))
     for number, (run, model) in enumerate(models):
         colour, right, top = _COLOURS[number % len(_COLOURS)], _WIDTH - _RIGHT + 10, _TOP + 12 + 30 * number
@@ -326,26 +326,26 @@ def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
             took = f"{format_bytes(one.bytes)} in {format_duration(one.seconds)}, {format_rate(one.busbw)}"
             plot.dot(one.bytes, one.busbw, f"{run}: {took}", r=3.5, fill=colour)
         error = f", error {_percent(model.error)}" if model.error is not None else ""
-        text(shapes, right, top, _short(run), size=11, colour=colour)
-        text(shapes, right, top + 13, f"B {format_rate(model.bandwidth)}{error}", size=10)
+        draw_text(shapes, right, top, _short(run), size=11, colour=colour)
+        draw_text(shapes, right, top + 13, f"B {format_rate(model.bandwidth)}{error}", size=10)
 
 
 def _steps(shapes: Shapes, paces: Paces, top: float) -> float:
-    text(shapes, _LEFT, top - 8, "time of a step (bar) and where the model has it (bracket); overlap", size=13)
+    draw_text(shapes, _LEFT, top - 8, "time of a step (bar) and where the model has it (bracket); overlap", size=13)
     longest = max(max(pace.step_s or 0.0, *(pace.bounds_s or (0.0,))) for pace in paces.values())
     left, width = _LEFT + 60, _WIDTH - _RIGHT - _LEFT - 60
     for number, (run, pace) in enumerate(paces.items()):
         y, colour = top + number * _ROW, _COLOURS[number % len(_COLOURS)]
         step = pace.step_s or 0.0
-        text(shapes, 6, y + 13, _short(run), size=11)
+        draw_text(shapes, 6, y + 13, _short(run), size=11)
         bar = {"x": left, "y": y, "width": width * step / longest, "height": _ROW - 8}
-        shapes.add(element("rect", **bar, fill=colour, opacity=0.6))
+        shapes.add(render_element("rect", **bar, fill=colour, opacity=0.6))
         if pace.bounds_s is not None:
             low, high = (left + width * bound / longest for bound in pace.bounds_s)
             ends = f"M{low:g} {y - 2:g}v{_ROW - 4:g}M{low:g} {y + 7:g}H{high:g}M{high:g} {y - 2:g}v{_ROW - 4:g}"
-            shapes.add(element("path", d=ends, stroke="#222"))
-        told = f"{format_duration(pace.step_s)}, overlap {_percent(pace.overlap)}"
-        text(shapes, _WIDTH - _RIGHT + 10, y + 13, told, size=11)
+            shapes.add(render_element("path", d=ends, stroke="#222"))
+        label = f"{format_duration(pace.step_s)}, overlap {_percent(pace.overlap)}"
+        draw_text(shapes, _WIDTH - _RIGHT + 10, y + 13, label, size=11)
     return top + len(paces) * _ROW
 
 

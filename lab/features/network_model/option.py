@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer, open_record, write_text
+from lab.cli.arguments import open_record, print_answer, write_text
 from lab.cli.call import Parser
 from lab.cli.cmd_show import is_traced, read_steps
 
@@ -17,7 +17,7 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="hold the all_reduces of the run, and of those made with it, against the alpha-beta model of a network",
     )
-    shared.add(parser, "--svg")
+    shared.add_options(parser, "--svg")
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
@@ -28,12 +28,12 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     from lab.features.records.records import earlier_records
 
     record = open_record(arguments)
-    together = earlier_records(record.run, record.path.parent) if record.run_of_attempt is None else [record]
-    traced = [one for one in together if is_traced(one)] or [record]
+    records = earlier_records(record.run, record.path.parent) if record.run_of_attempt is None else [record]
+    traced = [one for one in records if is_traced(one)] or [record]
     paces = {one.run: pace_of(*read_steps(one)) for one in traced}
     if arguments.svg is not None:
         write_text(arguments.svg, network_svg(paces))
-    return answer(
+    return print_answer(
         arguments,
         lambda: network_json(paces),
         lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else network_text(paces, style),

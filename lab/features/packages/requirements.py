@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from lab.errors import ScenarioError, UsageError
 from lab.frozen import Frozen
-from lab.spec.declare import key
+from lab.spec.declare import key_field
 from lab.spec.kinds import Kind, list_of, read_text
-from lab.spec.reading import Position, Reading, Value, missing_file, shown
+from lab.spec.reading import Position, Reading, Value, clip_repr, missing_file
 
 ONE = "a requirement as pip takes it, such as tqdm or 'accelerate>=1'"
 _ALL = "a file such as requirements.txt, or a list of requirements such as [tqdm, 'accelerate>=1']"
@@ -55,7 +55,7 @@ def requirement_list() -> Kind:
         if not path.is_file() and _is_name(value.raw):
             raise value.refused(_ALL, f", which is no file (did you mean [{value.raw}]?)")
         if not is_within(path, value.reading.folder):
-            raise value.problem(f"found {shown(value.raw, 200)}, {_OUTSIDE}")
+            raise value.problem(f"found {clip_repr(value.raw, 200)}, {_OUTSIDE}")
         try:
             return read_file(path, Path(value.raw), within=value.reading.folder)
         except ScenarioError as error:
@@ -70,7 +70,7 @@ def requirement_list() -> Kind:
 class PackagesKeys(Frozen):
     """What scenarios say of packages."""
 
-    requirements: tuple[str, ...] = key((), requirement_list(), "requirements: [tqdm, 'accelerate>=1']", "none")
+    requirements: tuple[str, ...] = key_field((), requirement_list(), "requirements: [tqdm, 'accelerate>=1']", "none")
     """Packages that the script needs besides what its nodes have: a file such as `requirements.txt`, relative to this
     one, or a list; added to those that the script names itself in a block `# /// script`; see packages."""
 
@@ -126,7 +126,7 @@ def _read_lines(path: Path, reading: Reading, outer: Sequence[str], files: _File
             if not other:
                 found.append(normal(line, path.parent, within=files.within))
             elif not is_within(path.parent / name, files.within):
-                reading.add(Position(number), f"found {shown(name, 200)}, {_OUTSIDE}")
+                reading.add(Position(number), f"found {clip_repr(name, 200)}, {_OUTSIDE}")
             elif len(seen) >= _MAX_NESTED:
                 reading.add(Position(number), f"found file {len(seen) + 1} in one another; allowed: {_MAX_NESTED}")
             elif os.path.realpath(path.parent / name) not in seen:
@@ -184,9 +184,9 @@ def normal(text: str, folder: Path, *, within: Path | None = None) -> str:
 
     text = text.strip()
     if len(text) > _LONGEST:
-        raise Wrong(f"found {shown(text)} of {len(text):,} characters; allowed: {_LONGEST:,}")
+        raise Wrong(f"found {clip_repr(text)} of {len(text):,} characters; allowed: {_LONGEST:,}")
     if text.startswith("-"):
-        raise Wrong(f"found the option {shown(text.split()[0])} of pip; allowed: {ONE}; {_CONFIGURED}")
+        raise Wrong(f"found the option {clip_repr(text.split()[0])} of pip; allowed: {ONE}; {_CONFIGURED}")
     if " --hash" in text:
         raise Wrong(f"found a requirement with --hash; allowed: {ONE}, without hashes")
     if text.endswith(".whl") and "@" not in text:
@@ -194,14 +194,14 @@ def normal(text: str, folder: Path, *, within: Path | None = None) -> str:
         try:
             text = f"{parse_wheel_filename(path.name)[0]} @ {path.as_uri()}"
         except InvalidWheelFilename:
-            raise Wrong(f"found {shown(text)}, whose name is not that of a wheel; allowed: {ONE}") from None
+            raise Wrong(f"found {clip_repr(text)}, whose name is not that of a wheel; allowed: {ONE}") from None
     try:
         found = Requirement(text)
     except RecursionError:
-        raise Wrong(f"found {shown(text)}, which is nested too deep; allowed: {ONE}") from None
+        raise Wrong(f"found {clip_repr(text)}, which is nested too deep; allowed: {ONE}") from None
     except InvalidRequirement as error:
         why = str(error).partition("\n")[0].strip().rstrip(":.")
-        raise Wrong(f"found {shown(text)} ({why[:1].lower()}{why[1:]}); allowed: {ONE}") from None
+        raise Wrong(f"found {clip_repr(text)} ({why[:1].lower()}{why[1:]}); allowed: {ONE}") from None
     if found.url is not None:
         _check_address(found.url, within)
     found.name = canonicalize_name(found.name)
@@ -214,11 +214,11 @@ def _check_address(url: str, within: Path | None) -> None:
 
     address, path = urlsplit(url), wheel_path(url)
     if address.scheme not in ("file", "http", "https") or not address.path.endswith(".whl"):
-        raise Wrong(f"found the address {shown(url, 200)}; allowed: {_WHEEL}, or a name and a version")
+        raise Wrong(f"found the address {clip_repr(url, 200)}; allowed: {_WHEEL}, or a name and a version")
     if path is not None and not is_within(Path(path or "/"), within):
-        raise Wrong(f"found {shown(url, 200)}, {_OUTSIDE}")
+        raise Wrong(f"found {clip_repr(url, 200)}, {_OUTSIDE}")
     if path is not None and not os.path.isfile(path):
-        raise Wrong(f"found {shown(url, 200)}, which does not exist; allowed: {_WHEEL}")
+        raise Wrong(f"found {clip_repr(url, 200)}, which does not exist; allowed: {_WHEEL}")
 
 
 def wheel_path(url: str) -> str | None:
@@ -308,13 +308,13 @@ def _read_dependencies(lines: Sequence[str], first: int, folder: Path, reading: 
     listed = _parse("\n".join(lines), first, reading).get("dependencies", [])
     at = next((number for number, line in enumerate(lines) if line.lstrip().startswith("dependencies")), 0)
     if not isinstance(listed, list):
-        reading.add(Position(first + at), f"dependencies: found {shown(listed)}; allowed: a list of requirements")
+        reading.add(Position(first + at), f"dependencies: found {clip_repr(listed)}; allowed: a list of requirements")
         return ()
     requirements = []
     for one in listed:
         try:
             if not isinstance(one, str):
-                raise Wrong(f"found {shown(one)}; allowed: {ONE}")
+                raise Wrong(f"found {clip_repr(one)}; allowed: {ONE}")
             requirements.append(normal(one, folder, within=folder))
         except Wrong as wrong:
             place = next((n for n in range(at, len(lines)) if isinstance(one, str) and one in lines[n]), at)

@@ -44,7 +44,7 @@ from lab.features.packages.wheels import (
 from lab.node.files import remove_tree
 from lab.node.recorder.build import cache_folder
 from lab.plan.cluster import ClusterInfo
-from lab.waiting import wait_until
+from lab.polling import poll_until
 from lab.words import format_bytes, format_duration, format_limit
 
 REPOSITORY = "lab-packages"
@@ -358,7 +358,7 @@ def making(name: str, announce: Announce) -> Iterator[Path]:
     with lock:
         if not _lock(lock):
             announce("packages: another command is making them ready, waiting for it")
-            if not wait_until(lambda: _lock(lock), _WAIT_S, _POLL_S):
+            if not poll_until(lambda: _lock(lock), _WAIT_S, _POLL_S):
                 waited = format_duration(_WAIT_S)
                 raise ClusterError(f"another command has been making these packages ready for {waited}")
         for left in work.iterdir():  # by those who were killed

@@ -22,8 +22,8 @@ from lab.features.packages import install_program, pip_program, probe
 from lab.features.packages.install_program import BELOW
 from lab.features.packages.pip_program import NO_PIP, REFUSED
 from lab.frozen import Frozen
-from lab.spec.reading import shown
-from lab.words import clip, format_bytes, format_duration, listing
+from lab.spec.reading import clip_repr
+from lab.words import clip_end, format_bytes, format_duration, join_words
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -90,7 +90,9 @@ class Target(Frozen):
             data["has"] = {name: Package(**about) for name, about in data["has"].items()}
             return cls(what=what, **data)
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise ClusterError(f"the Python of {what} does not say what it has: {clip(text.strip(), 200)}") from error
+            raise ClusterError(
+                f"the Python of {what} does not say what it has: {clip_end(text.strip(), 200)}"
+            ) from error
 
     @property
     def name(self) -> str:
@@ -175,7 +177,7 @@ def install_wheels(target: Target, folder: Path, wheels: Sequence[Path], work: P
     request = install_request(target, str(folder), list(map(str, wheels)), str(library_folder().parent))
     code, lines = _run([sys.executable, "-I", "-c", program_text(), request], work)
     if code:
-        raise ClusterError(f"installing the packages failed: {shown(lines[-1] if lines else code, 300)}")
+        raise ClusterError(f"installing the packages failed: {clip_repr(lines[-1] if lines else code, 300)}")
 
 
 def ask_python(what: str, folder: Path) -> Target:
@@ -204,7 +206,7 @@ def _run(
                     lines.append("".join(one if one.isprintable() else repr(one)[1:-1] for one in text))
                     if step := _STEP.match(lines[-1]):
                         brief = " ".join(filter(None, (step["word"].lower(), step["name"], step["size"])))
-                        announce(f"packages: {clip(brief, _LONGEST)}")
+                        announce(f"packages: {clip_end(brief, _LONGEST)}")
                     elif lines[-1].startswith("WARNING: Retrying "):
                         announce("packages: the index does not answer, pip tries again")
                 if not piece:
@@ -261,7 +263,7 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
         why = [*_ERRNO.findall(line), *_UNREACHABLE.findall(line)][0].strip()
         return ClusterError(f"pip cannot reach a package index{f' for {nothing[1]}' if nothing else ''}: {why}", _INDEX)
     if nothing:
-        known = "".join(f"; there are {clip(one.strip(), 100)}" for one in _VERSIONS.findall(text)[:1])
+        known = "".join(f"; there are {clip_end(one.strip(), 100)}" for one in _VERSIONS.findall(text)[:1])
         message = f"no wheel of {nothing[1]} fits {target.what} ({target.name}){known}"
         return ClusterUnfit(message, f"check its name and version; only wheels are installed; {_INDEX}")
     if "no space left on device" in text.lower():
@@ -277,15 +279,15 @@ def _conflict(text: str, target: Target) -> ClusterUnfit:
     caused = text.partition("The conflict is caused by")[2].partition("\n\n")[0]
     wants = [what for what in _WANTED.findall(caused) if not _CONSTRAINT.match(what)]
     there = [" ".join(fixed) for fixed in _CONSTRAINT.findall(caused)]
-    wanted = listing(what.replace(" depends on ", " needs ") for what in wants[:6])
-    has = f", and {target.what} has {listing(there)}, which stays" if there else ""
+    wanted = join_words(what.replace(" depends on ", " needs ") for what in wants[:6])
+    has = f", and {target.what} has {join_words(there)}, which stays" if there else ""
     hint = "ask for other versions" + (f", {target.other_image}" if there else "")
     message = f"the requirements contradict each other: {wanted or 'the packages that were asked for'}{has}"
     return ClusterUnfit(message, hint)
 
 
 def _one_line(text: str) -> str:
-    return clip(_PASSWORD.sub("", " ".join(text.split())), 300)
+    return clip_end(_PASSWORD.sub("", " ".join(text.split())), 300)
 
 
 _BEFORE_ALL_OTHERS = "999999999"
@@ -394,7 +396,7 @@ def check_wheels(target: Target, wheels: Sequence[Path], *, whole_path: bool) ->
             with zipfile.ZipFile(wheel) as archive:
                 _check_wheel(target, wheel, archive, taken)
         except _UNREADABLE as error:
-            raise _refused(wheel.name, f"it cannot be read ({shown(str(error), 200)})") from error
+            raise _refused(wheel.name, f"it cannot be read ({clip_repr(str(error), 200)})") from error
 
 
 def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, taken: Collection[str]) -> None:
@@ -413,7 +415,7 @@ def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, taken: Co
     for entry in entries:
         _refuse_bad_name(wheel, entry.filename.removesuffix("/"))
         if (entry.external_attr >> 16) & _FORMAT == _LINK:
-            raise _refused(wheel, f"{shown(entry.filename, 200)} in it is a symbolic link")
+            raise _refused(wheel, f"{clip_repr(entry.filename, 200)} in it is a symbolic link")
         _refuse_overlap(target, wheel, entry.filename, *_destination(entry.filename, about, target), taken)
     for entry in entries:
         if entry.filename == f"{about}.dist-info/entry_points.txt":
@@ -436,7 +438,7 @@ def _name_of_metadata(wheel: str, entries: Sequence[zipfile.ZipInfo]) -> str:
         its_name, _, its_version = stem.rpartition("-")
         if canonicalize_name(its_name) == name and _version(its_version) == version:
             return stem
-    what = shown(", ".join(metadata), 200) if metadata else "none"
+    what = clip_repr(", ".join(metadata), 200) if metadata else "none"
     raise _refused(wheel, f"it has to hold one folder {name}-{version}.dist-info, and holds {what}")
 
 
@@ -444,7 +446,7 @@ def _refuse_bad_name(wheel: str, name: str, deepest: int = _MAX_PATH) -> None:
     parts = name.split("/")
     bad = "\\" in name or not name.isprintable() or len(name) > _MAX_PATH or len(parts) > deepest
     if bad or any(part in ("", ".", "..") or len(part) > _MAX_NAME for part in parts):
-        raise _refused(wheel, f"{shown(name, 200)} in it is no path below the folder of packages")
+        raise _refused(wheel, f"{clip_repr(name, 200)} in it is no path below the folder of packages")
 
 
 def _destination(name: str, about: str, target: Target) -> tuple[str, PurePosixPath]:
@@ -478,11 +480,11 @@ def _refuse_overlap(
         overlap = any(one in target.modules for one in modules)
     if overlap:
         raise ClusterUnfit(
-            f"{wheel} holds {shown(name, 200)}, which {target.what} has already, and keeps",
+            f"{wheel} holds {clip_repr(name, 200)}, which {target.what} has already, and keeps",
             f"leave this package out, {target.other_image}",
         )
     if own:
-        raise _refused(wheel, f"{shown(name, 200)} in it would take the place of a file of the environment")
+        raise _refused(wheel, f"{clip_repr(name, 200)} in it would take the place of a file of the environment")
 
 
 def _refused(wheel: str, why: str) -> ClusterUnfit:

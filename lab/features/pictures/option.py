@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer, open_record, write_text
+from lab.cli.arguments import open_record, print_answer, write_text
 from lab.cli.call import Parser
 from lab.cli.cmd_show import read_steps
 from lab.errors import UsageError
@@ -16,11 +16,11 @@ def add_arguments(parser: Parser) -> None:
     parser.one_of().add_argument(
         "--step", type=shared.positive, metavar="N", help="draw what step N did with everybody's data"
     )
-    shared.add(parser, "--svg")
+    shared.add_options(parser, "--svg")
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Draw it where it is asked for; needs no engine."""
+    """Draw the step if `--step` was given; this needs no engine."""
     number, svg = arguments.step, arguments.svg
     if not number:
         if svg and not getattr(arguments, "model", False):
@@ -32,14 +32,14 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     record = open_record(arguments)
     trace, steps = read_steps(record)
     if number > len(steps):
-        there = f"allowed: 1 to {len(steps)}" if steps else "no collective and no message was recorded"
-        raise UsageError(f"run {record.run} has no step {number}; {there}", "`lab show --steps` lists them")
+        allowed = f"allowed: 1 to {len(steps)}" if steps else "no collective and no message was recorded"
+        raise UsageError(f"run {record.run} has no step {number}; {allowed}", "`lab show --steps` lists them")
     picture = picture_of(steps[number - 1], record.result().expectations, trace.world_size, unrecorded_ranks(trace))
     if svg is not None:
         from lab.features.pictures.svg import svg_of
 
         write_text(svg, svg_of(picture, standalone=True))
-    return answer(
+    return print_answer(
         arguments,
         picture.to_json,
         lambda style: f"wrote {svg}" if svg is not None else picture_text(picture, style, len(steps)),

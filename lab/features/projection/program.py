@@ -16,10 +16,10 @@ from lab.features.projection.costs import Pattern, pattern_of
 from lab.features.projection.replay import Action, Begin, Clock, Key, Transfer, Wait, Work
 from lab.features.stragglers.timing import Span, blocked_spans, wait_for
 from lab.features.traffic.traffic import size_of
-from lab.operations import operation
+from lab.operations import get_operation
 from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
-from lab.words import plural
+from lab.words import format_count
 
 
 def waits_of(rank: RankTrace) -> dict[int, Span]:
@@ -300,7 +300,7 @@ class Growth(NamedTuple):
         """What a transfer carries in a world so many times as large, as nccl-tests counts it."""
         if transfer.group not in self.groups or transfer.group in self.sharded:
             return transfer.size
-        return transfer.size * (factor if pattern_of(operation(transfer.op)) in _GROWING else 1.0)
+        return transfer.size * (factor if pattern_of(get_operation(transfer.op)) in _GROWING else 1.0)
 
     def work(self, phase: str, factor: float) -> float:
         """By what own work is multiplied: the optimizer has only its shard."""
@@ -317,7 +317,7 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     patterns: dict[str, set[Pattern]] = defaultdict(set)
     messages = False
     for transfer in program.transfers.values():
-        if (pattern := pattern_of(operation(transfer.op))) is Pattern.MESSAGE:
+        if (pattern := pattern_of(get_operation(transfer.op))) is Pattern.MESSAGE:
             messages = True
         else:
             by_group[transfer.group].append(transfer)
@@ -346,7 +346,7 @@ def growth_of(program: Program, trace: Trace) -> Growth:
         replica = program.ranks // max(sizes, default=1)
     titles = sorted({trace.groups[name].label if name in trace.groups else name for name in grown})
     named = ", ".join(titles[:3]) + (" and others" if len(titles) > 3 else "")
-    others = [plural(len(kept), "other group")] * bool(kept) + ["the pipeline"] * messages
+    others = [format_count(len(kept), "other group")] * bool(kept) + ["the pipeline"] * messages
     assumed = (
         (True, f"data parallel groups grow with the world ({named}); each rank's batch stays as large as it is"),
         (

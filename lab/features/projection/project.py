@@ -12,7 +12,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer, write_text
+from lab.cli.arguments import print_answer, write_text
 from lab.errors import LabError, UsageError
 from lab.features.network_model.model import Line, line_through
 from lab.features.projection import program as training
@@ -30,16 +30,16 @@ from lab.features.projection.costs import (
 )
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay
 from lab.features.stragglers.timing import Span
-from lab.features.timeline.svg import Plot, Shapes, sheet, text
+from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
 from lab.features.traffic.traffic import size_of
-from lab.operations import operation
+from lab.operations import get_operation
 from lab.record.read import find_record
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
 from lab.trace.steps import match
-from lab.words import NONE, format_bytes, format_duration, format_rate, listing, plural
+from lab.words import NONE, format_bytes, format_count, format_duration, format_rate, join_words
 
 PLAYERS = 32
 """So many ranks are replayed at most; where there are more, each stands for several."""
@@ -98,7 +98,7 @@ class Fit(NamedTuple):
 def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, Cost]:
     """The algorithm that the library takes where the ranks of a record are, and what a call costs by it."""
     layout = Layout(ranks)
-    name, formula = next(iter(choices(library, pattern_of(operation(op)), layout).items()))
+    name, formula = next(iter(choices(library, pattern_of(get_operation(op)), layout).items()))
     return name, formula(layout, size)
 
 
@@ -157,7 +157,7 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
 def _tells_both(samples: Sequence[Sample]) -> bool:
     """Whether bytes for a round differ enough among them that alpha and bandwidth can be told from one another."""
     amounts = [sample.cost.bytes / sample.cost.rounds for sample in samples if sample.cost.rounds]
-    return max(amounts) > 1.5 * min(amounts) or pattern_of(operation(samples[0].op)) is Pattern.BARRIER
+    return max(amounts) > 1.5 * min(amounts) or pattern_of(get_operation(samples[0].op)) is Pattern.BARRIER
 
 
 # -- a run as it is projected from
@@ -365,7 +365,9 @@ def project(
             allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
             raise LabError(
                 f"run {base.run} cannot be projected to {size:,} ranks; allowed: {allowed}, up to {growth.most:,}",
-                f"{plural(growth.replica, 'rank')} hold a copy of the model together" if growth.replica > 1 else "",
+                f"{format_count(growth.replica, 'rank')} hold a copy of the model together"
+                if growth.replica > 1
+                else "",
             )
     machines = _machines(sources, others) if target is None else []
     off = max(abs(math.log(row.known_s / row.step_s)) for row in checks)
@@ -422,7 +424,7 @@ class _Network(NamedTuple):
         if self.target is None:
             return self.recorded_call(op, ranks, size)
         layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
-        formulas = choices(self.library, pattern_of(operation(op)), layout)
+        formulas = choices(self.library, pattern_of(get_operation(op)), layout)
         times = {name: self.target.seconds(formula(layout, size)) for name, formula in formulas.items()}
         algorithm = min(times, key=lambda name: times[name])
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
@@ -447,7 +449,7 @@ def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Ca
         turns, transfers = training.with_stages(program, *training.schedule_of(program), ranks)
     calls, parts, common = {}, {}, set()
     for key, one in transfers.items():
-        grows = one.group in growth.groups and pattern_of(operation(one.op)) is not Pattern.MESSAGE
+        grows = one.group in growth.groups and pattern_of(get_operation(one.op)) is not Pattern.MESSAGE
         if grows:
             common.add(key.lane)
         size = max(1, round(len(one.ranks) * factor)) if grows else len(one.ranks)
@@ -566,16 +568,16 @@ def projection_text(projection: Projection, style: Style) -> str:
 
 def _head(projection: Projection, style: Style) -> str:
     run, ranks = projection.runs[-1]
-    others = [f"{name} ({plural(count, 'rank')})" for name, count in projection.runs[:-1]]
-    beside = f", with {listing(others)}" if others else ""
-    left = f"; {plural(projection.left_out, 'other')} left out" if projection.left_out else ""
-    steps = f"{plural(projection.steps, 'step')} of training that are alike{left}"
+    others = [f"{name} ({format_count(count, 'rank')})" for name, count in projection.runs[:-1]]
+    beside = f", with {join_words(others)}" if others else ""
+    left = f"; {format_count(projection.left_out, 'other')} left out" if projection.left_out else ""
+    steps = f"{format_count(projection.steps, 'step')} of training that are alike{left}"
     machine = projection.machine
-    shared = "" if machine is None else f", all ranks on {plural(round(machine.cores), 'core')}"
+    shared = "" if machine is None else f", all ranks on {format_count(round(machine.cores), 'core')}"
     if machine is not None and machine.others >= _FEW:
         shared += f", beside {machine.others:.1f} other programs that want a core"
     return (
-        f"{style.paint(run, 'bold')} ({plural(ranks, 'rank')}){beside}: {steps}\n"
+        f"{style.paint(run, 'bold')} ({format_count(ranks, 'rank')}){beside}: {steps}\n"
         f"network: {projection.network}{shared}; algorithms: {projection.library}"
     )
 
@@ -606,8 +608,8 @@ def projection_svg(projection: Projection) -> str:
     ranks = [row.ranks for row in (*rows, *measured)]
     times = [*(one for row in rows for one in (row.low_s, row.high_s)), *(row.known_s for row in measured)]
     heading = f"time of a training step by ranks: {projection.runs[-1][0]}, {projection.network}"
-    text(shapes, _LEFT, 16, heading, size=13)
-    text(shapes, _LEFT, 34, "projected (line, with its interval) and measured (rings)", size=11)
+    draw_text(shapes, _LEFT, 16, heading, size=13)
+    draw_text(shapes, _LEFT, 34, "projected (line, with its interval) and measured (rings)", size=11)
     box = _LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT
     plot = Plot(shapes, box, ranks, times, ("{:,}".format, format_duration), at_each=True)
     band = [*((row.ranks, row.low_s) for row in rows), *((row.ranks, row.high_s) for row in reversed(rows))]
@@ -617,12 +619,12 @@ def projection_svg(projection: Projection) -> str:
         step, own, exposed, waiting = map(format_duration, (row.step_s, row.own_s, row.exposed_s, row.waiting_s))
         words = f"{row.ranks:,} ranks: {step}, own work {own}, exposed {exposed}, waiting {waiting}"
         plot.dot(row.ranks, row.step_s, words, r=3.5, fill=_OWN)
-        x, y = plot.place(row.ranks, row.step_s)
-        text(shapes, x, y - 9, step, size=11, text_anchor="middle")
+        x, y = plot.position(row.ranks, row.step_s)
+        draw_text(shapes, x, y - 9, step, size=11, text_anchor="middle")
     for row in measured:
         words = f"{row.ranks:,} ranks, measured: {format_duration(row.known_s)}"
         plot.dot(row.ranks, row.known_s, words, r=5, fill="none", stroke=_HELD, stroke_width=1.5)
-    return sheet(shapes, _WIDTH, _HEIGHT + 30)
+    return render_sheet(shapes, _WIDTH, _HEIGHT + 30)
 
 
 _HOWTO = """examples:
@@ -638,7 +640,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `lab project` takes."""
     parser.epilog = _HOWTO
     about = "runs of one training, with different numbers of ranks (default: the latest)"
-    shared.add(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
+    shared.add_options(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
     parser.add_argument(
         "--ranks", type=ranks, metavar="N,N", help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)"
     )
@@ -655,7 +657,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="programs that want a core beside the ranks, on the machine of the record (default: as many as on record)",
     )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a plot of the step times to a file instead")
-    shared.add(parser, "--attempt", "--runs", "--json")
+    shared.add_options(parser, "--attempt", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -670,7 +672,7 @@ def run(arguments: argparse.Namespace) -> int:
     projection = project(sources, arguments.ranks, target, arguments.library, arguments.others)
     if arguments.svg is not None:
         write_text(arguments.svg, projection_svg(projection))
-    return answer(
+    return print_answer(
         arguments,
         lambda: projection_json(projection),
         lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else projection_text(projection, style),

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from lab.errors import LabError
 from lab.features.stragglers.timing import Span
-from lab.operations import Who, operation
-from lab.words import plural
+from lab.operations import Who, get_operation
+from lab.words import format_count
 
 
 class Key(NamedTuple):
@@ -228,7 +228,7 @@ class _Move:
 
     def can_begin(self) -> bool:
         """Whether data can flow: all are there, or the one whose data it is."""
-        op = operation(self.transfer.op)
+        op = get_operation(self.transfer.op)
         if op.sends or op.receives or op.giver is Who.ROOT:
             giver = self.transfer.root if op.giver is Who.ROOT else self.transfer.ranks[0]
             return any(player.rank == giver for player in self.entered)
@@ -236,7 +236,7 @@ class _Move:
 
     def releases(self, player: Player) -> bool:
         """Whether one that waits for it may go on: who only gives does not wait for who takes."""
-        is_giver = operation(self.transfer.op).taker is Who.ROOT and player.rank != self.transfer.root
+        is_giver = get_operation(self.transfer.op).taker is Who.ROOT and player.rank != self.transfer.root
         return is_giver or player in self.left
 
 
@@ -304,7 +304,9 @@ class _Replay:
             self._advance()()
         states = self.states.values()
         if stuck := sum(state.step < self.steps for state in states):
-            raise LabError(f"the run cannot be replayed: {plural(stuck, 'rank')} would wait for what nobody begins")
+            raise LabError(
+                f"the run cannot be replayed: {format_count(stuck, 'rank')} would wait for what nobody begins"
+            )
         counted = range(_SETTLED, self.steps)
         taken = [median(state.ends[number] - state.ends[number - 1] for state in states) for number in counted]
         working, hidden, waiting, exposed = (

@@ -21,8 +21,8 @@ from lab.engine.doctor import refuse_missing
 from lab.engine.protocol import Engine
 from lab.engine.select import CHOICES
 from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
-from lab.feature import hook
-from lab.features.faults.fault import all_faults, beyond
+from lab.feature import find_hook
+from lab.features.faults.fault import all_faults, explain_unsupported
 from lab.features.faults.kinds.links import network_of
 from lab.features.functions.distributed import Provided, provide
 from lab.features.functions.pack import How
@@ -33,7 +33,7 @@ from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
 from lab.record.layout import LOGS, RUNS
 from lab.record.result import RankResult, Result
-from lab.report.harmless import harmless
+from lab.report.sanitize import sanitize_text
 from lab.report.style import Style
 from lab.report.verdict import verdict_text
 from lab.run.options import RunOptions
@@ -41,7 +41,7 @@ from lab.spec.kinds import parse_size
 from lab.spec.load import SIGN, open_scenario
 from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
-from lab.words import clip, listing, plural
+from lab.words import clip_end, format_count, join_words
 
 RECORD = "lab_record"
 """The property of a test that tells the record of a run; JUnit files have it too."""
@@ -81,7 +81,7 @@ def refuse_wrong_marker(definition: pytest.Item) -> None:
     try:
         wanted_by(definition)
     except LabError as error:
-        raise pytest.Collector.CollectError(f"{definition.nodeid}: {harmless(str(error))}") from None
+        raise pytest.Collector.CollectError(f"{definition.nodeid}: {sanitize_text(str(error))}") from None
 
 
 def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name in said:
         if name not in _SHAPE:
             meant = did_you_mean(name, _SHAPE)
-            raise UsageError(f"{where}: there is no keyword {name!r}{meant}; allowed: {listing(_SHAPE)}")
+            raise UsageError(f"{where}: there is no keyword {name!r}{meant}; allowed: {join_words(_SHAPE)}")
     shape = {name: value for name, value in said.items() if value is not None}
     for name in _COUNTS:
         value = shape.get(name, 1)
@@ -106,7 +106,7 @@ def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
     engine = shape.get("engine", "auto")
     if engine not in CHOICES:
         meant = did_you_mean(str(engine), CHOICES)
-        raise UsageError(f"{where}: found engine={engine!r}{meant}; allowed: {listing(CHOICES)}")
+        raise UsageError(f"{where}: found engine={engine!r}{meant}; allowed: {join_words(CHOICES)}")
     part = ""
     try:
         if "network" in shape:
@@ -129,9 +129,9 @@ def cluster_of(item: pytest.Item) -> WarmCluster:
         refuse_missing(shape.get("gpus", 0))
         return cluster_for(item, shape)
     except MachineLacks as error:
-        raise pytest.skip.Exception(harmless(error.message)) from None
+        raise pytest.skip.Exception(sanitize_text(error.message)) from None
     except LabError as error:
-        raise pytest.fail.Exception(harmless(str(error)), pytrace=False) from None
+        raise pytest.fail.Exception(sanitize_text(str(error)), pytrace=False) from None
 
 
 def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> WarmCluster:
@@ -160,7 +160,7 @@ def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
 
 def keep_snapshots(request: pytest.FixtureRequest) -> None:
     """Have `result.calls.matches_snapshot()` keep its files beside the file of the test, until that is over."""
-    keep = hook("keep_beside_test")
+    keep = find_hook("keep_beside_test")
     if keep is not None:
         item = request.node
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
@@ -209,7 +209,7 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
     try:
         shape, nodes = wanted_by(item), options.nodes or scenario.nodes
         refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
-        if wrong := beyond(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
+        if wrong := explain_unsupported(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
             pytest.skip(f"{scenario.name} is to {wrong}")
         if has_wishes(scenario):
             shape["nodes"] = nodes or shape.get("nodes", DEFAULT_NODES)
@@ -218,7 +218,7 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
         needed = max(nodes or 1, shape.get("nodes", at_least))
         return cluster_for(item, {**shape, "nodes": needed}).run(scenario, options=options)
     except MachineLacks as error:
-        raise pytest.skip.Exception(harmless(error.message)) from None
+        raise pytest.skip.Exception(sanitize_text(error.message)) from None
 
 
 # -- scenarios as tests
@@ -233,7 +233,7 @@ class ScenarioFile(pytest.File):
         try:
             scenario = open_scenario(path)
         except LabError as error:
-            raise self.CollectError(harmless(str(error))) from None
+            raise self.CollectError(sanitize_text(str(error))) from None
         yield ScenarioItem.from_parent(self, name=scenario.name, scenario=scenario)
 
 
@@ -253,7 +253,7 @@ class ScenarioItem(pytest.Item):
             result = run_warm(self, self.scenario, RunOptions(), at_least=most)
             why = "" if result.passed else failure_text(result)
         except LabError as error:
-            why = harmless(str(error))
+            why = sanitize_text(str(error))
         if why:
             raise pytest.fail.Exception(why, pytrace=False)
 
@@ -326,7 +326,7 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
 
 def failure_text(result: Result) -> str:
     """What a run came to, and the end of what each rank printed."""
-    return harmless("\n".join(filter(None, (verdict_text(result, Style(colour=False)), last_lines_text(result)))))
+    return sanitize_text("\n".join(filter(None, (verdict_text(result, Style(colour=False)), last_lines_text(result)))))
 
 
 def _as_seen_from_outside(error: LabError) -> pytest.ExceptionInfo[LabError]:
@@ -351,14 +351,14 @@ def last_lines_text(result: Result) -> str:
         begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
         if begin is not None:
             lines[begin:] = [] if rank.rank == told else lines[-1:]
-        return [clip(line, _LONGEST_LINE) for line in lines]
+        return [clip_end(line, _LONGEST_LINE) for line in lines]
 
     shown, left = last_printed(result, _LINES, read_lines)
     parts = list[str]()
     for one in shown:
         parts += [f"  {one.who} printed last{one.others}:", *(f"  │ {line}" for line in one.lines)]
     if left:
-        parts.append(f"  and {plural(left, 'rank')} more: lab logs --run {result.run}")
+        parts.append(f"  and {format_count(left, 'rank')} more: lab logs --run {result.run}")
     return "\n".join(parts)
 
 
@@ -370,9 +370,9 @@ def engine_text(config: pytest.Config) -> str:
     try:
         engine, why = pool_of(config).engine()
     except LabError as error:
-        return f"no engine: {harmless(error.message)}"
+        return f"no engine: {sanitize_text(error.message)}"
     because = "Docker answers" if config.getoption("lab_engine") == "auto" else "--lab-engine"
-    return f"{harmless(why) or f'using the {engine.name} engine ({because})'}"
+    return f"{sanitize_text(why) or f'using the {engine.name} engine ({because})'}"
 
 
 def close_pool(config: pytest.Config) -> None:

@@ -68,9 +68,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
         patterns = parent.config.getini("lab_files")
         if not any(fnmatch(file_path.as_posix(), f"*/{pattern}") for pattern in patterns):
             return None
-        from lab.spec.load import looks_like_one
+        from lab.spec.load import is_scenario_file
 
-        if not looks_like_one(file_path):
+        if not is_scenario_file(file_path):
             return None
     from lab.features.pytest.items import ScenarioFile
 

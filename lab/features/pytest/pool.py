@@ -33,7 +33,7 @@ from lab.plan.limits import Machine
 from lab.record.layout import RUNS
 from lab.record.read import Turn
 from lab.record.result import Result
-from lab.report.harmless import harmless
+from lab.report.sanitize import sanitize_text
 from lab.run.options import RunOptions, suite_name
 from lab.spec.scenario import Scenario
 
@@ -92,7 +92,7 @@ class Session:
         is_long = time.monotonic() - self._began > _LONG_S
         if terminal is not None and (is_long or text.startswith("warning")):
             with nullcontext() if capture is None else capture.global_and_fixture_disabled():
-                terminal.write_line(f"lab: {harmless(text)}")
+                terminal.write_line(f"lab: {sanitize_text(text)}")
 
     def options(self, scenario: Scenario, options: RunOptions) -> RunOptions:
         """The options of the next run: its record is one of the session's, and it is over before its test has to be."""

@@ -1,4 +1,4 @@
-"""`lab runs --prune`: remove old records, by number and by age, and never one that is still being written."""
+"""`lab runs --prune`: remove old records by number and age, but never one that is still being written."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from math import inf
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.errors import RecordError, UsageError
 from lab.node.files import remove_tree
 from lab.record.read import list_records
 from lab.record.record_files import is_record
-from lab.words import format_bytes, plural
+from lab.words import format_bytes, format_count
 
 _HOWTO = """examples:
   lab runs --prune --keep 20 --dry-run     what would go, if only the latest 20 were to stay
@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Remove records, and links to records whose own time is that old; list them where nothing is to go.
+    """Remove records, and old links to records; without --prune, list runs.
 
     Raises:
-        RecordError: some cannot be removed; all others are.
+        RecordError: a record cannot be removed; all others are.
     """
     chosen = arguments.keep is not None or arguments.age_s is not None
     if not arguments.prune:
@@ -63,22 +63,26 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         "links": [link.name for link in links],
     }
     done = "would remove" if arguments.dry_run else "removed"
-    head = [f"{done} {plural(len(removed), 'run')}, {format_bytes(size_bytes)}:"] if removed else ["nothing to remove"]
+    head = (
+        [f"{done} {format_count(len(removed), 'run')}, {format_bytes(size_bytes)}:"]
+        if removed
+        else ["nothing to remove"]
+    )
     lines = head + [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
     lines += [f"{done} the link {link.name}, not its target" for link in links]
     lines += [f"{record.run} goes on and stays" for record in going_on]
-    return answer(arguments, lambda: data, lambda _: "\n".join(lines))
+    return print_answer(arguments, lambda: data, lambda _: "\n".join(lines))
 
 
 def _remove(paths: list[Path]) -> None:
     left = [path for path in paths if not remove_tree(path)]
     if left:
-        others = f" (and {plural(len(left) - 1, 'other')})" if len(left) > 1 else ""
+        others = f" (and {format_count(len(left) - 1, 'other')})" if len(left) > 1 else ""
         raise RecordError(f"the record {left[0]}{others} cannot be removed", "it has files that are not yours")
 
 
 def _list_links(runs: Path) -> list[Path]:
-    """The links in a folder of runs that lead to a record."""
+    """Return the links to records in a folder of runs."""
     with suppress(OSError), os.scandir(runs) as entries:
         links = [Path(entry.path) for entry in entries if entry.is_symlink()]
         return sorted(link for link in links if is_record(link))

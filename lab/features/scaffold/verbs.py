@@ -11,10 +11,10 @@ from pathlib import Path
 from lab.cli import arguments as shared
 from lab.cli.call import Command
 from lab.errors import UsageError
-from lab.feature import bundled
+from lab.feature import bundled_path
 from lab.report.style import Style
 from lab.spec.load import OWN_FOLDER, SCHEMA_FILE, find_lesson, open_scenario, schema_file
-from lab.words import listing
+from lab.words import join_words
 
 _FOR_EDITORS = b"# yaml-language-server: $schema="
 _FIRST = "first"
@@ -23,7 +23,7 @@ _FIRST = "first"
 
 def new_scenario(name: str) -> dict[str, bytes]:
     """A scenario and its script: names of files -> contents."""
-    file, folder = name.replace("-", "_"), bundled("docs") / _FIRST
+    file, folder = name.replace("-", "_"), bundled_path("docs") / _FIRST
     scenario = (folder / f"{_FIRST}.yaml").read_text().replace(f"name: {_FIRST}", f"name: {name}")
     scenario = scenario.replace(f"script: {_FIRST}.py", f"script: {file}.py")
     return {f"{file}.yaml": scenario.encode(), f"{file}.py": (folder / f"{_FIRST}.py").read_bytes()}
@@ -48,7 +48,7 @@ def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
         "name", nargs="?", help="its name: lower-case letters, digits, - and _ (default: that of the lesson)"
     )
     about = "copy a lesson, such as scatter"
-    shared.add(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
+    shared.add_options(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
     parser.add_argument("--folder", type=Path, help="where to (default: scenarios if there is one, else here)")
 
 
@@ -70,7 +70,7 @@ def _new(arguments: argparse.Namespace) -> int:
     for file, text in texts.items():
         (folder / file).write_bytes(text)
     scenario = folder / next(iter(texts))
-    print(f"wrote {listing(str(folder / file) for file in texts)}; try `lab run {scenario}`")
+    print(f"wrote {join_words(str(folder / file) for file in texts)}; try `lab run {scenario}`")
     return 0
 
 
@@ -104,7 +104,7 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gitlab", action="store_true", help=f"a pipeline for GitLab: {_GITLAB}")
     parser.add_argument("--force", action="store_true", help="overwrite what is there")
     parser.add_argument("--dry-run", action="store_true", help="say what would be written, and write nothing")
-    shared.add(parser, "--json")
+    shared.add_options(parser, "--json")
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -120,10 +120,10 @@ def _init(arguments: argparse.Namespace) -> int:
         bundles[_GITHUB] = "ci/github.yml"
     if gitlab:
         bundles[_GITLAB] = "ci/gitlab.yml"
-    files |= {path: (bundled("docs") / name).read_bytes() for path, name in bundles.items()}
+    files |= {path: (bundled_path("docs") / name).read_bytes() for path, name in bundles.items()}
     files[_IGNORED] = f"{_RECORDS}\n".encode()
     done = {folder / path: _put(folder / path, text, arguments) for path, text in files.items()}
-    return shared.answer(
+    return shared.print_answer(
         arguments,
         lambda: [{"path": str(path), "done": what} for path, what in done.items()],
         lambda style: _init_text(done, arguments, style),

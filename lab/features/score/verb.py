@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import answer
+from lab.cli.arguments import print_answer
 from lab.features.faults.detection import Injected, find_injected
 from lab.features.faults.kinds import key_of
 from lab.frozen import Frozen
@@ -19,7 +19,7 @@ from lab.record.read import Record
 from lab.record.result import Culprit, Result
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import clip, format_duration, plural
+from lab.words import clip_end, format_count, format_duration
 
 _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
             "wrong_result")  # fmt: skip
@@ -158,12 +158,12 @@ def score_text(found: Score, style: Style) -> str:
         return "nothing was broken on purpose in these runs"
     lines = [table_text(_HEAD, [_cells(row) for row in found.rows], style)]
     accused = found.rows[-1].accused
-    lines.append(f"{plural(found.runs, 'run')}; innocent accused: {accused or 'none'}")
+    lines.append(f"{format_count(found.runs, 'run')}; innocent accused: {accused or 'none'}")
     for mark in filter(attrgetter("missed"), found.marks):
         named = f"named {mark.accused}" if mark.accused else "named nobody"
         what = "the right one was named, for something else" if mark.culprit == "right" else named
         lines.append(f"{style.paint('✘', 'red')} {mark.run}: {mark.fault}: {what}")
-        lines.append(f"    {clip(mark.reason, _LONGEST_REASON)}")
+        lines.append(f"    {clip_end(mark.reason, _LONGEST_REASON)}")
     return "\n".join(lines)
 
 
@@ -191,8 +191,8 @@ that showed it: an end, a loss, a time-out, data that nobody acknowledged."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     about = "runs, suites or folders of runs (default: all runs)"
-    shared.add(parser, "records", nargs="*", metavar="RUN", help=about, complete="runs")
-    shared.add(parser, "--runs", "--json")
+    shared.add_options(parser, "records", nargs="*", metavar="RUN", help=about, complete="runs")
+    shared.add_options(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -202,4 +202,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     named = [record for name in arguments.records for record in earlier_records(name, arguments.runs)]
     found = score(named if arguments.records else list_records(arguments.runs))
-    return answer(arguments, found.to_json, lambda style: score_text(found, style))
+    return print_answer(arguments, found.to_json, lambda style: score_text(found, style))

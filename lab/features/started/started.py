@@ -20,7 +20,7 @@ from lab.node.messages.agent import Joined, ThreadRaised, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record, Started, StartedRank
 from lab.record.record_files import open_file, parse_line, read_lines
-from lab.words import format_duration, listing, name_ranks, plural
+from lab.words import format_count, format_duration, join_words, name_ranks
 
 _GROUP = b'{"k":"group"'
 
@@ -36,7 +36,7 @@ def find_started(facts: RunFacts, record: Record) -> Started:
     first = min((worker_of(joined.rank) for one in able for joined in one), default=0)
     able = [one for one in able if any(worker_of(joined.rank) == first for joined in one)]
     chosen = max(able, key=lambda one: one[0].time, default=[])
-    ranks = [StartedRank(rank=j.said, node=j.node, worker=worker_of(j.rank), process=j.rank) for j in chosen]
+    ranks = [StartedRank(rank=j.claimed_rank, node=j.node, worker=worker_of(j.rank), process=j.rank) for j in chosen]
     if chosen:
         ranks += [StartedRank(rank=one.rank, node=one.node, worker=one.rank) for one in facts.ranks if one.rank in own]
     return Started(
@@ -56,7 +56,7 @@ def _meetings(joined: Iterable[Joined]) -> list[list[Joined]]:
         places.setdefault((one.world_size, one.meeting), []).append(one)
     meetings: list[list[Joined]] = []
     for place in places.values():
-        owners = {(one.said, worker_of(one.rank)) for one in place}
+        owners = {(one.claimed_rank, worker_of(one.rank)) for one in place}
         together = len(owners) == len({rank for rank, _ in owners})
         for worker in {None} if together else {worker for _, worker in owners}:
             meetings += _turns(one for one in place if worker in (None, worker_of(one.rank)))
@@ -67,7 +67,7 @@ def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
     """One group after the other at the same place: the next begins with the first that comes again."""
     turns: list[list[Joined]] = []
     for one in place:
-        if not turns or any(one.said == other.said for other in turns[-1]):
+        if not turns or any(one.claimed_rank == other.claimed_rank for other in turns[-1]):
             turns.append([])
         turns[-1].append(one)
     return turns
@@ -75,7 +75,7 @@ def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
 
 def _fits(meeting: Sequence[Joined], own: Mapping[int, int]) -> bool:
     """Whether workers that are in a group of their own, by its size, are likely to be in this one too."""
-    return not {one.said for one in meeting} & own.keys() and set(own.values()) == {meeting[0].world_size}
+    return not {one.claimed_rank for one in meeting} & own.keys() and set(own.values()) == {meeting[0].world_size}
 
 
 def _size_of_group(record: Record, rank: int) -> int:
@@ -92,7 +92,8 @@ def outlived_reason(evidence: Evidence) -> str:
     facts = evidence.facts
     failed = [rank for rank in facts.ranks if rank.outlived and (rank.code or rank.signal)]
     first = min(failed, key=lambda rank: rank.raised or rank.ended or 0.0)
-    began = f"what started {plural(len(facts.ranks), 'rank')} ended as expected in {format_duration(facts.duration_s)}"
+    count = format_count(len(facts.ranks), "rank")
+    began = f"what started {count} ended as expected in {format_duration(facts.duration_s)}"
     failure = f"{full_name(first.rank, first.node)} {render_end(end_of(evidence, first, brief=True))}"
     return f"{began}, though {failure}{f' (and {len(failed) - 1} more)' if len(failed) > 1 else ''}"
 
@@ -121,15 +122,15 @@ class StartedByScript(Finding):
     def render(self) -> Words:
         """Who started which ranks, or who met elsewhere."""
         if self.by_worker:
-            who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in self.by_worker.items())
+            who = join_words(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in self.by_worker.items())
             return (
                 f"the script started the ranks itself: {who}",
                 "What they print is in the log of their worker (lab logs --rank, with the number of the worker), "
                 "unless they were given pipes of their own.",
             )
         beside = "in other groups than the one that is told here" if self.any_ranks else "in groups of their own"
-        workers = listing(f"worker {worker}" for worker in self.aside_workers)
-        met = f"{plural(self.aside, 'process', 'processes')} more that {workers} started met {beside}"
+        workers = join_words(f"worker {worker}" for worker in self.aside_workers)
+        met = f"{format_count(self.aside, 'process', 'processes')} more that {workers} started met {beside}"
         return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
 
 
@@ -143,7 +144,9 @@ class ThreadEnded(Finding):
     def render(self) -> Words:
         """Whose threads ended, and by which error."""
         ranks = len(self.others)
-        many = "a thread" if self.count == 1 else "threads" if self.count == ranks else plural(self.count, "thread")
+        many = (
+            "a thread" if self.count == 1 else "threads" if self.count == ranks else format_count(self.count, "thread")
+        )
         them = "it" if self.count == 1 else "them"
         return (
             f"{many} of {name_ranks(self.others)} {render_raised(self.raised)}, and the script went on without {them}"

@@ -16,7 +16,7 @@ from lab.diagnosis.wording import at
 from lab.features.stragglers import timing
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
-from lab.words import format_bytes, format_duration, listing, name_ranks, plural
+from lab.words import format_bytes, format_count, format_duration, join_words, name_ranks
 
 NOISE_S = 0.002
 """Times shorter than this say nothing: schedulers and clocks are no better."""
@@ -54,16 +54,17 @@ class Straggler(Finding):
     def render(self) -> Words:
         """How often it was late, by how much, and what that cost."""
         if self.often:
-            how = f"came last to {self.last} of the {plural(self.steps, 'step')} in which anybody waited, and"
+            how = f"came last to {self.last} of the {format_count(self.steps, 'step')} in which anybody waited, and"
         else:
             ends = dict.fromkeys(map(format_duration, (self.least_s, self.most_s)))
             usual = f", where {format_duration(self.usual_s)} is usual" if self.usual_s >= NOISE_S / 2 else ""
             when = " now and then:" if self.seldom else ""
-            how = f"was late{when} by {' to '.join(ends)} at {self.last} of {plural(self.steps, 'step')}{usual}, which"
+            steps = format_count(self.steps, "step")
+            how = f"was late{when} by {' to '.join(ends)} at {self.last} of {steps}{usual}, which"
         each = " each" if len(self.others) > 1 else ""
         cost = f"cost {name_ranks(self.others)} {format_duration(self.each_s)}{each}, {self.share:.0%} of the time"
         turn = format_duration(self.each_s / max(1, self.turns))
-        turns = f": {turn} in each of {plural(self.turns, 'training step')}" if self.turns else ""
+        turns = f": {turn} in each of {format_count(self.turns, 'training step')}" if self.turns else ""
         ran = format_duration(self.collected_s)
         collected = f"Its garbage collector ran for {ran} of that, in {self.collected_in} of them."
         entered = f"It entered them at {self.lines[0]}." if self.lines else ""
@@ -99,7 +100,7 @@ class CriticalPath(Finding):
     def render(self) -> Words:
         """Its largest parts."""
         since = ", from the last new_group on" if self.from_new_group else ""
-        parts = listing(f"{part.share:.0%} was {describe_part(part)}" for part in self.parts)
+        parts = join_words(f"{part.share:.0%} was {describe_part(part)}" for part in self.parts)
         return f"the critical path{since}: of {format_duration(self.total_s)}, {parts}"
 
 
@@ -123,12 +124,12 @@ class Account(Finding):
     def render(self) -> Words:
         """How many calls there were, and which step stands out."""
         called = {"collective": self.collectives, "message": self.messages}
-        counts = [plural(count, what) for what, count in called.items() if count]
+        counts = [format_count(count, what) for what, count in called.items() if count]
         if not counts:
             return "no rank called a collective or sent a message"
         took = f" in {format_duration(self.seconds)}" if self.timed else ""
         brought, what = format_bytes(self.brought_bytes), self.standing_out + at(self.at)
-        head = f"{name_ranks(self.others)} entered {listing(counts)}{took} and brought {brought} to them"
+        head = f"{name_ranks(self.others)} entered {join_words(counts)}{took} and brought {brought} to them"
         if self.untimed:
             return head, _STEPPED if self.untimed == "stepped" else _DUMPED
         if self.longest_s:

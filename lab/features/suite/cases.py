@@ -15,19 +15,19 @@ from typing import Any
 from lab.engine.doctor import explain_missing_gpus
 from lab.engine.protocol import Engine
 from lab.errors import UsageError
-from lab.feature import hook
+from lab.feature import find_hook
 from lab.frozen import Frozen
 from lab.plan.cluster import Shape
 from lab.plan.plan import PlanOptions, shape_for
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.table import alike
+from lab.report.table import group_equal
 from lab.run.cluster_slot import RunAttempt
 from lab.run.options import RunOptions
 from lab.spec.expressions import is_per_rank
 from lab.spec.keys import check_backend
 from lab.spec.scenario import Scenario
-from lab.words import listing, name_ranks, plural
+from lab.words import format_count, join_words, name_ranks
 
 
 class Case(Frozen):
@@ -270,7 +270,7 @@ class Rate(Frozen):
 def rates(outcomes: Iterable[Outcome]) -> list[Rate]:
     """The rate of each case that ran, in the order in which they came first."""
     ran = [outcome for outcome in outcomes if outcome.attempts]
-    by_name = alike((number, outcome.case.name) for number, outcome in enumerate(ran))
+    by_name = group_equal((number, outcome.case.name) for number, outcome in enumerate(ran))
     return [_rate_of(name, [ran[number] for number in numbers]) for numbers, name in by_name]
 
 
@@ -278,7 +278,7 @@ def _rate_of(name: str, ran: Sequence[Outcome]) -> Rate:
     bad = sorted((one for one in ran if not one.good), key=lambda outcome: outcome.case.repetition)
     kinds = []
     forms = ((number, (one.status, what_stays(one.telling.result.reason))) for number, one in enumerate(bad))
-    for numbers, (status, _) in alike(forms):
+    for numbers, (status, _) in group_equal(forms):
         first, seeds = bad[numbers[0]].telling.result, (bad[number].case.seed for number in numbers)
         known, record = tuple(seed for seed in seeds if seed is not None), str(first.path) if first.path else None
         kinds.append(Kind(status=status, reason=first.reason, count=len(numbers), seeds=known, record=record))
@@ -357,7 +357,7 @@ class Matrix(Frozen):
         for name, values in vars(self).items():
             double = [str(value) for value, count in Counter(values).items() if count > 1]
             if double:
-                raise UsageError(f"{_option(name)} names {listing(double)} more than once")
+                raise UsageError(f"{_option(name)} names {join_words(double)} more than once")
         for backend in self.backend:
             check_backend(backend)
 
@@ -452,10 +452,10 @@ def _make_case(
 def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], engine: str) -> str:
     """Why a scenario cannot be run like that; empty if it can."""
     backend = cell.get("backend") or scenario.backend
-    find_lacking = hook("lacking") if backend else None
+    find_lacking = find_hook("lacking") if backend else None
     if find_lacking and (missing := find_lacking(scenario, backend)):
         return str(missing)
-    beyond = hook("beyond") if scenario.extra else None  # few scenarios break anything
+    beyond = find_hook("beyond") if scenario.extra else None  # few scenarios break anything
     if beyond and (wrong := beyond(scenario, engine)):
         return f"it is to {wrong}"
     expect = scenario.expect
@@ -463,7 +463,7 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
     named = {*chain.from_iterable(by_rank), *([] if expect.culprit is None else [expect.culprit])}
     absent = [rank for rank in named if rank >= world_size]
     if absent and ("nodes" in cell or "nproc_per_node" in cell):
-        here = f"here {'is' if world_size == 1 else 'are'} {plural(world_size, 'rank')}"
+        here = f"here {'is' if world_size == 1 else 'are'} {format_count(world_size, 'rank')}"
         return f"it expects something of {name_ranks(absent)}, and {here}"
     return ""
 

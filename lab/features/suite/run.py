@@ -15,7 +15,7 @@ from typing import Any
 from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, free_memory_bytes
 from lab.engine.ownership import check_name, default_name
 from lab.engine.select import select_engine
-from lab.errors import ClusterUnfit, Interrupted, LabError, MachineLacks, UsageError, unforeseen
+from lab.errors import ClusterUnfit, Interrupted, LabError, MachineLacks, UsageError, wrap_internal_error
 from lab.features.suite.cases import Asked, Case, Matrix, Outcome, SuiteResult, make_cases
 from lab.features.suite.view import Watcher
 from lab.plan.cluster import ClusterInfo, Shape
@@ -26,7 +26,7 @@ from lab.run.options import RunOptions, suite_name
 from lab.run.pool import WorkerPool, hold_warm_cluster
 from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
-from lab.words import format_bytes, plural
+from lab.words import format_bytes, format_count
 
 _POLL_S = 0.1
 _SEEDS = 1_000_000
@@ -121,14 +121,14 @@ def choose_jobs(asked: int | None, cases: Sequence[Case], cores: int, free_bytes
     """
     each_bytes = max((case.nodes * AGENT_BYTES + case.world_size * WORKER_BYTES for case in cases), default=1)
     carried = by_cores = max(1, cores // CORES_PER_CLUSTER)
-    machine = plural(cores, "core")
+    machine = format_count(cores, "core")
     if free_bytes is not None:
         carried = min(by_cores, max(1, free_bytes // each_bytes))
         machine = f"{machine}, {format_bytes(free_bytes)} of memory free, {format_bytes(each_bytes)} for each"
     most = max(1, min(asked or carried, len(cases)))
-    clusters = f"{'at most ' if most > 1 else ''}{plural(most, 'cluster')}"
+    clusters = f"{'at most ' if most > 1 else ''}{format_count(most, 'cluster')}"
     if most == len(cases) and most < (asked or carried):
-        return most, f"{clusters}: there {'are' if most > 1 else 'is'} {plural(most, 'case')}"
+        return most, f"{clusters}: there {'are' if most > 1 else 'is'} {format_count(most, 'case')}"
     return most, f"{clusters} (-j {asked})" if asked else f"{clusters}: this machine has {machine}"
 
 
@@ -287,7 +287,7 @@ class _Suite:
                     shape = self._next(worker)
         except Exception as error:  # noqa: BLE001  # neither can the others work
             with self.pool.turn:
-                self.failure = error if isinstance(error, LabError) else unforeseen(error)
+                self.failure = error if isinstance(error, LabError) else wrap_internal_error(error)
                 self._stop(self.failure.message, self.failure.exit_code)
 
     def _announce(self, worker: _Worker, text: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
+from lab.cli.arguments import add_scenarios, named_scenarios, print_answer, print_sanitized
 from lab.features.compare.verb import add_baseline, comparison
 from lab.features.suite.cases import Asked, Case, Matrix, make_cases
 from lab.features.suite.run import start
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_argument_group("what is run")
     which.add_argument("-k", dest="only", metavar="WORDS", help="only cases meant by 'scatter and not nodes=5'")
     for name, kind in (("--nodes", shared.positive), ("--nproc-per-node", shared.positive), ("--backend", str)):
-        shared.add(which, name, type=_several(kind), default=(), metavar="A,B,...")
+        shared.add_options(which, name, type=_several(kind), default=(), metavar="A,B,...")
     which.add_argument("--list", action="store_true", help="print the cases, and why some cannot run, and stop")
     how = parser.add_argument_group("how")
     how.add_argument("-j", "--jobs", type=shared.positive, metavar="N", help="at most so many clusters side by side")
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stop = how.add_mutually_exclusive_group()
     stop.add_argument("-x", dest="maxfail", action="store_const", const=1, help="the same as --maxfail 1")
     stop.add_argument("--maxfail", type=shared.positive, metavar="N", help="begin nothing more when N have failed")
-    shared.add(parser, "--cold", "--timeout", "--no-trace", "--allow-volumes", "--pull")
-    shared.add(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs")
+    shared.add_options(parser, "--cold", "--timeout", "--no-trace", "--allow-volumes", "--pull")
+    shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs")
     files = parser.add_argument_group("what came of it")
     add_baseline(files)
     files.add_argument("--junit", type=Path, metavar="FILE", help="as JUnit XML, for GitLab, Jenkins and others")
@@ -76,11 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(found.to_json()), flush=True)
     else:
         print()
-        say(suite_text(found, style_for(sys.stdout), brief=arguments.quiet))
+        print_sanitized(suite_text(found, style_for(sys.stdout), brief=arguments.quiet))
         if compared is not None:
             from lab.features.compare.compare import baseline_text
 
-            say(baseline_text(compared, style_for(sys.stdout)))
+            print_sanitized(baseline_text(compared, style_for(sys.stdout)))
     write_files(found, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
     return max(found.exit_code, compared.exit_code if compared is not None else 0)
 
@@ -89,7 +89,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # that of the runs, whatever a cluster was given
     images = tuple(filter(None, (shape.pop("image") or "").split(",")))
-    said = shared.fields_said(RunOptions, arguments)
+    said = shared.field_values(RunOptions, arguments)
     dimensions = {name: said.pop(name) for name in ("nodes", "nproc_per_node", "backend")}
     return Asked(
         scenarios=named_scenarios(arguments.scenarios, arguments.rest, env),
@@ -124,7 +124,7 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
     names = ("id", "nodes", "nproc_per_node", "skipped")
     shown = [[str(row[name] or NONE) for name in names] for row in rows]
     head = ["case", "nodes", "workers of each", "skipped"]
-    return answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
+    return print_answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
 
 
 def _several(one: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:

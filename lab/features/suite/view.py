@@ -16,13 +16,13 @@ from lab.features.compare.compare import baseline_title, change_lines
 from lab.features.suite.cases import Case, Kind, Outcome, Rate, SuiteResult, rates
 from lab.record.record_files import open_log
 from lab.record.result import RankResult, Result
-from lab.report.harmless import harmless, in_markdown, plain
-from lab.report.live import Bottom, fit
+from lab.report.live import Bottom, fit_columns
+from lab.report.sanitize import escape_markdown, sanitize_plain, sanitize_text
 from lab.report.style import STATUSES, Style, style_for
-from lab.report.table import MANY, alike, form_of, table_text
+from lab.report.table import MANY, group_equal, mask_numbers, table_text
 from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
 from lab.run.cluster_slot import RunAttempt
-from lab.words import NONE, capital, clip, format_duration, listing, name_ranks, plural
+from lab.words import NONE, capitalize_first, clip_end, format_count, format_duration, join_words, name_ranks
 
 _MOST_ROWS = 60
 """Of a longer suite only what did not simply pass stands in the table."""
@@ -65,14 +65,14 @@ class Watcher:
 
 def outcome_line(outcome: Outcome, done: int, planned: int, style: Style) -> str:
     """One case that has ended: `[ 3/61] ✔ passed  scatter[nodes=5]  5 ranks  72 ms`."""
-    size = f"{plural(outcome.case.world_size, 'rank')}  {format_duration(outcome.took_s)}"
+    size = f"{format_count(outcome.case.world_size, 'rank')}  {format_duration(outcome.took_s)}"
     told = size if outcome.status == "passed" else outcome.reason
     return ended_line(done, planned, outcome.status, outcome.case.id, told, style)
 
 
 def again_line(case: Case, attempt: int, attempts: int, failed: RunAttempt, style: Style) -> str:
     """A case that is tried again."""
-    reason = clip(next(iter(failed.result.reason.splitlines()), ""), _LONGEST_REASON)
+    reason = clip_end(next(iter(failed.result.reason.splitlines()), ""), _LONGEST_REASON)
     verdict = style.verdict(failed.result.verdict)
     return f"{verdict}  {style.paint(case.id, 'bold')}  {reason}; attempt {attempt + 1} of {attempts} follows"
 
@@ -93,7 +93,7 @@ def failure_lines(outcome: Outcome, style: Style) -> Iterator[str]:
     yield f"{style.verdict(outcome.status)}  {style.paint(outcome.case.id, 'bold')}  {outcome.reason}"
     attempt, result = outcome.telling, outcome.telling.result
     if result.culprit is not None and result.culprit.error:
-        yield f"  culprit: {result.culprit.who}: {clip(result.culprit.error, _LONGEST_REASON)}"
+        yield f"  culprit: {result.culprit.who}: {clip_end(result.culprit.error, _LONGEST_REASON)}"
     unmet = unmet_sentences(result)
     yield from (f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_UNMET])
     if len(unmet) > _MOST_UNMET:
@@ -144,12 +144,12 @@ def suite_rows(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]
 def _end(found: SuiteResult, style: Style) -> Iterator[str]:
     yield counts_text(found.counts, found.duration_s, style)
     if found.not_run:
-        yield style.paint(f"{plural(found.not_run, 'case')} did not run: {found.stopped}", "yellow")
+        yield style.paint(f"{format_count(found.not_run, 'case')} did not run: {found.stopped}", "yellow")
     written = (line for one in found.outcomes for line in written_snapshots(one.last))
     yield from dict.fromkeys(written)
     flaky = [one.case.id for one in found.outcomes if one.status == "flaky"]
     if flaky:
-        yield style.paint(f"flaky: {listing(flaky)} passed only when tried again", "yellow")
+        yield style.paint(f"flaky: {join_words(flaky)} passed only when tried again", "yellow")
     if found.seed is not None:
         yield style.paint(f"seed: {found.seed}", "dim")
 
@@ -193,9 +193,9 @@ class SuiteDisplay(Watcher):
     def told(self, worker: int, text: str) -> None:
         """Show what a worker is doing; elsewhere than on a terminal, only what matters later."""
         if text.startswith(_LASTING):
-            self._print(self._style.paint(harmless(text), "yellow"))
+            self._print(self._style.paint(sanitize_text(text), "yellow"))
         elif worker:
-            self._workers[worker] = (harmless(text), time.monotonic())
+            self._workers[worker] = (sanitize_text(text), time.monotonic())
 
     def working(self, worker: int, doing: str, case: Case | None) -> None:
         """Show what a worker does."""
@@ -221,17 +221,19 @@ class SuiteDisplay(Watcher):
             self._drawn = now
             columns, rows = self._bottom.size
             lines = [
-                self._style.paint(fit(f"  {worker}  {format_duration(round(now - since)):>6}  {text}", columns), "dim")
+                self._style.paint(
+                    fit_columns(f"  {worker}  {format_duration(round(now - since)):>6}  {text}", columns), "dim"
+                )
                 for worker, (text, since) in sorted(self._workers.items())
                 if text
             ]
             ended = f"{self._done}/{self._planned}{f', {self._bad} not passed' if self._bad else ''}"
-            self._bottom.show([*lines[: rows - 1], fit(ended, columns)])
+            self._bottom.show([*lines[: rows - 1], fit_columns(ended, columns)])
 
     def _print(self, text: str) -> None:
         """A line that stays, above what changes."""
         self._bottom.wipe()
-        print(harmless(text), file=self._out, flush=True)
+        print(sanitize_text(text), file=self._out, flush=True)
         self._drawn = 0.0
 
 
@@ -245,21 +247,21 @@ def suite_markdown(found: SuiteResult, compared: Baseline | None = None) -> str:
 
 def _compared_blocks(compared: Baseline | None) -> Iterator[str]:
     if compared is not None:
-        yield f"### {in_markdown(capital(baseline_title(compared)))}"
+        yield f"### {escape_markdown(capitalize_first(baseline_title(compared)))}"
     for case in compared.cases if compared is not None else ():
         if case.changed:
-            lines = [f"  - {in_markdown(clip(line, _LONGEST_IN_MARKDOWN))}" for line in change_lines(case)]
-            yield "\n".join([f"- {'✘' if case.worse else '·'} {in_markdown(case.name)}", *lines])
+            lines = [f"  - {escape_markdown(clip_end(line, _LONGEST_IN_MARKDOWN))}" for line in change_lines(case)]
+            yield "\n".join([f"- {'✘' if case.worse else '·'} {escape_markdown(case.name)}", *lines])
 
 
 def _suite_blocks(found: SuiteResult) -> Iterator[str]:
     counts = ", ".join(f"{STATUSES[status].sign} {count} {status}" for status, count in found.counts.items())
     yield f"## {counts or 'nothing ran'}"
     seed = f", seed {found.seed}" if found.seed is not None else ""
-    cases, clusters = plural(found.planned, "case"), plural(found.clusters, "cluster")
+    cases, clusters = format_count(found.planned, "case"), format_count(found.clusters, "cluster")
     yield f"{cases} in {format_duration(found.duration_s)} on {clusters}{seed}"
     if found.not_run:
-        yield f"**{plural(found.not_run, 'case')} did not run: {in_markdown(found.stopped)}**"
+        yield f"**{format_count(found.not_run, 'case')} did not run: {escape_markdown(found.stopped)}**"
     bad = found.told_one_by_one
     for outcome in bad[:_MOST_TOLD]:
         yield from _failure_blocks(outcome)
@@ -270,24 +272,27 @@ def _suite_blocks(found: SuiteResult) -> Iterator[str]:
         head = ["case", "how often", "in which ways"]
         rows = [[rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))] for rate in rates(found.outcomes)]
     table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    yield "\n".join(table + [f"| {' | '.join(map(in_markdown, row))} |" for row in rows])
+    yield "\n".join(table + [f"| {' | '.join(map(escape_markdown, row))} |" for row in rows])
 
 
 def _failure_blocks(outcome: Outcome) -> Iterator[str]:
     sign, result = STATUSES[outcome.status].sign, outcome.telling.result
-    yield f"### {in_markdown(sign)} {in_markdown(outcome.case.id)} {outcome.status}"
-    yield in_markdown(clip(outcome.reason, _LONGEST_IN_MARKDOWN))
+    yield f"### {escape_markdown(sign)} {escape_markdown(outcome.case.id)} {outcome.status}"
+    yield escape_markdown(clip_end(outcome.reason, _LONGEST_IN_MARKDOWN))
     if (culprit := result.culprit) is not None:
-        yield f"Culprit: {in_markdown(culprit.who)}: {in_markdown(clip(culprit.error, _LONGEST_IN_MARKDOWN))}"
+        error = clip_end(culprit.error, _LONGEST_IN_MARKDOWN)
+        yield f"Culprit: {escape_markdown(culprit.who)}: {escape_markdown(error)}"
         if culprit.traceback:
-            yield "\n".join(f"    {plain(line)}" for line in culprit.traceback[-_LONGEST_TRACEBACK:].splitlines())
+            yield "\n".join(
+                f"    {sanitize_plain(line)}" for line in culprit.traceback[-_LONGEST_TRACEBACK:].splitlines()
+            )
     if result.path is not None:
-        yield f"Record: {in_markdown(str(result.path))}"
+        yield f"Record: {escape_markdown(str(result.path))}"
 
 
 def kind_text(kind: Kind) -> str:
     """One way in which repetitions failed: `2 x failed: rank 1 raised ValueError (seeds 3, 7)`."""
-    text = f"{kind.count} x {kind.status}: {clip(kind.reason, _LONGEST_IN_MARKDOWN)}"
+    text = f"{kind.count} x {kind.status}: {clip_end(kind.reason, _LONGEST_IN_MARKDOWN)}"
     return f"{text} ({seeds_text(kind)})" if kind.seeds else text
 
 
@@ -342,9 +347,9 @@ def junit_xml(found: SuiteResult, compared: Baseline | None = None) -> str:
 
 def _add(parent: Element, tag: str, lines: Sequence[str] = (), **attributes: object) -> Element:
     """Add an element, without what XML cannot hold, or what acts where it is shown."""
-    clean = {name: harmless(str(value), colours=False) for name, value in attributes.items()}
+    clean = {name: sanitize_text(str(value), colours=False) for name, value in attributes.items()}
     element = SubElement(parent, tag, clean)
-    element.text = harmless("\n".join(lines), colours=False) or None
+    element.text = sanitize_text("\n".join(lines), colours=False) or None
     return element
 
 
@@ -400,8 +405,8 @@ def last_printed(
     ranks = {rank.rank: rank for rank in (*result.parents, *(one for one in result.ranks if one.parent is None))}
     printed = {number: lines for number, rank in ranks.items() if (lines := read_lines(rank))}
     many, shown, left = len(printed) > MANY, list[LastLines](), len(printed)
-    ends = ((number, tuple(map(form_of, lines[-most:])) if many else number) for number, lines in printed.items())
-    for numbers, _ in sorted(alike(ends), key=lambda group: len(group[0]))[:MANY]:
+    ends = ((number, tuple(map(mask_numbers, lines[-most:])) if many else number) for number, lines in printed.items())
+    for numbers, _ in sorted(group_equal(ends), key=lambda group: len(group[0]))[:MANY]:
         first, lines = ranks[numbers[0]], printed[numbers[0]]
         others = f", as {name_ranks(numbers[1:])}" if len(numbers) > 1 else ""
         shown.append(LastLines(f"rank {first.rank} on {first.node}", others, lines[-most:], len(lines) > most))

@@ -17,7 +17,7 @@ from lab.diagnosis.finding import Finding, Words, unique_lines
 from lab.features.stragglers.timing import Span, length
 from lab.features.training.findings import TrainingKind
 from lab.trace.model import Buckets, Call, Mark, RankTrace, calls_within
-from lab.words import format_bytes, format_duration, listing, plural
+from lab.words import format_bytes, format_count, format_duration, join_words
 
 _MOST_NAMES = 4
 _MOST_BUCKETS = 4
@@ -53,7 +53,7 @@ class DdpStory(Finding):
         return f"{where}{head}", *rest
 
     def _chapter(self) -> tuple[str, ...]:
-        calls = listing(self.what)
+        calls = join_words(self.what)
         match self.kind:
             case TrainingKind.DDP_COUNTED:
                 here = f", here {self.parameters}" if self.parameters is not None else ""
@@ -67,29 +67,29 @@ class DdpStory(Finding):
             case TrainingKind.DDP_STATE:
                 what = f"{self.parameters} parameters" if self.parameters else "parameters"
                 what = "parameters and buffers" if self.with_buffers else what
-                size = f"{format_bytes(self.bytes)} in {plural(self.count, 'broadcast')}"
+                size = f"{format_bytes(self.bytes)} in {format_count(self.count, 'broadcast')}"
                 return (
                     f"Rank 0's {what} replace everybody's: {size}",
                     "DDP joins tensors of a dtype into pieces of up to 250 MiB.",
                 )
             case TrainingKind.DDP_BUFFERS:
-                forwards = f"{self.count} of {plural(self.of, 'forward')}"
+                forwards = f"{self.count} of {format_count(self.of, 'forward')}"
                 head = f"In {forwards} rank 0's buffers replace everybody's ({calls})"
                 return f"{head}: BatchNorm's running statistics, for example", "broadcast_buffers=False turns that off."
             case TrainingKind.DDP_REDUCED:
                 which, more = "It" if self.number == 1 else "The last", f"; {self.more} more" if self.more else ""
                 first = f", the first {self.first}" if self.first != self.count else ""
                 return (
-                    f"{plural(self.number, 'backward')} added up gradients over all ranks, a call for each bucket as "
-                    "soon as it is full",
-                    f"{which} had {plural(self.count, 'bucket')}{first}: {'; '.join(self.what)}{more}.",
+                    f"{format_count(self.number, 'backward')} added up gradients over all ranks, a call for each "
+                    "bucket as soon as it is full",
+                    f"{which} had {format_count(self.count, 'bucket')}{first}: {'; '.join(self.what)}{more}.",
                 )
             case TrainingKind.DDP_COMPRESSED:
                 sizes = f"{format_bytes(self.bytes)} instead of {format_bytes(self.before)}"
                 hook = "a communication hook compresses them, and the gradients come back rounded"
                 return (f"The buckets travel as {self.dtype}, {sizes}: {hook}",)
             case TrainingKind.DDP_REBUILT:
-                buckets = plural(self.count, "bucket")
+                buckets = format_count(self.count, "bucket")
                 became = f"still {buckets}" if self.before == self.count else f"{buckets} instead of {self.before}"
                 order = f"In forward {self.number} rank 0 sends its order ({calls})"
                 return (
@@ -109,10 +109,10 @@ class DdpStory(Finding):
                 used = f"each backward also adds up who used which parameter ({calls}, a number for each parameter)"
                 return (f"With find_unused_parameters {used}: one that no rank used keeps its gradient as it was",)
             case TrainingKind.DDP_OTHER:
-                carried = f"{plural(self.count, 'call')} in backward carried no whole bucket ({calls})"
+                carried = f"{format_count(self.count, 'call')} in backward carried no whole bucket ({calls})"
                 whose = "a communication hook sends something else, or they are SyncBatchNorm's or the script's own"
                 return (f"{carried}: {whose}",)
-        backwards = f"{self.count} of {plural(self.of, 'backward')}"
+        backwards = f"{self.count} of {format_count(self.of, 'backward')}"
         return (f"{backwards} sent nothing: under no_sync() gradients are only added up locally",)
 
 

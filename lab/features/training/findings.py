@@ -13,7 +13,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, Kind, Words, majority
 from lab.diagnosis.wording import join_ranks
 from lab.trace.model import Mark, RankTrace, calls_within
-from lab.words import name_ranks, plural
+from lab.words import format_count, name_ranks
 
 
 class TrainingKind(Kind):
@@ -54,10 +54,13 @@ class PhaseCounts(Finding):
     def render(self) -> Words:
         """What each side did, and in which forward or backward they parted."""
         first, second, number = self.first, self.second, self.number
-        backwards = {rank: plural(count, "backward") for rank, count in self.backwards.items()}
+        backwards = {rank: format_count(count, "backward") for rank, count in self.backwards.items()}
         if self.phase == "forward":
             joint, one, none = ("and", "one", "none") if self.did else ("but", "none", "one")
-            ran = [(rank, f"ran {plural(self.forwards[rank], 'forward')} {joint} {backwards[rank]}") for rank in first]
+            ran = [
+                (rank, f"ran {format_count(self.forwards[rank], 'forward')} {joint} {backwards[rank]}")
+                for rank in first
+            ]
             after = f"{one} followed forward {number}, after which {name_ranks(second)} ran {none}"
             return f"{'; '.join(join_ranks(ran))}: {after}"
         of = {rank: f"exchanged gradients in {self.exchanged[rank]} of {backwards[rank]}" for rank in (*first, *second)}

@@ -17,12 +17,12 @@ from lab.features.values.expected import number_of
 from lab.frozen import Frozen
 from lab.plan.plan import Plan
 from lab.record.result import Expectation
-from lab.spec.declare import key
+from lab.spec.declare import key_field
 from lab.spec.expressions import RankVariables
-from lab.spec.kinds import choice
+from lab.spec.kinds import choice_kind
 from lab.spec.scenario import Tolerance
 from lab.trace.model import Buffer, Call, Module, RankTrace
-from lab.words import listing, name_ranks, ordinal, plural
+from lab.words import format_count, format_ordinal, join_words, name_ranks
 
 _CLOSE = 1e-4
 """Norms that differ by less than this part of them are taken to be the same: processors round differently."""
@@ -57,11 +57,15 @@ class Replicas(Finding):
 
     def render(self) -> Words:
         """In what the replicas differ."""
-        title, place, unlike = f"the DDP module{at(self.at)}", ordinal(self.place), listing(map(_have, self.sides))
+        title, place, unlike = (
+            f"the DDP module{at(self.at)}",
+            format_ordinal(self.place),
+            join_words(map(_have, self.sides)),
+        )
         why = ""
         match self.how:
             case "parameters":
-                names = listing(self.only_here[:_MOST_NAMES]) + (", …" if len(self.only_here) > _MOST_NAMES else "")
+                names = join_words(self.only_here[:_MOST_NAMES]) + (", …" if len(self.only_here) > _MOST_NAMES else "")
                 extra = f"; {names} only on {name_ranks(self.ranks)}" if names else ""
                 head = f"the replicas of {title} are not alike: {unlike}{extra}"
             case "parameter":
@@ -73,7 +77,9 @@ class Replicas(Finding):
                 why = "No backward had exchanged gradients." if self.no_exchange else ""
                 if self.unused_forward:
                     why = "The forward of the module was never called: what it holds was called past it."
-                after = f"after {plural(self.steps, 'optimizer step')} the replicas of {title} are no longer the same"
+                after = (
+                    f"after {format_count(self.steps, 'optimizer step')} the replicas of {title} are no longer the same"
+                )
                 head = f"{after}: the norm of {self.parameter} is {on_sides(self.sides)}"
             case _:
                 never = name_ranks(rank for rank in (*self.ranks, *self.others) if rank not in self.stepped)
@@ -97,14 +103,15 @@ class WeightsApart(Finding):
         """Where their gradients were reduced, and in what the weights differ."""
         return (
             f"{name_ranks((*self.ranks, *self.others))} train by the same gradients, reduced at "
-            f"{listing(self.reduced_at)}, but not the same weights: after {plural(self.steps, 'step')} of the optimizer"
-            f"{at(self.stepped_at)} the norm of its {ordinal(self.place)} parameter is {on_sides(self.sides)}"
+            f"{join_words(self.reduced_at)}, but not the same weights: after {format_count(self.steps, 'step')} of the "
+            f"optimizer{at(self.stepped_at)} the norm of its {format_ordinal(self.place)} parameter is "
+            f"{on_sides(self.sides)}"
         )
 
 
 def on_sides(sides: Sequence[Side]) -> str:
     """`3 steps on rank 0 and 4 steps on rank 1`."""
-    return listing(f"{side.what} on {name_ranks(side.ranks)}" for side in sides)
+    return join_words(f"{side.what} on {name_ranks(side.ranks)}" for side in sides)
 
 
 def _have(side: Side) -> str:
@@ -143,7 +150,7 @@ def _other_parameters(modules: Modules, evidence: Evidence) -> Finding | None:
         return None
     odd = majority(shapes)[1] or tuple(rank for rank in majority(_compared(evidence))[1] if rank in shapes)
     if len({len(of) for of in shapes.values()}) > 1:
-        counts = sides_of({rank: plural(len(of), "parameter") for rank, of in shapes.items()})
+        counts = sides_of({rank: format_count(len(of), "parameter") for rank, of in shapes.items()})
         only_here = _only_here(modules, odd)
         return _unlike(FindingKind.SHAPE, "parameters", modules, odd, sides=counts, only_here=only_here)
     first = _first_difference(shapes)
@@ -401,7 +408,7 @@ class _Trained(NamedTuple):
 class ReplicasKeys(Frozen):
     """What scenarios say of replicas."""
 
-    replicas: str | None = key(None, choice(("equal",)), "replicas: equal", "not checked")
+    replicas: str | None = key_field(None, choice_kind(("equal",)), "replicas: equal", "not checked")
     """`equal`: what ranks train must be the same on all of them. Compared are the norms of all parameters of each
     DistributedDataParallel module and of each other optimizer, after its steps 1, 2, 4, 8, ... and the last, within
     `tolerance`."""
@@ -447,7 +454,7 @@ def _trained(trace: RankTrace) -> dict[tuple[str, int], _Trained]:
         if module.norms:
             trained["module", turn] = _Trained(f"the DDP module at {module.source}", names, {**module.norms})
     for (number, steps), one in turns_of(trace).items():
-        names = [f"its {ordinal(place + 1)} parameter" for place in range(len(one.sizes))]
+        names = [f"its {format_ordinal(place + 1)} parameter" for place in range(len(one.sizes))]
         optimizer = _Trained(f"the optimizer that steps at {one.source}", names, {})
         trained.setdefault(("optimizer", number), optimizer).norms[steps] = one.norms
     return trained
@@ -456,7 +463,7 @@ def _trained(trace: RankTrace) -> dict[tuple[str, int], _Trained]:
 def _differences(tolerance: Tolerance, replicas: Mapping[int, _Trained]) -> Iterator[str]:
     """In what the replicas of one thing differ; the first of these is known to be so."""
     first = next(iter(replicas.values()))
-    numbers = sides_of({rank: plural(len(one.names), "parameter") for rank, one in replicas.items()})
+    numbers = sides_of({rank: format_count(len(one.names), "parameter") for rank, one in replicas.items()})
     if len(numbers) > 1:
         yield f"{first.title} has {on_sides(numbers)}"
     for steps in sorted(set.intersection(*(set(one.norms) for one in replicas.values()))):
@@ -464,8 +471,8 @@ def _differences(tolerance: Tolerance, replicas: Mapping[int, _Trained]) -> Iter
             if not all(_close(one, other, tolerance) for one, other in combinations(norms, 2)):
                 shown = ["unknown" if norm is None else f"{norm:.9g}" for norm in norms]
                 sides = on_sides(sides_of(dict(zip(replicas, shown, strict=True))))
-                yield f"after {plural(steps, 'step')} of {first.title} the norm of {name} is {sides}"
-    ends = sides_of({rank: plural(max(one.norms), "step") for rank, one in replicas.items()})
+                yield f"after {format_count(steps, 'step')} of {first.title} the norm of {name} is {sides}"
+    ends = sides_of({rank: format_count(max(one.norms), "step") for rank, one in replicas.items()})
     if len(ends) > 1:
         yield f"{first.title} made {on_sides(ends)}"
     if all(norm is None for one in replicas.values() for norms in one.norms.values() for norm in norms):

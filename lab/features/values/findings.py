@@ -18,7 +18,7 @@ from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
 from lab.trace.steps import Step
-from lab.words import capital, name_ranks, plural
+from lab.words import capitalize_first, format_count, name_ranks
 
 
 class ValueKind(Kind):
@@ -48,7 +48,9 @@ class WrongResult(Finding):
         """What stands where it should not, and why."""
         where, who, why = f"{self.step}{at(self.at)}", name_ranks(self.wrong_ranks), ""
         if self.handles and self.waits_at:
-            what = f"{capital(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
+            what = (
+                f"{capitalize_first(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
+            )
             why = f"{what} between the call and the wait for its handle{at(self.waits_at)}, before it was done."
         elif self.handles:
             why = "A tensor was changed before the call was done: nobody waited for its handle."
@@ -74,9 +76,9 @@ class OddValues(Finding):
         what = {
             "nan": f"NaN to {where}, the first NaN on record; {gets} NaN",
             "far": f"values up to {self.value:.3g} to {where}, where the others brought at most {self.rest:.3g}, and "
-            f"all at most {self.usual:.3g} to the {plural(self.steps, 'step')} before it; {gets} that",
+            f"all at most {self.usual:.3g} to the {format_count(self.steps, 'step')} before it; {gets} that",
             "other": f"other values than the others to {where}, where all brought the same to each of "
-            f"{plural(self.steps, 'other step')}; {gets} that",
+            f"{format_count(self.steps, 'other step')}; {gets} that",
         }
         return f"{name_ranks(self.ranks)} brought {what[self.how]}"
 
@@ -93,7 +95,7 @@ class SameValues(Finding):
 
     def render(self) -> Words:
         """To which steps all brought the same, and why that may be."""
-        what = f"each of {plural(self.steps, self.op)}" if self.steps > 1 else self.step
+        what = f"each of {format_count(self.steps, self.op)}" if self.steps > 1 else self.step
         why = "all of them have the same data, or what they bring has been reduced before"
         if self.others_differ:
             why = "what they bring has been reduced before, or all of them have the same data"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from lab.diagnosis.ends import call_facts
 from lab.diagnosis.wording import describe_call
 from lab.features.html.contents import clean_line
-from lab.features.html.timelines import end_text, ended_badly, note_text
+from lab.features.html.timelines import end_text, has_failed, note_text
 from lab.features.watch.tail import News, TraceTail
 from lab.frozen import Frozen
 from lab.node.messages import agent as messages
@@ -24,12 +24,12 @@ from lab.record.layout import EVENTS
 from lab.record.read import IndexReader, LineJoiner, Piece, Record, parse_event, read_output
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Result
-from lab.report.table import MANY, group_alike
+from lab.report.table import MANY, group_by_kind
 from lab.run.agent_channels import AgentChannels
 from lab.run.options import Companion
 from lab.trace.model import Call, Mark, RankTrace
 from lab.trace.steps import Step
-from lab.words import clip, format_duration, listing, name_ranks
+from lab.words import clip_end, format_duration, join_words, name_ranks
 
 _RECENT = 8
 _LONGEST = 300
@@ -55,7 +55,7 @@ def alike_ranks(ranks: Sequence[RankNow], most: int = MANY) -> list[list[RankNow
     def kind(rank: RankNow) -> tuple[object, ...]:
         return rank.told, rank.state, rank.place, rank.bad, tuple(one for one in rank.waits_for if one != rank.rank)
 
-    return sorted(group_alike(ranks, kind, most), key=len)
+    return sorted(group_by_kind(ranks, kind, most), key=len)
 
 
 class CallNow(Frozen):
@@ -329,16 +329,16 @@ class Follower:
             rank=rank,
             node=node,
             state=state,
-            told=clip(words, _LONGEST),
-            place="" if inside is None else clip(inside.source, _LONGEST),
+            told=clip_end(words, _LONGEST),
+            place="" if inside is None else clip_end(inside.source, _LONGEST),
             since_s=None if since is None else max(0.0, clock - origin - since),
             waits_for=waits_for,
-            bad=life.ended is not None and ended_badly(life.ended),
+            bad=life.ended is not None and has_failed(life.ended),
             recent=tuple(
                 CallNow(
                     text=_call_words(one, step_of),
-                    op=clip(one.op, _LONGEST),
-                    place=clip(one.source, _LONGEST),
+                    op=clip_end(one.op, _LONGEST),
+                    place=clip_end(one.source, _LONGEST),
                     state="held" if one is held else "inside" if one.state == "unfinished" else one.state,
                     took="" if one.end is None else format_duration(max(0.0, one.end - one.begin)),
                 )
@@ -361,9 +361,9 @@ class Follower:
 
 def _describe(news: News, step_of: Mapping[int, Step]) -> tuple[str, str, dict[str, Any]]:
     """What a trace reports, as something that happened: what, in words, and as facts."""
-    call, words, place = news.call, _call_words(news.call, step_of), clip(news.call.source, _LONGEST_NOTE)
+    call, words, place = news.call, _call_words(news.call, step_of), clip_end(news.call.source, _LONGEST_NOTE)
     where = f"{words} at {place}" if place else words
-    facts = {"op": clip(call.op, _LONGEST_NOTE), "place": place, "call": call.index}
+    facts = {"op": clip_end(call.op, _LONGEST_NOTE), "place": place, "call": call.index}
     if news.kind != "end":
         return (
             ("begin", f"enters {where}", facts) if news.kind == "begin" else ("held", f"is held before {where}", facts)
@@ -375,8 +375,8 @@ def _describe(news: News, step_of: Mapping[int, Step]) -> tuple[str, str, dict[s
 def _call_words(call: Call, step_of: Mapping[int, Step]) -> str:
     """A call in words, also where its step is not known."""
     if step := step_of.get(id(call)):
-        return clip(describe_call(call_facts(call, step)), _LONGEST)
-    return clip(call.op if call.seq is None else f"{call.op} #{call.seq}", _LONGEST)
+        return clip_end(describe_call(call_facts(call, step)), _LONGEST)
+    return clip_end(call.op if call.seq is None else f"{call.op} #{call.seq}", _LONGEST)
 
 
 def _blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) -> Call | None:
@@ -453,7 +453,7 @@ class Watched(Companion):
             return replace(now, stepping=False)
         held = {rank: call for rank, call in follower.tail.held.items() if call.index > self._let_go.get(rank, 0)}
         steps, calls = whole_steps(follower.ahead, held)
-        words, is_quiet = listing(step.title for step in steps), _quiet(now, held)
+        words, is_quiet = join_words(step.title for step in steps), _quiet(now, held)
         if held and not calls:
             calls = list(held.values())
             words = (

@@ -24,13 +24,13 @@ from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.watch.now import LOOPBACK, Follower, Line, Now, Watched, alike_ranks
-from lab.operations import operation
+from lab.operations import get_operation
 from lab.record.read import Record
 from lab.record.record_files import read_file
-from lab.report.harmless import harmless_json
+from lab.report.sanitize import sanitize_json
 from lab.report.style import VERDICTS
 from lab.trace.steps import Step
-from lab.words import clip, name_nodes, name_ranks
+from lab.words import clip_end, name_nodes, name_ranks
 
 _SHOWN_S = 0.4
 """A picture stays for so long, so that eyes can follow."""
@@ -50,7 +50,7 @@ def state_of(now: Now) -> dict[str, Any]:
     tone = VERDICTS.get(now.verdict)
     data["sign"], data["tone"] = (tone.sign, tone.variable) if tone else ("", "")
     ops = sorted({call["op"] for rank in data["ranks"] for call in rank["recent"]})
-    data["colours"] = {op: operation_tones(operation(op)) for op in ops}
+    data["colours"] = {op: operation_tones(get_operation(op)) for op in ops}
     return data
 
 
@@ -104,13 +104,13 @@ def _key(step: Step | None) -> object:
 
 def _drawn(step: Step, world_size: int, now: Now) -> dict[str, Any]:
     picture = picture_of(step, world_size=world_size, live=not now.over)
-    place = clip(picture.first.source, _LONGEST)
-    return {"title": clip(step.title, _LONGEST), "place": place, "svg": svg_of(picture, heading=False)}
+    place = clip_end(picture.first.source, _LONGEST)
+    return {"title": clip_end(step.title, _LONGEST), "place": place, "svg": svg_of(picture, heading=False)}
 
 
 def page_of(title: str) -> bytes:
     """The page of a run that is called so until it says its name itself."""
-    return bundle.render("watch", "watch", {}, title=title, colours={})
+    return bundle.render_page("watch", "watch", {}, title=title, colours={})
 
 
 def report_of(path: Callable[[], Path | None]) -> Callable[[], bytes | None]:
@@ -262,7 +262,7 @@ class Server:
                 line = lines[-1].n
             if pictures is not None:
                 data["pictures"] = pictures
-            send(f"id: {line}\ndata: {harmless_json(data)}\n\n".encode())
+            send(f"id: {line}\ndata: {sanitize_json(data)}\n\n".encode())
             if done:
                 return
 

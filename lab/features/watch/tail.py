@@ -17,12 +17,12 @@ from typing import Any, Literal, NamedTuple
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import open_file
-from lab.report.harmless import harmless
-from lab.report.live import fit
+from lab.report.live import fit_columns
+from lab.report.sanitize import sanitize_text
 from lab.trace.model import Call, RankTrace, Trace, tell_apart
 from lab.trace.read import RankReader, Worlds, align, read_line, reopen, trace_files
 from lab.trace.steps import Step, match
-from lab.words import clip, format_duration, name_ranks
+from lab.words import clip_end, format_duration, name_ranks
 
 _LOOK_BYTES = 512 << 10
 """Of all ranks together, at one look."""
@@ -272,10 +272,10 @@ def _place(trace: RankTrace, origin: float) -> Place:
     stays = sorted(_stays(trace), key=itemgetter(0))
     for begin, end, what, source in reversed(stays):
         if end is None:
-            return Place(trace.rank, clip(what, _LONGEST), clip(source, _LONGEST), begin + origin)
+            return Place(trace.rank, clip_end(what, _LONGEST), clip_end(source, _LONGEST), begin + origin)
     source = next((source for *_, source in reversed(stays) if source), "")
     left = max((end for _, end, *_ in stays if end is not None), default=trace.first)
-    return Place(trace.rank, "", clip(source, _LONGEST), left + origin)
+    return Place(trace.rank, "", clip_end(source, _LONGEST), left + origin)
 
 
 def _stays(trace: RankTrace) -> Iterator[tuple[float, float | None, str, str]]:
@@ -308,10 +308,10 @@ def whereabouts_text(elapsed_s: float, places: Sequence[Place], now: float, colu
     for words, group in together.items():
         took = now - min(place.since for place in group)
         told = f" ({format_duration(round(took))})" if took >= _WORTH_TELLING_S else ""
-        item = f"{name_ranks(place.rank for place in group)}: {harmless(words)}{told}"
+        item = f"{name_ranks(place.rank for place in group)}: {sanitize_text(words)}{told}"
         longer = f"{text} · {item}" if left < len(together) else f"{text} {item}"
         room = columns - (len(f" · +{left}") if left > 1 else 0)
         if len(longer) > room and left < len(together):
-            return fit(f"{text} · +{left}", columns)
+            return fit_columns(f"{text} · +{left}", columns)
         text, left = longer, left - 1
-    return fit(text, columns)
+    return fit_columns(text, columns)

@@ -25,17 +25,17 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from rich.cells import cell_len
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import say
+from lab.cli.arguments import print_sanitized
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
 from lab.features.watch.now import LOOPBACK, Follower, Happening, Now, RankNow, Watched, alike_ranks
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
-from lab.report.harmless import harmless
-from lab.report.live import Bottom, LiveOutput, fit
+from lab.report.live import Bottom, LiveOutput, fit_columns
+from lab.report.sanitize import sanitize_text
 from lab.report.style import Style, style_for
-from lab.report.table import MANY, group_alike
+from lab.report.table import MANY, group_by_kind
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
@@ -208,10 +208,10 @@ class Lines:
 def _told(happened: Sequence[Happening], style: Style) -> Iterator[tuple[float, str]]:
     """When each did, and a line of it; of what happened to many ranks, one for all to whom the same did."""
     most = len(happened) if len({one.rank for one in happened}) <= MANY else 0
-    for same in group_alike(happened, lambda one: (one.rank is None, one.what, one.text), most):
+    for same in group_by_kind(happened, lambda one: (one.rank is None, one.what, one.text), most):
         one, ranks = same[0], {each.rank for each in same if each.rank is not None}
         who = "" if not ranks else "check" if min(ranks) < 0 else name_ranks(ranks)
-        text = harmless(f"| {one.text}" if one.what == "output" else one.text)
+        text = sanitize_text(f"| {one.text}" if one.what == "output" else one.text)
         name = style.rank(max([0, *ranks]), f"{who:<8}")
         yield one.time_s, f"{name} {text if one.what == 'output' else style.paint(text, 'dim')}"
 
@@ -266,7 +266,7 @@ def _fitted(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -> s
     found = []
     left = width - 1
     for text, styles in parts:
-        cut = fit(harmless(text).replace("\n", " "), left) if left > 0 else ""
+        cut = fit_columns(sanitize_text(text).replace("\n", " "), left) if left > 0 else ""
         left -= cell_len(cut)
         if cut:
             found.append(style.rank(rank, cut) if styles == ("rank",) else style.paint(cut, *styles))
@@ -309,7 +309,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "A scenario or script is run and watched. The name of a run, or of its folder, watches one that somebody else "
         "has started; without any name, the latest that goes on. In a pipe: a line for everything that happens."
     )
-    shared.add(parser, "what", nargs="?", help="what to run and watch, or a run that goes on", complete="scenarios")
+    shared.add_options(
+        parser, "what", nargs="?", help="what to run and watch, or a run that goes on", complete="scenarios"
+    )
     parser.set_defaults(rest=[])
     parser.add_argument(
         "--step", action="store_true", help="hold every rank before each call until a key is pressed; c: run on"
@@ -320,8 +322,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default=LOOPBACK, help=f"address of the page (default: {LOOPBACK}, which only this machine can reach)"
     )
-    shared.add(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--trace-values", "--name", "--engine")
-    shared.add(parser, *shared.SHAPE, "--wait", "--runs", "--json")
+    shared.add_options(
+        parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--trace-values", "--name", "--engine"
+    )
+    shared.add_options(parser, *shared.SHAPE, "--wait", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -378,7 +382,7 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
     watched, ended = Watched(step=arguments.step), threading.Event()
     stepper = watched if arguments.step else None
     progress = _Progress(watched, ended, quiet=arguments.json)
-    options = replace(RunOptions(**shared.fields_said(RunOptions, arguments)), companions=(watched,))
+    options = replace(RunOptions(**shared.field_values(RunOptions, arguments)), companions=(watched,))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=progress.progress, **shape)
     with _page(arguments, scenario.name, lambda: watched.path, stepper) as page, Keys(sys.stdin, stepper) as keys:
         shows = [*_shows(arguments, _SOON_S), *page]
@@ -435,7 +439,7 @@ def _conclude(result: Result, arguments: argparse.Namespace, page: Sequence[Serv
     if arguments.json:
         print(json.dumps({"event": "verdict", **result.to_json()}), flush=True)
     else:
-        say(verdict_text(result, style_for(sys.stdout)))
+        print_sanitized(verdict_text(result, style_for(sys.stdout)))
     if not page or result.exit_code == Interrupted.exit_code:
         return
     if sys.stdin.isatty() and sys.stdout.isatty():

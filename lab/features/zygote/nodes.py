@@ -30,7 +30,7 @@ from lab.features.zygote.on_node.entering import GROUPS, Enter, Entered
 from lab.node.messages import wire
 from lab.plan.cluster import RUNNING, Node
 from lab.plan.limits import NodeCost
-from lab.words import plural
+from lab.words import format_count
 
 COST = NodeCost(node_bytes=20_000_000, shared_bytes=400_000_000, node_threads=16)
 """Estimates from measurements: what is charged to a node at rest, the engine's own process for it with its 13 threads,
@@ -55,7 +55,7 @@ _START_FIRST = (
 has not said what an alarm is to do."""
 
 
-def pays(nodes: int) -> bool:
+def uses_zygote(nodes: int) -> bool:
     """Whether so many nodes have a zygote."""
     chosen = os.environ.get(SWITCH, "")
     return chosen == "always" or (chosen != "never" and nodes >= FROM_NODES)
@@ -115,7 +115,7 @@ class ForkingStarter(Starter):
         """Send a node its first process, and have its agent forked once that waits."""
         known = self.connection.inspect(channel.node.handle)
         plain = plain_start(known["Config"]["Cmd"][0])
-        channel.send(prefix_length(f"{Path(first.__file__).read_text()}\nserve({plain!r})\n".encode()))
+        channel.send(prefix_length(f"{Path(first.__file__).read_text()}\nsupervise_agent({plain!r})\n".encode()))
         if self._zygote is None:
             channel.send(initial_input() + HELLO)
         elif _waits(channel):
@@ -127,14 +127,16 @@ class ForkingStarter(Starter):
         if zygote is None:
             super().finish(channels, announce)
             return
-        announce(f"importing torch once for {plural(len(channels), 'node')}")
+        announce(f"importing torch once for {format_count(len(channels), 'node')}")
         try:
             refused = dict(zygote.answers(_ENTERING_TIMEOUT_S))
         finally:
             zygote.close()
         if refused:
             node, why = next(iter(refused.items()))
-            announce(f"importing torch on {plural(len(refused), 'node')}: {node.name} got no agent, because {why}")
+            announce(
+                f"importing torch on {format_count(len(refused), 'node')}: {node.name} got no agent, because {why}"
+            )
         for channel in channels:
             with suppress(OSError):  # it has ended already
                 channel.send(initial_input() + HELLO if channel.node in refused else HELLO)
@@ -185,7 +187,7 @@ class Zygote:
         """Ask for the agent of a node, whose first process, of this number on the machine, waits for it."""
         with self._sending:
             self._asked[node.handle] = node
-            self._channel.send(wire.encode(Enter(pid, node.handle)))
+            self._channel.send(wire.encode_message(Enter(pid, node.handle)))
 
     def answers(self, deadline_s: float) -> list[tuple[Node, str]]:
         """Wait until all is answered that was asked: the nodes that have no agent, and why."""

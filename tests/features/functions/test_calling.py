@@ -8,7 +8,7 @@ import pytest
 
 from lab.features.functions.calling import Calls
 from lab.features.functions.pack import How, Packed
-from lab.waiting import wait_until
+from lab.polling import poll_until
 
 
 class Ranks:
@@ -24,7 +24,7 @@ class Ranks:
     def call(self, call: bytes, how: How) -> list[bytes]:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
-        wait_until(lambda: self.at_once > 1, limit_s=0.02)
+        poll_until(lambda: self.at_once > 1, limit_s=0.02)
         self.at_once -= 1
         return []
 

@@ -15,7 +15,7 @@ from lab.plan.plan import WorkerPlan
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.report.cluster_view import cluster_text, node_rows
 from lab.report.style import Style
-from lab.report.table import alike, nearly_alike
+from lab.report.table import collapse_similar, group_equal
 from lab.report.verdict import note_rows, result_text, verdict_text
 from lab.trace.read import read_trace
 from lab.trace.steps import match
@@ -43,12 +43,12 @@ def result(ranks: int, **more: object) -> Result:
 
 
 def test_groups_stand_in_the_order_of_their_first():
-    assert alike([(0, "a"), (1, "b"), (2, "a")]) == [([0, 2], "a"), ([1], "b")]
+    assert group_equal([(0, "a"), (1, "b"), (2, "a")]) == [([0, 2], "a"), ([1], "b")]
 
 
 def test_of_many_of_one_form_the_first_and_the_last_stand_for_themselves_and_the_odd_one_too():
     groups = [([rank], "nan" if rank == 5 else str(rank)) for rank in range(10)]
-    shown = nearly_alike(groups, lambda text: text.isdigit())
+    shown = collapse_similar(groups, lambda text: text.isdigit())
     assert [(ranks, thing) for ranks, thing, more in shown if not more] == [
         *(([rank], str(rank)) for rank in range(4)),
         ([5], "nan"),

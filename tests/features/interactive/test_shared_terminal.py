@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lab.features.interactive.shared_terminal import SharedTerminal
 from lab.node.messages.agent import TERMINAL
-from lab.report.harmless import of_an_editor
 from lab.report.live import LiveOutput
+from lab.report.sanitize import sanitize_line_editing
 from tests.golden import golden
 
 pytestmark = pytest.mark.unit
@@ -39,7 +39,7 @@ def test_nothing_else_ever_acts(pieces: list[bytes]) -> None:
     text = shown(*pieces)
     assert "\x1b" not in re.sub(r"\x1b\[\d{0,3}[CDKP@]|\x1b\[[0-9;:]{0,40}m", "", text)
     assert not re.search(r"[\x07\x80-\x9f]", text)
-    assert of_an_editor("plain\n") == "plain\n"
+    assert sanitize_line_editing("plain\n") == "plain\n"
 
 
 def test_what_others_print_waits_for_the_end_of_the_line() -> None:

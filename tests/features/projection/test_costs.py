@@ -6,7 +6,7 @@ import pytest
 
 from lab.errors import UsageError
 from lab.features.projection.costs import FORMULAS, Cost, Layout, Pattern, Target, choices, parse_network, pattern_of
-from lab.operations import OPERATIONS, operation
+from lab.operations import OPERATIONS, get_operation
 
 MB = 1e6
 
@@ -50,11 +50,11 @@ def test_one_rank_alone_pays_for_nothing_but_messages(pattern: Pattern) -> None:
 @pytest.mark.parametrize("name", [*OPERATIONS, "unheard_of"])
 def test_every_operation_has_an_algorithm_in_every_library(name: str) -> None:
     for library in ("gloo", "nccl", "mpi"):
-        assert choices(library, pattern_of(operation(name)), Layout(8))
+        assert choices(library, pattern_of(get_operation(name)), Layout(8))
 
 
 def test_operations_that_cost_the_same_have_one_pattern() -> None:
-    patterns = {name: pattern_of(operation(name)) for name in OPERATIONS}
+    patterns = {name: pattern_of(get_operation(name)) for name in OPERATIONS}
     assert patterns["all_reduce_coalesced"] is Pattern.ALL_REDUCE
     assert patterns["all_gather_into_tensor"] is Pattern.ALL_GATHER
     assert patterns["reduce_scatter_tensor"] is Pattern.REDUCE_SCATTER

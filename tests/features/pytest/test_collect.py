@@ -12,7 +12,7 @@ import pytest
 
 from lab.errors import LabError
 from lab.features.pytest.items import ScenarioItem
-from lab.spec.load import looks_like_one
+from lab.spec.load import is_scenario_file
 from tests.golden import golden
 from tests.pytest_process import pytest_environment, pytest_words
 
@@ -70,7 +70,7 @@ def project(tmp_path: Path) -> Path:
 def test_a_file_that_names_a_script_at_its_top_level_looks_like_a_scenario(tmp_path: Path, text: str, is_one: bool):
     for name in ("train.py", "other", "one.yaml"):
         (tmp_path / name).write_text(text)
-    assert looks_like_one(tmp_path / "one.yaml") is is_one
+    assert is_scenario_file(tmp_path / "one.yaml") is is_one
 
 
 def test_scenarios_in_a_folder_are_tests_and_other_files_are_not(project: Path):

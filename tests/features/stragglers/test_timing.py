@@ -35,7 +35,7 @@ def test_spans_that_overlap_count_once() -> None:
     assert length([(0, 2), (1, 3), (5, 6), (5.5, 5.7)]) == 4
 
 
-def test_waiting_for_a_handle_is_waiting_from_the_wait_on(tmp_path: Path) -> None:
+def test_polling_for_a_handle_is_waiting_from_the_wait_on(tmp_path: Path) -> None:
     made = TraceMaker(tmp_path / "run", 2)
     for rank, begin in ((0, 0), (1, 600)):
         made.call(rank, "all_reduce", begin, 800, [[1.0]], [[2.0]], **{"async": True})

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import pytest
 
-from lab.features.timeline.svg import RANK_COLOURS, luminance, operation_tones, rank_colour
-from lab.operations import OPERATIONS, operation
+from lab.features.timeline.svg import RANK_COLOURS, compute_luminance, operation_tones, rank_colour
+from lab.operations import OPERATIONS, get_operation
 
 pytestmark = pytest.mark.unit
 LIGHT, DARK = ("#ffffff", "#fbfbfa"), ("#131518", "#1a1d21")
@@ -28,7 +28,7 @@ Lab = tuple[float, float, float]
 
 def contrast(one: str, other: str) -> float:
     """As WCAG defines it."""
-    least, most = sorted((luminance(one), luminance(other)))
+    least, most = sorted((compute_luminance(one), compute_luminance(other)))
     return (most + 0.05) / (least + 0.05)
 
 
@@ -106,4 +106,4 @@ def test_operations_of_different_kinds_differ(eyes: str, page: int) -> None:
 
 
 def test_an_operation_that_is_not_in_the_table_has_a_colour_too() -> None:
-    assert operation_tones(operation("all_to_some")) == operation_tones(operation("barrier"))
+    assert operation_tones(get_operation("all_to_some")) == operation_tones(get_operation("barrier"))

@@ -78,7 +78,7 @@ def test_a_call_with_a_handle_holds_nobody_up_until_it_is_waited_for(run: Growin
     assert (now.state, now.waits_for) == ("inside", (1, 2))
 
 
-def test_waiting_for_long_is_told_once(run: Growing):
+def test_polling_for_long_is_told_once(run: Growing):
     run.made.call(0, "barrier", 10, None)
     run.write()
     follower = Follower(run.record)

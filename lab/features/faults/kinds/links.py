@@ -23,11 +23,11 @@ from lab.features.faults.network import (
     Condition,
     Layer,
     Link,
-    asked,
     checked_partition,
+    condition_fields,
     find_drops,
-    link,
     link_at_start,
+    link_kind,
     rate_kind,
     share_kind,
     tables_of,
@@ -35,8 +35,8 @@ from lab.features.faults.network import (
 from lab.features.faults.on_node import LATE, NO_NETEM
 from lab.features.faults.target import ClusterTarget
 from lab.spec import kinds
-from lab.spec.declare import dump_keys, key, keys_of, mapping_schema, read_keys
-from lab.spec.kinds import NODE, Kind, choice, list_of, read_text
+from lab.spec.declare import dump_keys, key_field, keys_of, mapping_schema, read_keys
+from lab.spec.kinds import NODE, Kind, choice_kind, list_of, read_text
 from lab.spec.reading import Value
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
@@ -55,15 +55,15 @@ class LinkFault(FaultKind):
         """What each node is told, of nodes with these addresses."""
         raise NotImplementedError
 
-    def _told(self, target: ClusterTarget) -> list[tuple[str, dict[str, Any]]]:
+    def _node_tables(self, target: ClusterTarget) -> list[tuple[str, dict[str, Any]]]:
         parts = self.tables(target.addresses)
-        return [(node, {**told, "part": str(self)}) for node, told in parts.items() if target.running(node)]
+        return [(node, {**tables, "part": str(self)}) for node, tables in parts.items() if target.running(node)]
 
     def apply(self, target: ClusterTarget) -> None:
         """Tell every node that runs."""
         try:
-            for node, told in self._told(target):
-                target.ask(node, "apply_links", told)
+            for node, tables in self._node_tables(target):
+                target.ask(node, "apply_links", tables)
         except LabError as error:
             why = f"{self} cannot be done: {error.message}"
             raise (MachineLacks(why, _HINT) if NO_NETEM in error.message else LabError(why)) from None
@@ -74,20 +74,20 @@ class LinkFault(FaultKind):
         Raises:
             MachineLacks: it has not.
         """
-        told = self._told(target)
-        late = any(how.get(name) for _, one in told for how in one["to"].values() for name in LATE)
-        if late and not target.ask(told[0][0], "look_links", {"address": told[0][1]["address"]})["netem"]:
-            raise MachineLacks(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
+        tables = self._node_tables(target)
+        late = any(how.get(name) for _, one in tables for how in one["to"].values() for name in LATE)
+        if late and not target.ask(tables[0][0], "inspect_links", {"address": tables[0][1]["address"]})["netem"]:
+            raise MachineLacks(f"{self} cannot be done: {tables[0][0]}: {NO_NETEM}", _HINT)
 
     def renew(self, target: ClusterTarget) -> None:
         """Tell every node that runs, but for those that stand still."""
-        for node, told in self._told(target):
+        for node, tables in self._node_tables(target):
             if not target.paused(node):
-                target.ask(node, "apply_links", told)
+                target.ask(node, "apply_links", tables)
 
-    def met(self, target: ClusterTarget) -> Mapping[str, Any]:
+    def count_effects(self, target: ClusterTarget) -> Mapping[str, Any]:
         """What was dropped, lost, reset and sent twice."""
-        return count_met([target.ask(node, "look_links", told) for node, told in self._told(target)])
+        return count_met([target.ask(node, "inspect_links", tables) for node, tables in self._node_tables(target)])
 
     def undo(self, target: ClusterTarget) -> None:
         """Have every node that runs take it back."""
@@ -97,20 +97,20 @@ class LinkFault(FaultKind):
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Whether it is in force on every node that runs, what it has met by now, and what packets meet."""
-        told = self._told(target)
-        states = [target.ask(node, "look_links", one) for node, one in told]
+        tables = self._node_tables(target)
+        states = [target.ask(node, "inspect_links", one) for node, one in tables]
         if not all(str(self) in state["parts"] for state in states):
             return ReadBack(in_force=False)
-        return ReadBack(True, {**count_met(states), **self._measured(target, told)})
+        return ReadBack(True, {**count_met(states), **self._measured(target, tables)})
 
-    def _measured(self, target: ClusterTarget, told: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    def _measured(self, target: ClusterTarget, tables: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
         """What packets of one node to one other meet, where a rate or a delay is asked for."""
-        for node, one in told:
+        for node, one in tables:
             for peer, how in one["to"].items():
                 rate = min(filter(None, (how.get("rate_bits_per_s"), one.get("rate_bits_per_s"))), default=None)
                 aims = {"asked_rate_bits_per_s": rate, "asked_delay_s": how.get("delay_s")}
                 if wanted := {name: aim for name, aim in aims.items() if aim}:
-                    measured = target.ask(node, "look_link_probe", {"address": one["address"], "peer": peer})
+                    measured = target.ask(node, "inspect_link_probe", {"address": one["address"], "peer": peer})
                     other = next(name for name, address in target.addresses.items() if address == peer)
                     return {**wanted, **measured, "measured": f"{node} -> {other}"}
         return {}
@@ -120,9 +120,9 @@ def count_met(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What nodes have dropped, lost, reset and sent twice by now, all together."""
     packets = Counter[str]()
     for state in states:
-        for name, met in state["met"].items():
+        for name, count in state["met"].items():
             if word := _MET.get(name.partition(" ")[0]):
-                packets[f"{word}_packets"] += met
+                packets[f"{word}_packets"] += count
     were_reset = sum(state.get("were_reset", 0) for state in states)
     return {**packets, **({"reset_connections": were_reset} if were_reset else {})}
 
@@ -133,7 +133,7 @@ class OnLink(LinkFault):
     Each key beside the link sets the attribute of `Broken` that has the name of its own attribute.
     """
 
-    link: Link = key(MISSING, link(), "link: node2 -> node0")
+    link: Link = key_field(MISSING, link_kind(), "link: node2 -> node0")
     """Which links: a node, one way, both ways, or all."""
 
     def condition(self) -> Mapping[str, float]:
@@ -189,7 +189,7 @@ class Corrupt(OnLink):
 
     does = "a bit of a packet is flipped by chance, so that the receiver drops it; needs netem in the kernel"
     example = "corrupt: node2 1%"
-    corrupt: float = key(MISSING, share_kind(), "share: 1%", name="share")
+    corrupt: float = key_field(MISSING, share_kind(), "share: 1%", name="share")
     """How many of them."""
 
 
@@ -198,9 +198,9 @@ class Delay(OnLink):
 
     does = "packets take longer, one way, and there and back twice that; needs netem in the kernel"
     example = "delay: node2 50ms jitter 5ms"
-    delay_s: float = key(MISSING, kinds.duration(LONGEST_DELAY_S), "by: 50ms", name="by")
+    delay_s: float = key_field(MISSING, kinds.duration_kind(LONGEST_DELAY_S), "by: 50ms", name="by")
     """How much longer, one way."""
-    jitter_s: float | None = key(None, kinds.duration(LONGEST_DELAY_S), "jitter: 5ms", "none", name="jitter")
+    jitter_s: float | None = key_field(None, kinds.duration_kind(LONGEST_DELAY_S), "jitter: 5ms", "none", name="jitter")
     """By how much that differs at most, from packet to packet."""
 
 
@@ -209,7 +209,7 @@ class Duplicate(OnLink):
 
     does = "packets arrive twice by chance"
     example = "duplicate: node2 10%"
-    duplicate: float = key(MISSING, share_kind(), "share: 10%", name="share")
+    duplicate: float = key_field(MISSING, share_kind(), "share: 10%", name="share")
     """How many of them."""
 
 
@@ -219,7 +219,7 @@ class Loss(OnLink):
     does = "packets are lost by chance"
     example = "loss: node2 5%"
     draws: ClassVar = {"loss": (0.05, 0.2)}
-    loss: float = key(MISSING, share_kind(), "share: 5%", name="share")
+    loss: float = key_field(MISSING, share_kind(), "share: 5%", name="share")
     """How many of them."""
 
 
@@ -229,7 +229,7 @@ class Rate(OnLink):
     does = "so much is sent in a second and no more: by a node to all others together, or on one link"
     example = "rate: node2 100mbit"
     draws: ClassVar = {"rate_bits_per_s": (1e6, 10e6, 100e6)}
-    rate_bits_per_s: float = key(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
+    rate_bits_per_s: float = key_field(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
     """Bits a second."""
 
 
@@ -238,9 +238,9 @@ class Reorder(OnLink):
 
     does = "packets overtake others, which are late; needs netem in the kernel"
     example = "reorder: node2 25% by 10ms"
-    reorder: float = key(MISSING, share_kind(), "share: 25%", name="share")
+    reorder: float = key_field(MISSING, share_kind(), "share: 25%", name="share")
     """How many overtake the others."""
-    delay_s: float = key(0.01, kinds.duration(LONGEST_DELAY_S), "by: 10ms", name="by")
+    delay_s: float = key_field(0.01, kinds.duration_kind(LONGEST_DELAY_S), "by: 10ms", name="by")
     """How late the others are."""
 
 
@@ -268,7 +268,7 @@ class Reset(OnLink):
 
 def _node_or_all() -> Kind:
     """The name of a node, or `all`."""
-    name, allowed = kinds.node(), f"the name of a node, such as node2, or {ALL}"
+    name, allowed = kinds.node_kind(), f"the name of a node, such as node2, or {ALL}"
 
     def read(value: Value) -> str:
         is_all = value.kind == "text" and read_text(value, allowed) == ALL
@@ -285,7 +285,7 @@ class Dns(LinkFault):
     shown_as = ("name_resolution", "rendezvous")
     strict_cannot = "a strict cluster cannot have: its nodes know one another's names and ask nobody"
 
-    node: str = key(MISSING, _node_or_all(), "dns: node2")
+    node: str = key_field(MISSING, _node_or_all(), "dns: node2")
     """A node, or `all`."""
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -305,13 +305,13 @@ def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
 
 _LINKS = _mapping(
     f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss",
-    link(),
+    link_kind(),
     Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
 )
 _RACKS = _mapping(
     "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
-    kinds.text("the name of a rack"),
-    list_of(kinds.node(), "a list of nodes"),
+    kinds.text_kind("the name of a rack"),
+    list_of(kinds.node_kind(), "a list of nodes"),
 )
 
 
@@ -322,13 +322,15 @@ class Network(Condition, LinkFault):
     example = "network: wan-40ms"
     main_key = "profile"
 
-    profile: str | None = key(None, choice(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
+    profile: str | None = key_field(None, choice_kind(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
     """A network that many have, by its name; what else is said comes on top of it."""
-    racks: tuple[tuple[str, tuple[str, ...]], ...] = key(
+    racks: tuple[tuple[str, tuple[str, ...]], ...] = key_field(
         (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
     )
     """Which nodes are in a rack together, for the profile `datacenter`."""
-    links: tuple[tuple[Link, Condition], ...] = key((), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none")
+    links: tuple[tuple[Link, Condition], ...] = key_field(
+        (), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none"
+    )
     """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
 
     def __post_init__(self) -> None:
@@ -348,15 +350,19 @@ class Network(Condition, LinkFault):
 
     def _layers(self, names: Sequence[str]) -> list[Layer]:
         """All conditions, the least exact first."""
-        layers = [(Link(ALL), asked(self))]
+        layers = [(Link(ALL), condition_fields(self))]
         if self.profile is not None:
             profile, middle = PROFILES[self.profile], (len(names) + 1) // 2
-            layers.insert(0, (Link(ALL), asked(profile.every)))
+            layers.insert(0, (Link(ALL), condition_fields(profile.every)))
             racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
-            home = {name: place for place, members in enumerate(racks) for name in members}
-            apart = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
-            layers += [(Link(one, "-", other), asked(profile.between)) for one, other in apart if profile.between]
-        own = [(where, asked(condition)) for where, condition in self.links]
+            home = {name: rack for rack, members in enumerate(racks) for name in members}
+            cross_rack_pairs = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
+            layers += [
+                (Link(one, "-", other), condition_fields(profile.between))
+                for one, other in cross_rack_pairs
+                if profile.between
+            ]
+        own = [(where, condition_fields(condition)) for where, condition in self.links]
         return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
 
     def __str__(self) -> str:
@@ -373,8 +379,8 @@ def network_of(data: str | Mapping[str, Any]) -> Network:
     """
     from lab.spec.document import read_value  # imports yaml
 
-    found: Network = read_value(Network.value(), json.dumps(data), "network", "network")
-    return found
+    network: Network = read_value(Network.value(), json.dumps(data), "network", "network")
+    return network
 
 
 def _network_words(data: Mapping[str, Any]) -> str:
@@ -385,7 +391,7 @@ def _network_words(data: Mapping[str, Any]) -> str:
 
 def _partition() -> Kind:
     """The shape of a partition in words, or a map."""
-    name = kinds.node()
+    name = kinds.node_kind()
     names = list_of(name, "a list of nodes")
 
     def read(value: Value) -> str | dict[str, tuple[str, ...]]:
@@ -411,7 +417,9 @@ class Partition(LinkFault):
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
 
-    said: str | Mapping[str, tuple[str, ...]] = key(MISSING, _partition(), "partition: isolate node2")
+    shape: str | Mapping[str, tuple[str, ...]] = key_field(
+        MISSING, _partition(), "partition: isolate node2", name="said"
+    )
     """Its shape, or each node with those whose packets it drops."""
 
     @classmethod
@@ -421,16 +429,16 @@ class Partition(LinkFault):
             return None
         node = chance.one_of(chance.nodes)
         other = chance.one_of([name for name in chance.nodes if name != node])
-        return cls(said=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
+        return cls(shape=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
-        drops = find_drops(self.said, list(addresses))
+        drops = find_drops(self.shape, list(addresses))
         ways = [Link(sender, "->", node) for node, senders in drops.items() for sender in senders]
         return tables_of([(way, {"drop": 1.0}) for way in ways], addresses)
 
     def __str__(self) -> str:
         """`partition node0,node1 / node2`."""
-        if isinstance(self.said, str):
-            return f"partition {self.said}"
-        return "partition " + "; ".join(f"{node} drops {', '.join(names)}" for node, names in self.said.items())
+        if isinstance(self.shape, str):
+            return f"partition {self.shape}"
+        return "partition " + "; ".join(f"{node} drops {', '.join(names)}" for node, names in self.shape.items())

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from lab.errors import LabError
 from lab.features.faults.kinds import AgentFault, FaultKind, ReadBack
 from lab.features.faults.target import ClusterTarget
-from lab.spec.declare import key
-from lab.spec.kinds import duration, node, number, size
+from lab.spec.declare import key_field
+from lab.spec.kinds import duration_kind, node_kind, number_kind, size_kind
 from lab.words import format_limit
 
 
@@ -21,7 +21,7 @@ class NodeFault(FaultKind):
     draws: ClassVar[Mapping[str, Sequence[Any]] | None] = {}
     runs: ClassVar[bool] = False
     """Whether its node runs while it is in force, of a kind that is about that."""
-    node: str = key(MISSING, node(), "kill: node2")
+    node: str = key_field(MISSING, node_kind(), "kill: node2")
     """The node that it acts on."""
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
@@ -92,7 +92,7 @@ class Stop(PowerLost):
     does = "a node is shut down: its workers get SIGTERM, and after a grace period everything ends"
     example = "stop: {node: node2, grace: 2s}"
     shown_as = ("node_lost", "killed")
-    grace_s: float = key(1.0, duration(3600), "stop: {node: node2, grace: 2s}", name="grace")
+    grace_s: float = key_field(1.0, duration_kind(3600), "stop: {node: node2, grace: 2s}", name="grace")
     """What its workers have to save what they can."""
 
     def apply(self, target: ClusterTarget) -> None:
@@ -111,7 +111,7 @@ class Stop(PowerLost):
         """Whether it has begun, or is over."""
         with suppress(LabError):
             if target.running(self.node):
-                return ReadBack(**target.ask(self.node, "look_shutdown", {}))
+                return ReadBack(**target.ask(self.node, "inspect_shutdown", {}))
         return super().read_back(target)
 
 
@@ -187,12 +187,14 @@ class Cpu(LimitFault):
 
     does = "a node gets so many cores of the processor and no more, as beside a greedy neighbour"
     example = "cpu: {node: node1, cores: 0.2}"
-    says = "cpu of {cores:g} cores for {node}"
+    template = "cpu of {cores:g} cores for {node}"
     shown_as = ("straggler", "late")
     harm = "slows"
     limited = "cpus"
     draws: ClassVar = {"cores": (0.2,)}
-    cores: float = key(MISSING, number("cores, more than 0", above=0.0, high=4096.0), "cpu: {node: node1, cores: 0.2}")
+    cores: float = key_field(
+        MISSING, number_kind("cores, more than 0", above=0.0, high=4096.0), "cpu: {node: node1, cores: 0.2}"
+    )
     """How many, such as 0.5."""
 
 
@@ -204,7 +206,9 @@ class Memory(LimitFault):
     shown_as = ("out_of_memory", "node_lost")
     draws = None  # what is too little depends on the script
     limited = "memory_bytes"
-    limit_bytes: int = key(MISSING, size(6 << 20, 1 << 50), "memory: {node: node1, limit: 300MiB}", name="limit")
+    limit_bytes: int = key_field(
+        MISSING, size_kind(6 << 20, 1 << 50), "memory: {node: node1, limit: 300MiB}", name="limit"
+    )
     """How much."""
 
     def __str__(self) -> str:
@@ -244,12 +248,12 @@ class DiskSlow(AgentFault, NodeFault):
     does = "each write of a rank of a node to a file, and each fsync, takes longer"
     example = "disk_slow: {node: node2, by: 50ms}"
     shown_as = ("straggler", "late", "never_came", "never_entered")
-    says = "{key} {node} by {by_s:g}s"
+    template = "{key} {node} by {by_s:g}s"
     harm = "slows"
     of_writes = True
     draws = None
     by_agent = "disk"
-    by_s: float = key(0.1, duration(600), "disk_slow: {node: node2, by: 50ms}", name="by")
+    by_s: float = key_field(0.1, duration_kind(600), "disk_slow: {node: node2, by: 50ms}", name="by")
     """How much longer."""
 
     @property
@@ -268,7 +272,9 @@ class Hog(AgentFault, NodeFault):
     draws = None
     by_agent = "hog"
     patience_s = 20.0
-    leave_bytes: int = key(64 << 20, size(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave")
+    leave_bytes: int = key_field(
+        64 << 20, size_kind(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave"
+    )
     """What is left for everybody else."""
 
     def __str__(self) -> str:

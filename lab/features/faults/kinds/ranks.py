@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 from lab.features.faults.kinds import AgentFault, FaultKind
 from lab.features.faults.target import ClusterTarget
-from lab.spec.declare import key
-from lab.spec.kinds import boolean, choice, duration, rank, text, whole_number
-from lab.words import plural
+from lab.spec.declare import key_field
+from lab.spec.kinds import boolean_kind, choice_kind, duration_kind, rank_kind, text_kind, whole_number
+from lab.words import format_count
 
 
 class RankFault(FaultKind):
     """A kind whose value is a rank, or a mapping with the keys of the class."""
 
-    rank: int = key(MISSING, rank(), "signal: {rank: 2}")
+    rank: int = key_field(MISSING, rank_kind(), "signal: {rank: 2}")
     """The rank that it acts on."""
 
     @property
@@ -30,7 +30,7 @@ class RankFault(FaultKind):
         if self.rank in target.ranks:
             return target.ranks[self.rank]
         running = [node for node in target.addresses if target.running(node)]
-        own = (node for node in running if target.ask(node, "look_signal", {"rank": self.rank})["state"] != "ended")
+        own = (node for node in running if target.ask(node, "inspect_signal", {"rank": self.rank})["state"] != "ended")
         return next(own, next(iter([*running, *target.addresses])))
 
 
@@ -46,12 +46,12 @@ class Signal(RankFault, AgentFault):
 
     does = "the worker of a rank gets a signal; one that SIGSTOP stopped goes on when it is healed"
     example = "signal: {rank: 2, name: SIGSTOP}"
-    says = "signal rank {rank} with {name}"
+    template = "signal rank {rank} with {name}"
     shown_as = ("killed", "stopped")
     by_agent = "signal"
     patience_s = 2.0
     draws: ClassVar = {"name": ("SIGKILL", "SIGABRT", "SIGSEGV")}
-    name: str = key("SIGKILL", choice(_SIGNALS), "signal: {rank: 2, name: SIGSEGV}")
+    name: str = key_field("SIGKILL", choice_kind(_SIGNALS), "signal: {rank: 2, name: SIGSEGV}")
     """Which one."""
 
     def undo(self, target: ClusterTarget) -> None:
@@ -65,10 +65,10 @@ class Loader(RankFault, AgentFault):
 
     does = "a worker process of a rank's DataLoader is killed"
     example = "loader: 1"
-    says = "loader {worker} of rank {rank}"
+    template = "loader {worker} of rank {rank}"
     shown_as = ("loader_killed",)
     by_agent = "loader"
-    worker: int = key(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
+    worker: int = key_field(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
     """Which one, in the order of their start."""
 
     def undo(self, _: ClusterTarget) -> None:
@@ -93,11 +93,11 @@ class Raise(WorkerFault):
 
     does = "a rank raises an exception, out of the call, phase or note that sets it off"
     example = "raise: {rank: 1, error: ValueError}"
-    says = "raise {error} in rank {rank}"
+    template = "raise {error} in rank {rank}"
     shown_as = ("exception",)
-    error: str = key("RuntimeError", choice(_ERRORS), "raise: {rank: 1, error: OSError}")
+    error: str = key_field("RuntimeError", choice_kind(_ERRORS), "raise: {rank: 1, error: OSError}")
     """Its class."""
-    message: str = key("raised on purpose", text("what it says"), "raise: {rank: 1, message: no more data}")
+    message: str = key_field("raised on purpose", text_kind("what it says"), "raise: {rank: 1, message: no more data}")
     """What it says."""
 
 
@@ -108,7 +108,7 @@ class Hang(WorkerFault):
     example = "hang: 1"
     shown_as = ("never_came", "never_entered", "late")
     harm = "slows"
-    lock: bool = key(default=True, kind=boolean(), example="hang: {rank: 1, lock: false}")
+    lock: bool = key_field(default=True, kind=boolean_kind(), example="hang: {rank: 1, lock: false}")
     """Whether it holds the lock; without it, other threads of the rank go on."""
 
     def __str__(self) -> str:
@@ -121,14 +121,14 @@ class Pauses(WorkerFault):
 
     does = "a rank's interpreter stands still every so often, as in pauses of a garbage collector"
     example = "pauses: {rank: 1, every: 200ms, last: 50ms}"
-    says = "pauses of {last_s:g}s every {every_s:g}s in rank {rank}"
+    template = "pauses of {last_s:g}s every {every_s:g}s in rank {rank}"
     shown_as = ("straggler", "late")
     harm = "slows"
-    every_s: float = key(0.5, duration(3600), "pauses: {rank: 1, every: 200ms}", name="every")
+    every_s: float = key_field(0.5, duration_kind(3600), "pauses: {rank: 1, every: 200ms}", name="every")
     """Time between two of them, on average; each is drawn from half of it to one and a half."""
-    last_s: float = key(0.1, duration(3600), "pauses: {rank: 1, last: 50ms}", name="last")
+    last_s: float = key_field(0.1, duration_kind(3600), "pauses: {rank: 1, last: 50ms}", name="last")
     """How long each is."""
-    seed: int = key(0, whole_number(0, 2**31 - 1), "pauses: {rank: 1, seed: 7}")
+    seed: int = key_field(0, whole_number(0, 2**31 - 1), "pauses: {rank: 1, seed: 7}")
     """Of what is drawn; ranks draw on their own."""
 
 
@@ -137,17 +137,17 @@ class ChangedData(WorkerFault):
 
     harm = "spoils"
     of_call = True
-    element: int = key(0, whole_number(0, 2**40), "element: 5")
+    element: int = key_field(0, whole_number(0, 2**40), "element: 5")
     """Which one, over all tensors of the call, counted from 0."""
 
-    def unfit(self, brought: Sequence[Mapping[str, Any]]) -> str:
+    def unfit(self, tensors: Sequence[Mapping[str, Any]]) -> str:
         """That the call brings no such element, or one that cannot be changed so."""
         first = 0
-        for tensor in brought:
+        for tensor in tensors:
             if self.element < first + tensor["elements"]:
                 return self.unfit_number(str(tensor["dtype"]), int(tensor["bits"]))
             first += tensor["elements"]
-        return f"the call brings {plural(first, 'element')}, and none of number {self.element}"
+        return f"the call brings {format_count(first, 'element')}, and none of number {self.element}"
 
     @abstractmethod
     def unfit_number(self, dtype: str, bits: int) -> str:
@@ -159,7 +159,7 @@ class Nan(ChangedData):
 
     does = "one element of what a rank brings to a call becomes NaN"
     example = "nan: 1"
-    says = "nan in element {element} of rank {rank}"
+    template = "nan in element {element} of rank {rank}"
     shown_as = ("nonfinite", "not_a_number")
 
     def unfit_number(self, dtype: str, bits: int) -> str:
@@ -172,9 +172,9 @@ class Flip(ChangedData):
 
     does = "one bit of what a rank brings to a call is flipped: silent data corruption"
     example = "flip: {rank: 1, bit: 30}"
-    says = "flip bit {bit} of element {element} of rank {rank}"
+    template = "flip bit {bit} of element {element} of rank {rank}"
     shown_as = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
-    bit: int = key(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
+    bit: int = key_field(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
     """Which bit of it, from the lowest; 30 is the highest of a float32's exponent."""
 
     def unfit_number(self, dtype: str, bits: int) -> str:

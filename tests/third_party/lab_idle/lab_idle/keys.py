@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.spec.declare import key
+from lab.spec.declare import key_field
 from lab.spec.kinds import whole_number
 
 LEAST, MOST = 1, 19
@@ -14,5 +14,5 @@ LEAST, MOST = 1, 19
 class IdleKeys:
     """What a scenario says of the processor."""
 
-    niceness: int = key(LEAST, whole_number(LEAST, MOST), "niceness: 10")
+    niceness: int = key_field(LEAST, whole_number(LEAST, MOST), "niceness: 10")
     """How far behind others its ranks are where the processor is busy."""

@@ -36,7 +36,7 @@ _MODES = r"\x07|\x1b[=>]|\x1b\[\?\d{1,4}[hl]"
 _SHORT_FORMS = {"b": "\\\\x08", "f": "\\\\x0c", "r": "\\\\x0d"}
 
 
-def harmless(text: str, *, output: bool = False, colours: bool = True) -> str:
+def sanitize_text(text: str, *, output: bool = False, colours: bool = True) -> str:
     """Return the text as it may be shown.
 
     Args:
@@ -50,12 +50,12 @@ def harmless(text: str, *, output: bool = False, colours: bool = True) -> str:
     return "\n".join(map(_closed, shown.split("\n"))) if colours and "\x1b" in shown else shown
 
 
-def plain(text: str) -> str:
+def sanitize_plain(text: str) -> str:
     """Return the text as a page or a file may have it: colours are removed, and what acts is written out."""
-    return harmless(re.sub(_COLOUR, "", text) if "\x1b" in text else text, colours=False)
+    return sanitize_text(re.sub(_COLOUR, "", text) if "\x1b" in text else text, colours=False)
 
 
-def harmless_json(data: Any) -> str:
+def sanitize_json(data: Any) -> str:
     """Return data as JSON whose texts are harmless for a page that shows them."""
     import json
 
@@ -63,27 +63,27 @@ def harmless_json(data: Any) -> str:
     return _harmful_in_json().sub(_shown_in_json, text)
 
 
-def in_markdown(text: str, *, code: bool = False) -> str:
+def escape_markdown(text: str, *, code: bool = False) -> str:
     """Return the text as one line of Markdown that reads as it is: no markup, link, mention, or formula.
 
     With `code`, what stands between two backticks stays code, where nothing acts.
     """
     line = " ".join(text.split())
     parts = re.split(r"(?<!`)(`[^`\\]+`)(?!`)", line) if code else [line]
-    shown = "".join(harmless(part, colours=False) if at % 2 else _escaped(part) for at, part in enumerate(parts))
+    shown = "".join(sanitize_text(part, colours=False) if at % 2 else _escaped(part) for at, part in enumerate(parts))
     return _FIRST.sub(lambda found: f"{found[1][:-1]}\\{found[1][-1]}", shown)
 
 
 def _escaped(line: str) -> str:
-    line = _MARKUP.sub(r"\\\1", harmless(line, colours=False))
+    line = _MARKUP.sub(r"\\\1", sanitize_text(line, colours=False))
     line = _ADDRESS.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", line)
     return _MENTION.sub(lambda found: f"`{found[1][-1]}`", line)  # a page looks for mentions after escapes, not in code
 
 
-def of_an_editor(text: str) -> str:
+def sanitize_line_editing(text: str) -> str:
     """The text that a line editor writes: it may move and erase in its own row, and what would only set modes goes."""
     parts = re.split(_EDITS, re.sub(_MODES, "", text))
-    return "".join(part if at % 2 else harmless(part) for at, part in enumerate(parts))
+    return "".join(part if at % 2 else sanitize_text(part) for at, part in enumerate(parts))
 
 
 def _has_blank_letters(text: str) -> bool:

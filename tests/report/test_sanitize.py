@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
+from lab.report.sanitize import sanitize_text
 
 PASSES = re.compile(r"\x1b\[[0-9;:]*m|[^\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -36,7 +36,7 @@ HARMFUL = {
 @pytest.mark.parametrize("text", HARMFUL.values(), ids=HARMFUL)
 def test_what_acts_on_a_terminal_is_shown(text: str) -> None:
     for output in (False, True):
-        shown = harmless(f"before {text} after", output=output)
+        shown = sanitize_text(f"before {text} after", output=output)
         assert PASSES.sub("", shown) == ""
         assert "before " in shown
         assert " after" in shown
@@ -44,27 +44,27 @@ def test_what_acts_on_a_terminal_is_shown(text: str) -> None:
 
 
 def test_it_is_written_as_python_writes_it() -> None:
-    assert harmless("a\x1b]0;t\x07b\x9bc\x7f\u202ed\udcff") == "a\\x1b]0;t\\x07b\\x9bc\\x7f\\u202ed\\udcff"
+    assert sanitize_text("a\x1b]0;t\x07b\x9bc\x7f\u202ed\udcff") == "a\\x1b]0;t\\x07b\\x9bc\\x7f\\u202ed\\udcff"
 
 
 def test_colours_stay_and_end_with_their_line() -> None:
-    assert harmless("\x1b[1;31mred\x1b[0m and \x1b[32mgreen") == "\x1b[1;31mred\x1b[0m and \x1b[32mgreen\x1b[0m"
-    assert harmless("\x1b[38:2::1:2:3ma\nb\x1b[m\n") == "\x1b[38:2::1:2:3ma\x1b[0m\nb\x1b[m\n"
+    assert sanitize_text("\x1b[1;31mred\x1b[0m and \x1b[32mgreen") == "\x1b[1;31mred\x1b[0m and \x1b[32mgreen\x1b[0m"
+    assert sanitize_text("\x1b[38:2::1:2:3ma\nb\x1b[m\n") == "\x1b[38:2::1:2:3ma\x1b[0m\nb\x1b[m\n"
 
 
 def test_text_stays_as_it_is() -> None:
     text = "Größe\t走 ✔ 👩‍👩‍👧\nzweite Zeile\n"
-    assert harmless(text) == harmless(text, output=True) == text
+    assert sanitize_text(text) == sanitize_text(text, output=True) == text
 
 
 def test_a_carriage_return_stays_in_output_alone() -> None:
-    assert harmless("10%\r20%\r", output=True) == "10%\r20%\r"
-    assert harmless("✘ failed\r✔ passed") == "✘ failed\\x0d✔ passed"
+    assert sanitize_text("10%\r20%\r", output=True) == "10%\r20%\r"
+    assert sanitize_text("✘ failed\r✔ passed") == "✘ failed\\x0d✔ passed"
 
 
 @given(st.text(alphabet=st.sampled_from("\x1b[]0;1m?hJ\x07\x9b\r\nA")), st.booleans())
 def test_nothing_else_ever_passes(text: str, output: bool) -> None:
-    shown = harmless(text, output=output)
+    shown = sanitize_text(text, output=output)
     assert PASSES.sub("", shown).strip("\r" if output else "") == ""
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(ask: Callable[[], T], limit_s: float, every_s: float = 0.005, enough: Callable[[T], object] = bool) -> T:
+def poll_until(ask: Callable[[], T], limit_s: float, every_s: float = 0.005, enough: Callable[[T], object] = bool) -> T:
     """Ask until the answer is enough or the time is up; returns the last answer, which tells which of both it was.
 
     Args:
