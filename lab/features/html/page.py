@@ -21,7 +21,7 @@ from lab.features.stragglers.findings import describe_part
 from lab.features.stragglers.timing import critical_path_of, from_new_group, parts_of
 from lab.features.timeline.lanes import group_neighbours, lanes_of
 from lab.features.timeline.svg import operation_tones, rank_colour
-from lab.features.traffic.traffic import matrix, operations
+from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.frozen import Frozen
 from lab.operations import Operation, get_operation
 from lab.plan.plan import WorkerPlan
@@ -182,7 +182,7 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
     size = max(ranks, default=-1) + 1
     blocks = group_neighbours(ranks)
     names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
-    sent = matrix(steps, size)
+    sent = build_matrix(steps, size)
     if sent is None:
         return None
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
@@ -196,9 +196,9 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
 
 def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
     """Return a row for each operation and size, or one for each operation if there are too many sizes."""
-    rows = operations(steps, by_size=True)
+    rows = summarize_operations(steps, by_size=True)
     if len(rows) > _MOST_ROWS:
-        rows = operations(steps)
+        rows = summarize_operations(steps)
     values = [(get_operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
     return [(op, [Cell(NONE, -1) if n is None else Cell(write(n), n) for n, write in cells]) for op, cells in values]
 

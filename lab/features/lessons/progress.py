@@ -16,7 +16,7 @@ from lab.engine.ownership import state_folder
 from lab.errors import LabError, RecordError, UsageError
 from lab.features.lessons.verb_scenarios import PATH_FILE, read_chapters
 from lab.frozen import Frozen
-from lab.node.messages.typed import Misfit, read
+from lab.node.messages.typed import Misfit, read_typed
 from lab.record.record_files import is_file, open_file, parse_line, read_beginning, read_lines
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -168,7 +168,7 @@ def read_progress(person: str) -> Progress:
         with open_file(folder, name, _MOST_BYTES) as file:
             for line in filter(bytes.strip, read_lines(file)):
                 try:
-                    attempts.append(read(Attempt, parse_line(line)))
+                    attempts.append(read_typed(Attempt, parse_line(line)))
                 except Misfit:
                     damaged += 1
     except FileNotFoundError:

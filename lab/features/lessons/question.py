@@ -14,7 +14,7 @@ from lab.errors import RecordError, ScenarioError, UsageError
 from lab.features.lessons import PREDICTION
 from lab.features.records.records import scenario_keys
 from lab.frozen import Frozen
-from lab.node.messages.typed import read
+from lab.node.messages.typed import read_typed
 from lab.record.read import Record
 from lab.record.record_files import write_file
 from lab.spec.declare import get_feature_values, key_field, mapping_schema, section_kind
@@ -290,7 +290,7 @@ class Prediction(Frozen):
 def read_prediction(record: Record) -> Prediction | None:
     """Read the prediction for a record's run; None if the run was not a lesson. Damaged fields are left out."""
     data = record.json(PREDICTION)
-    return read(Prediction, data, lenient=True) if data else None
+    return read_typed(Prediction, data, lenient=True) if data else None
 
 
 def read_lesson(record: Record) -> Prediction | None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from lab.features.stragglers.timing import blocked_spans, length
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_element, render_sheet
-from lab.features.traffic.traffic import bus_factor, duration, size_of
+from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
 from lab.operations import get_operation
 from lab.report.style import Style
@@ -88,7 +88,7 @@ def timings_of(steps: Sequence[Step]) -> list[Timing]:
 def _by_size(steps: Iterable[Step]) -> list[Timing]:
     seconds: dict[tuple[int, int], list[float]] = defaultdict(list)
     for step in steps:
-        if (took := duration(step)) and (size := size_of(step)) and len(step.group.ranks) > 1:
+        if (took := measure_duration(step)) and (size := size_of(step)) and len(step.group.ranks) > 1:
             seconds[len(step.group.ranks), size].append(took)
     kept = ((ranks, size, took[1:] or took) for (ranks, size), took in sorted(seconds.items()))
     return [Timing(ranks=ranks, bytes=size, seconds=median(took), count=len(took)) for ranks, size, took in kept]
