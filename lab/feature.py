@@ -97,13 +97,14 @@ class Feature:
 
 
 _all_features: tuple[Feature, ...] | None = None
+_installed_features: tuple[Feature, ...] | None = None
 
 
 def list_features() -> tuple[Feature, ...]:
     """Every feature whose needs are there: those that come with the lab, then those of other packages by name."""
     global _all_features
     if _all_features is None:
-        every = [*map(_in_tree, IN_TREE), *_installed()]
+        every = [*map(_in_tree, IN_TREE), *installed_features()]
         names = {feature.name for feature in every}
         while missing := {feature.name for feature in every if not names.issuperset(feature.needs)} & names:
             names -= missing
@@ -174,7 +175,7 @@ def scenario_keys() -> dict[str, Any]:
 
 def feature_findings(name: str) -> Iterable[Any]:
     """What the features of the lab and others have under a name in `findings`."""
-    for feature in (*map(_in_tree, filter(is_available, FINDINGS)), *_installed()):
+    for feature in (*map(_in_tree, filter(is_available, FINDINGS)), *installed_features()):
         if name in feature.findings:
             yield import_entry(feature.findings[name])
 
@@ -205,8 +206,16 @@ def is_available(name: str) -> bool:
     return name in IN_TREE and all(map(is_available, _in_tree(name).needs))
 
 
-def _installed() -> list[Feature]:
-    """Those of other packages, by name; `importlib.metadata` takes ten times as long, and is asked if there is one."""
+def installed_features() -> tuple[Feature, ...]:
+    """The features of other packages, by name; this process searches for them once."""
+    global _installed_features
+    if _installed_features is None:
+        _installed_features = tuple(_find_installed_features())
+    return _installed_features
+
+
+def _find_installed_features() -> list[Feature]:
+    """Find them, by name; `importlib.metadata` takes ten times as long, and is asked if there is one."""
     sought = f"[{GROUP}]".encode()
     for folder in sys.path:
         try:

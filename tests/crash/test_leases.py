@@ -86,6 +86,12 @@ class Client:
 
 
 @pytest.fixture
+def lab(shared_lab: Lab) -> Lab:
+    """The command line on each engine, whose cluster of one node all tests use."""
+    return shared_lab
+
+
+@pytest.fixture
 def talk(lab: Lab) -> Iterator[Talk]:
     """Opens another channel to the only node of a cluster."""
     assert lab("up", "--nodes", "1").code == 0

@@ -15,7 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader
+from jinja2 import BytecodeCache, Environment, FileSystemLoader
+from jinja2.bccache import Bucket
 
 from lab import __version__
 from lab.errors import RecordError
@@ -62,9 +63,31 @@ def style_sheet() -> str:
     return "".join((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
 
 
+class _CompiledTemplates(BytecodeCache):
+    """The templates that this process has compiled, which takes longer than to fill them in."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, Any] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._code.get(bucket.key)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key] = bucket.code
+
+
+_COMPILED = _CompiledTemplates()
+
+
 def fill_template(template: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> str:
     """Render a template; values are text unless they are `Markup`."""
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=FileSystemLoader(ASSETS))
+    environment = Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FileSystemLoader(ASSETS),
+        bytecode_cache=_COMPILED,
+    )
     environment.filters.update(
         duration=format_duration, plural=format_count, ranks=name_ranks, spans=spans_text, value=format_value, **filters
     )
