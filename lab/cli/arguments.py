@@ -90,8 +90,8 @@ def variable_argument(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals:
         raise ValueError(f"found {word!r}; allowed: NAME=VALUE")
-    if wrong := variable_problem(name):
-        raise ValueError(wrong)
+    if problem := variable_problem(name):
+        raise ValueError(problem)
     return name, value
 
 
@@ -253,8 +253,8 @@ def add_options(container: argparse._ActionsContainer, *names: str, complete: st
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `add_shape` took, as `Cluster` wants it."""
     names = ("image", "requirements", "data", "cpus", "memory_bytes", "processes", "disk_bytes", "gpus", "strict")
-    said = {name: getattr(arguments, name) for name in (*names, "hosts", "allocation")}
-    return {**said, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
+    values = {name: getattr(arguments, name) for name in (*names, "hosts", "allocation")}
+    return {**values, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
 
 
 def field_values(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -351,7 +351,7 @@ class Progress:
         if text == self._last:
             return
         self._last, is_lasting = text, text.startswith(_LASTING)
-        if self._bottom.there and not is_lasting:
+        if self._bottom.is_terminal and not is_lasting:
             self._bottom.show([clip_end(sanitize_text(text), self._bottom.size.columns)])
         else:
             self.line(style_for(sys.stderr).paint(sanitize_text(text), "yellow" if is_lasting else "dim"))

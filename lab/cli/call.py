@@ -128,8 +128,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and end with 2."""
-        wrong = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
-        close = _near(wrong[0].split("=")[0], self._option_string_actions) if wrong else None
+        unknown_options = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
+        close = _near(unknown_options[0].split("=")[0], self._option_string_actions) if unknown_options else None
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)
@@ -145,7 +145,7 @@ class Parser(argparse.ArgumentParser):
         option = word.split("=", maxsplit=1)[0]
         return not option.startswith("-") or (option in self._option_string_actions and option not in ("-h", "--help"))
 
-    def takes_value(self, option: str) -> bool:
+    def expects_value(self, option: str) -> bool:
         """Whether the word behind an option, which may be cut short, is its value."""
         meant = (action for name, action in self._option_string_actions.items() if name.startswith(option))
         action = next(meant, None)
@@ -200,7 +200,7 @@ def split_rest(words: Sequence[str], parser: Parser) -> tuple[list[str], list[st
         if value_follows or left is None:
             value_follows = False
         elif word.startswith("-"):
-            value_follows = parser.takes_value(word)
+            value_follows = parser.expects_value(word)
         elif left == 0:
             return list(words[:at]), list(words[at:])
         else:

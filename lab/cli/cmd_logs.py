@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.follow or (over and index.position == before):
             live.finish()
             return 0
-        live.settle()
+        live.flush_due()
         time.sleep(_POLL_S)
 
 

@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show every cluster, or the one of that name."""
     engines, silent = available_engines(arguments.engine)
-    found = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
-    states = [(info, _memory(engine, info), read_holder(info)) for engine, info in found]
+    clusters = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
+    states = [(info, _memory(engine, info), read_holder(info)) for engine, info in clusters]
     return print_answer(
         arguments,
         lambda: [{**cluster_json(info), "memory_bytes": memory, "busy": busy} for info, memory, busy in states],

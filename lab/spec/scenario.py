@@ -96,7 +96,7 @@ class Expect(Frozen):
     @property
     def by_rank(self) -> list[Mapping[int, Any]]:
         """What is expected of ranks by their number, without notes."""
-        of_features = [said for said in self.extra.values() if isinstance(said, Mapping)]
+        of_features = [value for value in self.extra.values() if isinstance(value, Mapping)]
         return [self.exit, self.logs, *of_features]
 
 

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         from lab.features.chaos.trials import run_search
 
         return run_search(arguments, DRAWN)
-    given = [option for name, option in _OPTIONS.items() if getattr(arguments, name) is not None]
-    if given:
-        raise UsageError(f"{given[0]} belongs to a search", "add --chaos")
+    options = [option for name, option in _OPTIONS.items() if getattr(arguments, name) is not None]
+    if options:
+        raise UsageError(f"{options[0]} belongs to a search", "add --chaos")
     return verb(arguments)

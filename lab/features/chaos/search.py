@@ -34,14 +34,14 @@ def moments_of(record: Record) -> list[When]:
     return [*chain.from_iterable(of_calls), *_of_notes(record)]
 
 
-def earliest(moment: When) -> When:
+def first_occurrence(moment: When) -> When:
     """The first moment of its kind: the same call, phase or note of that rank, when it comes for the first time."""
     return replace(moment, count=1) if moment.note is None else replace(moment, equals=None)
 
 
 def _of_calls(rank: int, trace: RankTrace) -> list[When]:
     calls = [(call.begin, call.end, call.op, None) for call in trace.calls if call.op in OPERATIONS]
-    phases = [(mark.begin, mark.end, None, mark.name) for mark in trace.marks if mark.name in PHASES]
+    phases = [(span.begin, span.end, None, span.name) for span in trace.marks if span.name in PHASES]
     times, moments = Counter[str | None](), list[tuple[float, When]]()
     for begin, end, op, phase in sorted([*calls, *phases], key=lambda one: one[0]):
         times[op or phase] += 1
@@ -55,13 +55,13 @@ def _of_calls(rank: int, trace: RankTrace) -> list[When]:
 def _of_notes(record: Record) -> Iterator[When]:
     notes = [event for event in record.events() if isinstance(event, Note) and event.rank >= 0]
     times = Counter((note.rank, note.name) for note in notes)
-    told = set[tuple[int, str, str]]()
+    reported = set[tuple[int, str, str]]()
     for note in sorted(notes, key=lambda one: one.rank):
         key = (note.rank, note.name, repr(note.value))
         if times[note.rank, note.name] == 1:
             yield When(rank=note.rank, note=note.name)
-        elif isinstance(note.value, (int, float, str)) and key not in told:
-            told.add(key)
+        elif isinstance(note.value, (int, float, str)) and key not in reported:
+            reported.add(key)
             yield When(rank=note.rank, note=note.name, equals=note.value)
 
 
@@ -83,10 +83,10 @@ class Pool(Chance):
         """A schedule that is not among those `said`; None where none is found any more. Half of all have one fault."""
         for _ in range(_ATTEMPTS):
             count = next((number for number in range(1, self.most) if self.random.random() < 0.5), self.most)
-            drawn = {said(fault): fault for fault in (self._fault() for _ in range(count)) if fault is not None}
+            drawn = {schedule_key(fault): fault for fault in (self._fault() for _ in range(count)) if fault is not None}
             schedule = tuple(drawn[text] for text in sorted(drawn))
-            if schedule and said(*schedule) not in tried:
-                tried.add(said(*schedule))
+            if schedule and schedule_key(*schedule) not in tried:
+                tried.add(schedule_key(*schedule))
                 return schedule
         return None
 
@@ -103,7 +103,7 @@ class Pool(Chance):
         return None
 
 
-def said(*faults: Fault) -> str:
+def schedule_key(*faults: Fault) -> str:
     """Faults as a file would say them, on a line: two that say the same are the same."""
     return json.dumps([fault_data(fault) for fault in faults])
 
@@ -150,9 +150,9 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
     if unmet and not anybody_failed(result):
         return f"nobody failed, and yet {unmet[0].sentence()}"
     noted = {(rank.rank, _NOTE + name) for rank in result.ranks if rank.exit_code == 0 for name in rank.notes}
-    wrong = [one for one in unmet if (one.rank, one.what) in noted]
-    if wrong:
-        return f"a rank ended as if all were well: {wrong[0].sentence()}"
+    unmet_notes = [one for one in unmet if (one.rank, one.what) in noted]
+    if unmet_notes:
+        return f"a rank ended as if all were well: {unmet_notes[0].sentence()}"
     if anybody_failed(result) and "loses" not in harms:
         only = "its faults only took time" if harms else "no fault came"
         return f"it failed, though {only}: {result.reason}"
@@ -164,7 +164,7 @@ def anybody_failed(result: Result) -> bool:
     return result.culprit is not None or any(not one.met for one in result.expectations if one.what == "exit")
 
 
-def shrink(schedule: Schedule, breaks: Callable[[Schedule], bool], most: int) -> list[Schedule]:
+def shrink_schedule(schedule: Schedule, breaks: Callable[[Schedule], bool], most: int) -> list[Schedule]:
     """Schedules that broke something, each simpler than the one before; the last one is the shortest that was found.
 
     First with as few of its faults as will do, one before two; then each of these sooner and shorter. A simpler one is
@@ -175,11 +175,11 @@ def shrink(schedule: Schedule, breaks: Callable[[Schedule], bool], most: int) ->
         breaks: tries one; called with no schedule twice.
         most: so many are tried.
     """
-    simpler, tried = [schedule], {said(*schedule)}
+    simpler, tried = [schedule], {schedule_key(*schedule)}
     candidates = _simpler(schedule)
     while (candidate := next(candidates, None)) is not None and len(tried) <= most:
-        if said(*candidate) not in tried:
-            tried.add(said(*candidate))
+        if schedule_key(*candidate) not in tried:
+            tried.add(schedule_key(*candidate))
             if breaks(candidate):
                 simpler.append(candidate)
                 candidates = _simpler(candidate)
@@ -189,11 +189,13 @@ def shrink(schedule: Schedule, breaks: Callable[[Schedule], bool], most: int) ->
 def _simpler(schedule: Schedule) -> Iterator[Schedule]:
     for length in range(1, len(schedule)):
         yield from combinations(schedule, length)
-    for place, fault in enumerate(schedule):
-        sooner = [replace(fault, when=earliest(fault.when))] if earliest(fault.when) != fault.when else []
+    for index, fault in enumerate(schedule):
+        sooner = (
+            [replace(fault, when=first_occurrence(fault.when))] if first_occurrence(fault.when) != fault.when else []
+        )
         shorter = [replace(fault, for_s=for_s) for for_s in DURATIONS_S if fault.for_s and for_s < fault.for_s]
         for simpler in (*sooner, *shorter):
-            yield (*schedule[:place], simpler, *schedule[place + 1 :])
+            yield (*schedule[:index], simpler, *schedule[index + 1 :])
 
 
 PROOFS = 3
@@ -226,7 +228,7 @@ class Trial(Frozen):
 
 
 @dataclass(kw_only=True)
-class Found:
+class SearchResult:
     """What a search came to."""
 
     trials: list[Trial] = field(default_factory=list)
@@ -258,7 +260,9 @@ def sentences_of(schedule: Schedule | None) -> list[str]:
     return [fault_sentence(fault_data(fault)) for fault in schedule or ()]
 
 
-def search(pool: Pool, runs: int, attempt: Callable[[Schedule, str], Trial], told: Callable[[Trial], object]) -> Found:
+def search_schedules(
+    pool: Pool, runs: int, attempt: Callable[[Schedule, str], Trial], report: Callable[[Trial], object]
+) -> SearchResult:
     """Look for a schedule that breaks something: the simplest that does each time, else the one that was drawn.
 
     Args:
@@ -267,25 +271,25 @@ def search(pool: Pool, runs: int, attempt: Callable[[Schedule, str], Trial], tol
         attempt: tries one, for this step of the search.
         told: called with each trial.
     """
-    found, tried = Found(), set[str]()
+    result, tried = SearchResult(), set[str]()
 
     def breaks(schedule: Schedule, step: str) -> str:
         trial = attempt(schedule, step)
-        found.trials.append(trial)
-        told(trial)
+        result.trials.append(trial)
+        report(trial)
         return trial.broken
 
     drawn = iter(lambda: pool.draw(tried), None)
     broken = next((one for one in islice(drawn, runs) if breaks(one, "drawn")), None)
     if broken is None:
-        return found
-    found.broken = found.trials[-1].broken
-    simpler = shrink(broken, lambda other: bool(breaks(other, "shrunk")), MOST_SHRINKING)
+        return result
+    result.broken = result.trials[-1].broken
+    simpler = shrink_schedule(broken, lambda other: bool(breaks(other, "shrunk")), MOST_SHRINKING)
     for schedule in (*simpler[:0:-1][:2], broken):
         proofs = list(takewhile(bool, (breaks(schedule, "proof") for _ in range(PROOFS))))
-        found.schedule, found.proofs = schedule, len(proofs)
+        result.schedule, result.proofs = schedule, len(proofs)
         if proofs:
-            found.broken = proofs[0]
-        if found.proofs == PROOFS:
+            result.broken = proofs[0]
+        if result.proofs == PROOFS:
             break
-    return found
+    return result

@@ -53,7 +53,7 @@ _FENCE = re.compile(r" *(```|~~~)")
 _COMMENT = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
 
 
-def topics() -> dict[str, Topic]:
+def list_topics() -> dict[str, Topic]:
     """By name: those above, and every other page by the name of its file."""
     whole = {topic.page for topic in _NAMED.values() if not topic.section}
     others = [page for page in docs_folder().glob("*.md") if page.name not in whole]
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it; on a terminal page by page."""
-    name, known, verbs = arguments.topic, topics(), list_all_verbs()
+    name, known, verbs = arguments.topic, list_topics(), list_all_verbs()
     if name in verbs and name not in known:
         from lab.cli.call import run_verb
 

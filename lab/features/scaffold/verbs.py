@@ -34,11 +34,11 @@ def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
 
     That is added, unless it is there already, in the folder or in the one above.
     """
-    found = next((up + SCHEMA_FILE for up in ("", "../") if (folder / up / SCHEMA_FILE).is_file()), None)
+    schema_path = next((up + SCHEMA_FILE for up in ("", "../") if (folder / up / SCHEMA_FILE).is_file()), None)
     name, scenario = next(iter(files.items()))
     lines = [line for line in scenario.splitlines(keepends=True) if not line.startswith(_FOR_EDITORS)]
-    first = _FOR_EDITORS + (found or SCHEMA_FILE).encode() + b"\n"
-    schema = {} if found else {SCHEMA_FILE: schema_file().read_bytes()}
+    first = _FOR_EDITORS + (schema_path or SCHEMA_FILE).encode() + b"\n"
+    schema = {} if schema_path else {SCHEMA_FILE: schema_file().read_bytes()}
     return {**files, name: first + b"".join(lines), **schema}
 
 

@@ -62,16 +62,16 @@ class Case(Frozen):
         return self.nodes * self.nproc_per_node
 
     @cached_property
-    def ground(self) -> str:
+    def cluster_key(self) -> str:
         """What a cluster has to be, but for the number of its nodes; the same for cases that can share one."""
-        return ground_of(self.shape)
+        return cluster_key_of(self.shape)
 
     def fits(self, cluster: Shape) -> bool:
         """Whether it can run on a cluster of this shape."""
-        return self.nodes <= cluster.nodes and self.ground == ground_of(cluster)
+        return self.nodes <= cluster.nodes and self.cluster_key == cluster_key_of(cluster)
 
 
-def ground_of(shape: Shape) -> str:
+def cluster_key_of(shape: Shape) -> str:
     """A shape without its size: a case says itself how many nodes and workers it has."""
     return replace(shape, nodes=1, nproc_per_node=1).to_json()
 
@@ -99,7 +99,7 @@ class Outcome(Frozen):
         return self.attempts[-1].result if self.attempts else Result(verdict="passed", scenario=self.case.scenario.name)
 
     @property
-    def telling(self) -> RunAttempt:
+    def decisive(self) -> RunAttempt:
         """The attempt that says most: the last, or of one that is flaky the last that failed."""
         return self.attempts[-2] if self.status == "flaky" else self.attempts[-1]
 
@@ -124,7 +124,7 @@ class Outcome(Frozen):
         if not self.attempts:
             return self.case.skipped
         before = f"passed at attempt {len(self.attempts)}; before: " if self.status == "flaky" else ""
-        return before + self.telling.result.reason
+        return before + self.decisive.result.reason
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
@@ -190,7 +190,7 @@ class SuiteResult(Frozen):
         return [outcome for outcome in self.outcomes if not outcome.good]
 
     @property
-    def told_one_by_one(self) -> Sequence[Outcome]:
+    def listed_failures(self) -> Sequence[Outcome]:
         """The bad ones, but for those of a suite that repeats: their rates tell."""
         return () if self.repeated else self.bad
 
@@ -216,7 +216,7 @@ class SuiteResult(Frozen):
             "kind": "summary",
             **{name: getattr(self, name) for name in named},
             "duration_s": round(self.duration_s, 6),
-            "rates": [rate.to_json() for rate in rates(self.outcomes)] if self.repeated else [],
+            "rates": [rate.to_json() for rate in compute_rates(self.outcomes)] if self.repeated else [],
         }
 
 
@@ -260,14 +260,14 @@ class Rate(Frozen):
     @property
     def bounds(self) -> tuple[float, float]:
         """Between these the part would lie in the long run, in 95 of 100 such hunts (Wilson's interval)."""
-        return wilson(self.failed, self.ran)
+        return wilson_interval(self.failed, self.ran)
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
         return {**vars(self), "part": self.part, "between": self.bounds, "kinds": [*map(vars, self.kinds)]}
 
 
-def rates(outcomes: Iterable[Outcome]) -> list[Rate]:
+def compute_rates(outcomes: Iterable[Outcome]) -> list[Rate]:
     """The rate of each case that ran, in the order in which they came first."""
     ran = [outcome for outcome in outcomes if outcome.attempts]
     by_name = group_equal((number, outcome.case.name) for number, outcome in enumerate(ran))
@@ -277,20 +277,20 @@ def rates(outcomes: Iterable[Outcome]) -> list[Rate]:
 def _rate_of(name: str, ran: Sequence[Outcome]) -> Rate:
     bad = sorted((one for one in ran if not one.good), key=lambda outcome: outcome.case.repetition)
     kinds = []
-    forms = ((number, (one.status, what_stays(one.telling.result.reason))) for number, one in enumerate(bad))
+    forms = ((number, (one.status, mask_varying(one.decisive.result.reason))) for number, one in enumerate(bad))
     for numbers, (status, _) in group_equal(forms):
-        first, seeds = bad[numbers[0]].telling.result, (bad[number].case.seed for number in numbers)
+        first, seeds = bad[numbers[0]].decisive.result, (bad[number].case.seed for number in numbers)
         known, record = tuple(seed for seed in seeds if seed is not None), str(first.path) if first.path else None
         kinds.append(Kind(status=status, reason=first.reason, count=len(numbers), seeds=known, record=record))
     return Rate(name=name, ran=len(ran), failed=len(bad), kinds=tuple(sorted(kinds, key=lambda kind: -kind.count)))
 
 
-def what_stays(reason: str) -> str:
+def mask_varying(reason: str) -> str:
     """A reason without what differs from run to run of the same failure."""
     return _VARIES.sub("…", reason)
 
 
-def wilson(count: int, of: int) -> tuple[float, float]:
+def wilson_interval(count: int, of: int) -> tuple[float, float]:
     """The interval in which a part lies with 95% confidence, from so many of so many."""
     part, square = count / of, _Z * _Z
     middle = (part + square / (2 * of)) / (1 + square / of)
@@ -302,7 +302,7 @@ def wilson(count: int, of: int) -> tuple[float, float]:
 _GRAMMAR = (ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Name, ast.Load)
 
 
-def matching(expression: str) -> Callable[[Case], bool]:
+def parse_filter(expression: str) -> Callable[[Case], bool]:
     """Whether a case is meant by an expression such as `scatter and not nodes=5`; letters may be small or capital.
 
     Raises:
@@ -368,7 +368,7 @@ class Matrix(Frozen):
             yield dict(zip(named, values, strict=True))
 
 
-class Asked(Frozen):
+class SuiteRequest(Frozen):
     """What is asked of a suite."""
 
     scenarios: Sequence[Scenario]
@@ -395,7 +395,9 @@ class Asked(Frozen):
     """Nothing begins any more after so many cases have failed; None: all run."""
 
 
-def make_cases(asked: Asked, engine: str = "", usual: Shape | None = None, seed: int | None = None) -> list[Case]:
+def make_cases(
+    asked: SuiteRequest, engine: str = "", usual: Shape | None = None, seed: int | None = None
+) -> list[Case]:
     """The cases that are meant, in the order of the scenarios; of repetitions, all first ones come first.
 
     Args:
@@ -423,7 +425,7 @@ def make_cases(asked: Asked, engine: str = "", usual: Shape | None = None, seed:
             env = {_SEED: str(own), **({_HASH_SEED: str(own % 2**32)} if is_fresh else {})}
             one = replace(one, seed=own, scenario=replace(case.scenario, env={**env, **case.scenario.env}))
         cases.append(one)
-    chosen = list(filter(matching(asked.only), cases)) if asked.only else cases
+    chosen = list(filter(parse_filter(asked.only), cases)) if asked.only else cases
     if not chosen:
         raise UsageError(f"none of {len(cases)} cases is meant by -k {asked.only!r}", "--list shows them all")
     return chosen
@@ -456,8 +458,8 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
     if find_lacking and (missing := find_lacking(scenario, backend)):
         return str(missing)
     beyond = find_hook("beyond") if scenario.extra else None  # few scenarios break anything
-    if beyond and (wrong := beyond(scenario, engine)):
-        return f"it is to {wrong}"
+    if beyond and (problem := beyond(scenario, engine)):
+        return f"it is to {problem}"
     expect = scenario.expect
     by_rank = (*expect.by_rank, *(notes for notes in expect.notes.values() if is_per_rank(notes)))
     named = {*chain.from_iterable(by_rank), *([] if expect.culprit is None else [expect.culprit])}

@@ -16,7 +16,7 @@ from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, free_memory_bytes
 from lab.engine.ownership import check_name, default_name
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit, Interrupted, LabError, MachineLacks, UsageError, wrap_internal_error
-from lab.features.suite.cases import Asked, Case, Matrix, Outcome, SuiteResult, make_cases
+from lab.features.suite.cases import Case, Matrix, Outcome, SuiteRequest, SuiteResult, make_cases
 from lab.features.suite.view import Watcher
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
@@ -43,7 +43,7 @@ _GUESS_S = 1.0
 """What a case takes of which nothing is known."""
 
 
-def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
+def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteResult:
     """Run a suite; Ctrl-C ends it with what was found so far.
 
     Raises:
@@ -58,8 +58,8 @@ def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
     name = check_name(asked.name) if asked.name else default_name()
     engine, why = select_engine(asked.engine, name) if isinstance(asked.engine, str) else (asked.engine, "")
     if why:
-        watcher.told(0, why)
-    slot = ClusterSlot(engine=engine, name=name, asked=asked.shape, announce=lambda text: watcher.told(0, text))
+        watcher.announce(0, why)
+    slot = ClusterSlot(engine=engine, name=name, asked=asked.shape, announce=lambda text: watcher.announce(0, text))
     seed = asked.seed
     if seed is None and (asked.shuffle or asked.repeat > 1):
         seed = int.from_bytes(os.urandom(4), "big") % _SEEDS
@@ -89,7 +89,7 @@ def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
     return running.run(why)
 
 
-def _cases_on(slot: ClusterSlot, asked: Asked, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
+def _cases_on(slot: ClusterSlot, asked: SuiteRequest, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
     """The cases, and the cluster that is up, if all of them can run on it one after the other."""
     try:
         there = slot.find_fitting() if asked.jobs in (None, 1) else None
@@ -120,14 +120,14 @@ def choose_jobs(asked: int | None, cases: Sequence[Case], cores: int, free_bytes
         free_bytes: of its memory; None: that is not known.
     """
     each_bytes = max((case.nodes * AGENT_BYTES + case.world_size * WORKER_BYTES for case in cases), default=1)
-    carried = by_cores = max(1, cores // CORES_PER_CLUSTER)
+    supported = by_cores = max(1, cores // CORES_PER_CLUSTER)
     machine = format_count(cores, "core")
     if free_bytes is not None:
-        carried = min(by_cores, max(1, free_bytes // each_bytes))
+        supported = min(by_cores, max(1, free_bytes // each_bytes))
         machine = f"{machine}, {format_bytes(free_bytes)} of memory free, {format_bytes(each_bytes)} for each"
-    most = max(1, min(asked or carried, len(cases)))
+    most = max(1, min(asked or supported, len(cases)))
     clusters = f"{'at most ' if most > 1 else ''}{format_count(most, 'cluster')}"
-    if most == len(cases) and most < (asked or carried):
+    if most == len(cases) and most < (asked or supported):
         return most, f"{clusters}: there {'are' if most > 1 else 'is'} {format_count(most, 'case')}"
     return most, f"{clusters} (-j {asked})" if asked else f"{clusters}: this machine has {machine}"
 
@@ -152,22 +152,22 @@ def order_cases(cases: Sequence[Case], *, jobs: int, shuffle: int | None, known_
 
 def choose_cluster(case: Case, queue: Iterable[Case]) -> Shape:
     """A cluster for a case that is large enough for all that are left and could share it."""
-    return replace(case.shape, nodes=max(one.nodes for one in (case, *queue) if one.ground == case.ground))
+    return replace(case.shape, nodes=max(one.nodes for one in (case, *queue) if one.cluster_key == case.cluster_key))
 
 
-def estimate_s(cases: Iterable[Case], known_s: Mapping[str, float], seen_s: Sequence[float]) -> float:
+def estimate_s(cases: Iterable[Case], known_s: Mapping[str, float], measured_s: Sequence[float]) -> float:
     """What cases will take one after the other: as before, or as those of this suite that took `seen_s`."""
-    usual = sum(seen_s) / len(seen_s) if seen_s else _GUESS_S
+    usual = sum(measured_s) / len(measured_s) if measured_s else _GUESS_S
     return sum(known_s.get(case.scenario.name, usual) for case in cases)
 
 
 def is_worth_making(
-    cases: Iterable[Case], serving: int, *, known_s: Mapping[str, float], seen_s: Sequence[float], make_s: float
+    cases: Iterable[Case], serving: int, *, known_s: Mapping[str, float], measured_s: Sequence[float], make_s: float
 ) -> bool:
     """Whether a further cluster for cases, beside those that serve them, saves more time than making it costs."""
     if serving == 0 or not make_s:
         return serving == 0
-    return estimate_s(cases, known_s, seen_s) / serving > WORTH_IT * make_s
+    return estimate_s(cases, known_s, measured_s) / serving > WORTH_IT * make_s
 
 
 def known_durations(runs: Path, scenarios: Iterable[str]) -> dict[str, float]:
@@ -210,7 +210,7 @@ class _Suite:
     """One suite while it runs."""
 
     suite: str
-    asked: Asked
+    asked: SuiteRequest
     cases: list[Case]
     queue: list[int]
     """The numbers of the cases that have still to begin, in their order."""
@@ -251,7 +251,7 @@ class _Suite:
             raise self.failure
         for number, attempts in self.attempts.items():
             if attempts and number not in self.outcomes:  # it was to be tried again
-                self._settle(number)
+                self._close_case(number)
         return SuiteResult(
             suite=self.suite,
             outcomes=tuple(self.outcomes[number] for number in sorted(self.outcomes)),
@@ -265,7 +265,7 @@ class _Suite:
         )
 
     def _interrupted(self) -> None:
-        self.watcher.told(0, "interrupted; removing what was made, which takes a moment")
+        self.watcher.announce(0, "interrupted; removing what was made, which takes a moment")
         self._stop("interrupted", Interrupted.exit_code)
 
     # -- in the thread of a worker
@@ -292,7 +292,7 @@ class _Suite:
 
     def _announce(self, worker: _Worker, text: str) -> None:
         with self.pool.turn:
-            self.watcher.told(worker.number, text)
+            self.watcher.announce(worker.number, text)
             if self.pool.stopping and worker.case is not None and not worker.since:
                 raise KeyboardInterrupt  # a cluster that is being made is not waited for
 
@@ -318,7 +318,7 @@ class _Suite:
             tried = RunAttempt.failed(case.scenario, error, time.monotonic() - began)
         with self.pool.turn:
             worker.over = warm_cluster.is_last(tried)
-            self._end(worker, number, tried, making)
+            self._handle_attempt(worker, number, tried, making)
 
     # -- what is next
 
@@ -349,17 +349,20 @@ class _Suite:
                 if self.cases[number].fits(idle.cluster):
                     return number
         busy = [(one, self.cases[one.case]) for one in self.workers if one.case is not None]
-        seen_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
-        for ground in dict.fromkeys(self.cases[number].ground for number in self.queue):
-            numbers = [number for number in self.queue if self.cases[number].ground == ground]
-            cases, serving = [self.cases[number] for number in numbers], sum(case.ground == ground for _, case in busy)
-            if is_worth_making(cases, serving, known_s=self.known_s, seen_s=seen_s, make_s=self.make_s):
+        measured_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
+        for cluster_key in dict.fromkeys(self.cases[number].cluster_key for number in self.queue):
+            numbers = [number for number in self.queue if self.cases[number].cluster_key == cluster_key]
+            cases, serving = (
+                [self.cases[number] for number in numbers],
+                sum(case.cluster_key == cluster_key for _, case in busy),
+            )
+            if is_worth_making(cases, serving, known_s=self.known_s, measured_s=measured_s, make_s=self.make_s):
                 return numbers[0]
         return None
 
     # -- what came of it
 
-    def _end(self, worker: _Worker, number: int, attempt: RunAttempt, no_cluster: bool) -> None:
+    def _handle_attempt(self, worker: _Worker, number: int, attempt: RunAttempt, no_cluster: bool) -> None:
         self.watcher.working(worker.number, "", None)
         result, case = attempt.result, self.cases[number]
         if result.exit_code == Interrupted.exit_code:
@@ -369,19 +372,19 @@ class _Suite:
             worker.cluster = None
         if isinstance(attempt.error, MachineLacks):
             self.cases[number] = replace(case, skipped=result.reason)
-            self._settle(number)
+            self._close_case(number)
             return
         if not no_cluster:
             self.took_s.append(attempt.took_s)
-        self._note_attempt(number, attempt, final=no_cluster or worker.over)
+        self._count_attempt(number, attempt, final=no_cluster or worker.over)
         if worker.over:
             self._stop(result.reason, result.exit_code)
         elif no_cluster:  # nor would there be one for the others that could share it
-            for other in [one for one in self.queue if self.cases[one].ground == case.ground]:
+            for other in [one for one in self.queue if self.cases[one].cluster_key == case.cluster_key]:
                 self.queue.remove(other)
-                self._note_attempt(other, replace(attempt, took_s=0.0), final=True)
+                self._count_attempt(other, replace(attempt, took_s=0.0), final=True)
 
-    def _note_attempt(self, number: int, attempt: RunAttempt, *, final: bool) -> None:
+    def _count_attempt(self, number: int, attempt: RunAttempt, *, final: bool) -> None:
         """Note how often a case was tried, and have it tried again where that is asked for."""
         attempts, most = self.attempts[number], self.asked.most_failures
         attempts.append(attempt)
@@ -389,12 +392,12 @@ class _Suite:
             self.watcher.again(self.cases[number], len(attempts), self.asked.retries + 1, attempt)
             self.queue.insert(0, number)
             return
-        self._settle(number)
+        self._close_case(number)
         self.failures += not attempt.result.passed
         if most is not None and self.failures >= most:
             self._stop("that many have failed" if self.failures > 1 else "one has failed", 0)
 
-    def _settle(self, number: int) -> None:
+    def _close_case(self, number: int) -> None:
         outcome = self.outcomes[number] = Outcome(case=self.cases[number], attempts=tuple(self.attempts[number]))
         self.watcher.ended(outcome, len(self.outcomes))
 
@@ -413,7 +416,7 @@ def run_suite(
     image: Sequence[str] = (),
     watcher: Watcher | None = None,
     options: RunOptions | None = None,
-    **more: Any,
+    **settings: Any,
 ) -> SuiteResult:
     """Run many scenarios on warm clusters side by side, as `lab test` does; all clusters are removed at its end.
 
@@ -435,4 +438,6 @@ def run_suite(
     for path in paths:
         scenarios += [path] if isinstance(path, Scenario) else map(open_scenario, find_scenarios([Path(path)]))
     matrix = Matrix(nodes=tuple(nodes), nproc_per_node=tuple(nproc_per_node), image=tuple(image))
-    return start(Asked(scenarios=scenarios, matrix=matrix, options=options or RunOptions(), **more), watcher)
+    return execute_suite(
+        SuiteRequest(scenarios=scenarios, matrix=matrix, options=options or RunOptions(), **settings), watcher
+    )
